@@ -1,0 +1,1 @@
+//! Compose file to specs.

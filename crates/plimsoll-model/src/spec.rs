@@ -1,0 +1,542 @@
+//! What a person asked for: a service as the compose file describes it, resolved and checked.
+//!
+//! [`ContainerSpec`] is what a container is made from and is what the spec hash covers. Everything else in
+//! [`ServiceSpec`] steers plimsoll and may change without touching a running container.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{NodeId, ServiceName};
+use crate::units::{Bytes, MilliCpus, Millis, Resources};
+
+/// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by plimsoll-compose.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpecHash(pub [u8; 32]);
+
+impl fmt::Display for SpecHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl SpecHash {
+    /// The first twelve digits: enough for people, as with image ids.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_owned()
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Debug for SpecHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.short())
+    }
+}
+
+impl Serialize for SpecHash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.0.serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SpecHash {
+    fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        if !source.is_human_readable() {
+            return <[u8; 32]>::deserialize(source).map(Self);
+        }
+        let text = String::deserialize(source)?;
+        Self::parse(&text)
+            .ok_or_else(|| serde::de::Error::custom("a spec hash is 64 hexadecimal digits"))
+    }
+}
+
+/// A service of a deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSpec {
+    pub container: ContainerSpec,
+    pub hash: SpecHash,
+    pub placement: Placement,
+    pub update: UpdatePolicy,
+    /// Services that start before this one.
+    pub depends_on: BTreeMap<ServiceName, Dependency>,
+    /// Who yields when room is short: the higher stays.
+    pub priority: i32,
+    /// What a stop of this service costs, from 0 (nothing) to 100; the fleet compares it before it preempts.
+    pub interruption_penalty: u8,
+    pub reschedule: Reschedule,
+}
+
+impl ServiceSpec {
+    /// What each replica sets aside on its node. What a spec does not declare counts as zero.
+    pub fn request(&self) -> Resources {
+        Resources { gpus: self.container.gpus, ..self.container.reservations }
+    }
+
+    /// Ports that only one replica a node can hold.
+    pub fn host_ports(&self) -> impl Iterator<Item = HostPort> + '_ {
+        self.container.ports.iter().filter_map(|port| match port.mode {
+            PortMode::Host => {
+                port.published.map(|number| HostPort { number, protocol: port.protocol })
+            }
+            PortMode::Routed => None,
+        })
+    }
+
+    /// Whether its data lives on the node it runs on. Such a replica is never moved by an automatic loop.
+    pub fn is_stateful(&self) -> bool {
+        self.container.mounts.iter().any(|mount| {
+            matches!(mount.source, MountSource::Bind { .. } | MountSource::Volume { .. })
+        })
+    }
+
+    /// Whether an old and a new copy can run side by side on one node, so that a change can start before it stops.
+    pub fn can_overlap(&self) -> bool {
+        self.host_ports().next().is_none()
+            && !self.is_stateful()
+            && self.update.order == UpdateOrder::StartFirst
+    }
+}
+
+/// Where replicas of a service may run, and how many there are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    pub mode: Mode,
+    pub constraints: BTreeSet<Constraint>,
+    pub preferences: Vec<Preference>,
+    /// The most copies one node may hold; none means any number.
+    pub max_per_node: Option<u32>,
+}
+
+/// How a service is laid out over the cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Evenly, over zones and then over nodes.
+    Spread { replicas: u32 },
+    /// Onto the nodes that run the fewest replicas of any service.
+    Pack { replicas: u32 },
+    /// Onto these nodes only.
+    Hosts { replicas: u32, hosts: BTreeSet<NodeId> },
+    /// One on every ready node.
+    Global,
+}
+
+impl Mode {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Spread { .. } => "spread",
+            Self::Pack { .. } => "pack",
+            Self::Hosts { .. } => "hosts",
+            Self::Global => "global",
+        }
+    }
+
+    /// How many copies are wanted; `global` wants as many as there are nodes for it.
+    pub fn replicas(&self) -> Option<u32> {
+        match self {
+            Self::Spread { replicas } | Self::Pack { replicas } | Self::Hosts { replicas, .. } => {
+                Some(*replicas)
+            }
+            Self::Global => None,
+        }
+    }
+}
+
+/// `node.labels.disk == ssd`, as in a Swarm stack file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Constraint {
+    pub on: Attribute,
+    pub equal: bool,
+    pub value: String,
+}
+
+/// What a constraint looks at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attribute {
+    /// `node.hostname` and `node.id`: a node goes by one name here.
+    Name,
+    Zone,
+    Label(String),
+    Os,
+    Arch,
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => f.write_str("node.hostname"),
+            Self::Zone => f.write_str("node.zone"),
+            Self::Label(label) => write!(f, "node.labels.{label}"),
+            Self::Os => f.write_str("node.platform.os"),
+            Self::Arch => f.write_str("node.platform.arch"),
+        }
+    }
+}
+
+impl fmt::Display for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.on, if self.equal { "==" } else { "!=" }, self.value)
+    }
+}
+
+/// A constraint a node should meet rather than must; the weights of a service's preferences are compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preference {
+    pub constraint: Constraint,
+    pub weight: u16,
+}
+
+/// How a change reaches the replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdatePolicy {
+    /// How many replicas change at once.
+    pub parallelism: u32,
+    pub delay: Millis,
+    pub order: UpdateOrder,
+    pub on_failure: OnFailure,
+    /// How long a new replica is watched before the step counts.
+    pub monitor: Millis,
+    /// The share of replicas that may fail, in millionths.
+    pub max_failure_millionths: u32,
+}
+
+impl Default for UpdatePolicy {
+    fn default() -> Self {
+        Self {
+            parallelism: 1,
+            delay: Millis(0),
+            order: UpdateOrder::StartFirst,
+            on_failure: OnFailure::Rollback,
+            monitor: Millis::seconds(5),
+            max_failure_millionths: 0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateOrder {
+    StartFirst,
+    StopFirst,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    Rollback,
+    Pause,
+    Continue,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dependency {
+    Started,
+    Healthy,
+    Completed,
+}
+
+/// Whether the background rescheduler may move replicas of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reschedule {
+    #[default]
+    Default,
+    Never,
+    /// Only for a gain in score above this.
+    Above(u16),
+}
+
+/// What a container is made from. Optional fields and collections only grow: the canonical form leaves out what
+/// is empty, so a new field does not change the hash of a spec that does not use it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ContainerSpec {
+    pub image: String,
+    pub pull: Option<PullPolicy>,
+    pub platform: Option<String>,
+    /// `None` keeps the image's own, `Some([])` clears it.
+    pub entrypoint: Option<Vec<String>>,
+    pub command: Option<Vec<String>>,
+    pub environment: BTreeMap<String, String>,
+    pub working_dir: Option<String>,
+    pub user: Option<String>,
+    pub group_add: Vec<String>,
+    pub hostname: Option<String>,
+    pub domainname: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub ports: Vec<Port>,
+    pub expose: BTreeSet<String>,
+    pub mounts: Vec<Mount>,
+    /// Named volumes this service uses that the deployment declares.
+    pub volumes: BTreeMap<String, VolumeSpec>,
+    pub configs: Vec<FileMount>,
+    pub secrets: Vec<FileMount>,
+    pub networks: BTreeMap<String, NetworkAttachment>,
+    pub network_mode: Option<String>,
+    pub healthcheck: Option<Healthcheck>,
+    pub reservations: Resources,
+    pub limits: Resources,
+    pub pids_limit: Option<i64>,
+    pub gpus: u32,
+    pub gpu_requests: Vec<GpuRequest>,
+    pub stop_signal: Option<String>,
+    pub stop_grace: Option<Millis>,
+    pub init: Option<bool>,
+    pub read_only: Option<bool>,
+    pub privileged: Option<bool>,
+    pub tty: Option<bool>,
+    pub stdin_open: Option<bool>,
+    pub cap_add: BTreeSet<String>,
+    pub cap_drop: BTreeSet<String>,
+    pub security_opt: Vec<String>,
+    pub devices: Vec<Device>,
+    pub device_cgroup_rules: Vec<String>,
+    pub ulimits: BTreeMap<String, Ulimit>,
+    pub sysctls: BTreeMap<String, String>,
+    pub shm_size: Option<Bytes>,
+    pub oom_score_adj: Option<i32>,
+    pub oom_kill_disable: Option<bool>,
+    pub memory_swap: Option<i64>,
+    pub memory_swappiness: Option<u8>,
+    pub cpu_shares: Option<u64>,
+    pub cpuset: Option<String>,
+    pub dns: Vec<String>,
+    pub dns_opt: Vec<String>,
+    pub dns_search: Vec<String>,
+    pub extra_hosts: BTreeMap<String, Vec<String>>,
+    pub ipc: Option<String>,
+    pub pid: Option<String>,
+    pub uts: Option<String>,
+    pub userns_mode: Option<String>,
+    pub cgroup: Option<String>,
+    pub runtime: Option<String>,
+    pub logging: Option<Logging>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullPolicy {
+    Always,
+    Missing,
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        })
+    }
+}
+
+/// A published port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Port {
+    pub target: u16,
+    /// `None` lets plimsoll choose one.
+    pub published: Option<u16>,
+    pub host_ip: Option<String>,
+    pub protocol: Protocol,
+    pub mode: PortMode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortMode {
+    /// Every node listens and forwards to a healthy replica (Compose: `ingress`, and the default).
+    Routed,
+    /// Bound on the node the replica runs on, so one replica a node.
+    Host,
+}
+
+/// A port of a node, which one replica can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HostPort {
+    pub number: u16,
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.protocol)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Mount {
+    pub source: MountSource,
+    pub target: String,
+    pub read_only: bool,
+    pub consistency: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountSource {
+    Bind {
+        path: String,
+        propagation: Option<String>,
+        create_host_path: bool,
+        selinux: Option<String>,
+    },
+    Volume {
+        name: String,
+        subpath: Option<String>,
+        nocopy: bool,
+    },
+    /// A volume without a name: it lives and dies with the container.
+    Anonymous,
+    Tmpfs {
+        size: Option<Bytes>,
+        mode: Option<u32>,
+    },
+}
+
+/// A named volume of the deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VolumeSpec {
+    /// The name on the engine where the file sets one; otherwise it is scoped by the deployment's name.
+    pub name: Option<String>,
+    pub external: bool,
+    pub driver: Option<String>,
+    pub driver_opts: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A config or secret, its content read on the client and carried in the spec.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMount {
+    pub name: String,
+    pub target: String,
+    pub content: FileContent,
+    pub uid: Option<String>,
+    pub gid: Option<String>,
+    pub mode: Option<u32>,
+}
+
+/// Content stays out of every log and debug print: it may be a secret.
+impl fmt::Debug for FileMount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileMount")
+            .field("name", &self.name)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileContent {
+    Inline(Vec<u8>),
+    /// Kept by the engine or the cell under this name.
+    External(String),
+}
+
+impl fmt::Debug for FileContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(bytes) => write!(f, "Inline({} bytes)", bytes.len()),
+            Self::External(name) => write!(f, "External({name:?})"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NetworkAttachment {
+    /// The network's name on the engine where the file sets one.
+    pub name: Option<String>,
+    pub external: bool,
+    pub internal: bool,
+    pub aliases: BTreeSet<String>,
+    pub ipv4_address: Option<String>,
+    pub ipv6_address: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Healthcheck {
+    pub test: HealthTest,
+    pub interval: Option<Millis>,
+    pub timeout: Option<Millis>,
+    pub start_period: Option<Millis>,
+    pub start_interval: Option<Millis>,
+    pub retries: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthTest {
+    /// The image's own check, with the timing given here.
+    Image,
+    /// No check, not even the image's own.
+    Disabled,
+    Command(Vec<String>),
+    Shell(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuRequest {
+    pub driver: Option<String>,
+    /// `None` asks for all of them.
+    pub count: Option<u32>,
+    pub device_ids: Vec<String>,
+    pub capabilities: BTreeSet<String>,
+    pub options: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Device {
+    pub source: String,
+    pub target: String,
+    pub permissions: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ulimit {
+    pub soft: i64,
+    pub hard: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Logging {
+    pub driver: Option<String>,
+    pub options: BTreeMap<String, String>,
+}
+
+/// What a service may use before it is stopped from using more; zero is no limit.
+impl ContainerSpec {
+    pub fn cpu_limit(&self) -> Option<MilliCpus> {
+        (self.limits.cpu.0 > 0).then_some(self.limits.cpu)
+    }
+
+    pub fn memory_limit(&self) -> Option<Bytes> {
+        (self.limits.memory.0 > 0).then_some(self.limits.memory)
+    }
+}
