@@ -1,9 +1,33 @@
 //! Plimsoll's words as types.
 //!
 //! Ids and units that cannot be mixed up, specs as people wrote them, closed enums for every state and reason,
-//! and the one replicated [`State`](state::State) with the one function that changes it. Nothing here reads a
+//! and the one replicated [`State`] with the one function that changes it, [`State::apply`]. Nothing here reads a
 //! clock, a file or a random number, and nothing here decides: decisions are made in `plimsoll-kernel`.
 
+pub mod apply;
+pub mod audit;
+pub mod command;
 pub mod ids;
+pub mod lookup;
+pub mod node;
+pub mod reason;
+pub mod replica;
 pub mod spec;
+pub mod state;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
+pub mod transition;
 pub mod units;
+
+pub use audit::{Author, Happening};
+pub use command::{Change, Command, Event, Guarded, Refusal, Rejection, Require};
+pub use ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
+pub use lookup::Lookup;
+pub use node::{Availability, Node, NodeFacts, NodeStatus};
+pub use replica::{Assignment, MoveCause, Observation, ObservedState, Replica, Successor};
+pub use spec::{ContainerSpec, Mode, Placement, ServiceSpec, SpecHash};
+pub use state::State;
+pub use transition::Writer;
+pub use units::{
+    Bytes, Generation, MilliCpus, Millis, Pressure, Resources, Revision, Term, Timestamp,
+};

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{NodeId, ServiceName};
+use crate::ids::{DeploymentName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
 /// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by plimsoll-compose.
@@ -83,6 +83,26 @@ pub struct ServiceSpec {
 }
 
 impl ServiceSpec {
+    /// A service with nothing said beyond its container and its layout.
+    pub fn new(container: ContainerSpec, hash: SpecHash, mode: Mode) -> Self {
+        let placement = Placement {
+            mode,
+            constraints: BTreeSet::new(),
+            preferences: Vec::new(),
+            max_per_node: None,
+        };
+        Self {
+            container,
+            hash,
+            placement,
+            update: UpdatePolicy::default(),
+            depends_on: BTreeMap::new(),
+            priority: 0,
+            interruption_penalty: 0,
+            reschedule: Reschedule::default(),
+        }
+    }
+
     /// What each replica sets aside on its node. What a spec does not declare counts as zero.
     pub fn request(&self) -> Resources {
         Resources { gpus: self.container.gpus, ..self.container.reservations }
@@ -326,6 +346,8 @@ pub struct ContainerSpec {
     pub uts: Option<String>,
     pub userns_mode: Option<String>,
     pub cgroup: Option<String>,
+    pub cgroup_parent: Option<String>,
+    pub storage_opt: BTreeMap<String, String>,
     pub runtime: Option<String>,
     pub logging: Option<Logging>,
     pub annotations: BTreeMap<String, String>,
@@ -539,4 +561,38 @@ impl ContainerSpec {
     pub fn memory_limit(&self) -> Option<Bytes> {
         (self.limits.memory.0 > 0).then_some(self.limits.memory)
     }
+}
+
+/// One compose file, resolved and checked: what `apply` is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeploymentSpec {
+    pub name: DeploymentName,
+    pub services: BTreeMap<ServiceName, ServiceSpec>,
+    pub routes: Vec<RouteSpec>,
+}
+
+/// HTTP requests for a host and path, and the service that answers them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RouteSpec {
+    /// `None` answers for every host.
+    pub host: Option<String>,
+    /// A prefix, beginning with `/`.
+    pub path: String,
+    /// Whether the service sees the request without the prefix.
+    pub strip_path: bool,
+    pub service: ServiceName,
+    pub port: u16,
+    pub tls: Tls,
+}
+
+/// Where a route's certificate comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tls {
+    #[default]
+    Off,
+    /// Issued by the cell's own authority.
+    Internal,
+    /// Read from the nodes' certificate directory.
+    Files,
 }

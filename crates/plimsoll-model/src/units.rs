@@ -118,7 +118,7 @@ impl fmt::Display for Pressure {
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
-pub struct MilliCpus(pub u32);
+pub struct MilliCpus(pub u64);
 
 /// Memory.
 #[derive(
@@ -144,7 +144,7 @@ impl FromStr for MilliCpus {
         let wrong = || InvalidQuantity::Cpus(text.to_owned());
         let (whole, thousandths) = decimal(text.trim(), 3).ok_or_else(wrong)?;
         let total = whole.checked_mul(1_000).and_then(|t| t.checked_add(thousandths));
-        total.and_then(|t| u32::try_from(t).ok()).map(Self).ok_or_else(wrong)
+        total.map(Self).ok_or_else(wrong)
     }
 }
 
@@ -374,7 +374,7 @@ mod tests {
         {
             assert_eq!(text.parse(), Ok(MilliCpus(millis)), "{text}");
         }
-        for text in ["", "-1", "two", "1.2.3", "99999999999"] {
+        for text in ["", "-1", "two", "1.2.3", "99999999999999999999"] {
             assert!(text.parse::<MilliCpus>().is_err(), "{text}");
         }
     }

@@ -1,0 +1,146 @@
+//! The only way state changes: [`State::apply`] takes one command and makes all of its changes or none.
+//!
+//! It is total: any command, however wrong, ends in events or in a [`Rejection`], never in a panic. It reads no
+//! clock and draws nothing at random, so equal histories give equal states, byte for byte.
+
+use crate::audit::{Author, Happening};
+use crate::command::{
+    Change, Command, Event, FORMAT, Guarded, MAX_BATCH, Refusal, Rejection, Require,
+};
+use crate::state::State;
+use crate::units::{Generation, Term, Timestamp};
+
+mod deployments;
+mod nodes;
+mod replicas;
+mod undo;
+
+#[cfg(test)]
+mod tests;
+
+use undo::Undo;
+
+impl State {
+    /// Makes every change of the command, in order, or none of them.
+    pub fn apply(&mut self, command: &Command) -> Result<Vec<Event>, Rejection> {
+        let refuse = |reason| Rejection { position: 0, reason };
+        if command.format > FORMAT {
+            return Err(refuse(Refusal::Format { found: command.format, known: FORMAT }));
+        }
+        if command.batch.len() > MAX_BATCH {
+            let (what, found) = ("changes".to_owned(), command.batch.len());
+            return Err(refuse(Refusal::TooMany { what, found, max: MAX_BATCH }));
+        }
+
+        let mut txn = Txn::new(self, command);
+        for (position, guarded) in command.batch.iter().enumerate() {
+            if let Err(reason) = txn.make(guarded) {
+                txn.roll_back();
+                return Err(Rejection { position, reason });
+            }
+        }
+        Ok(txn.commit())
+    }
+}
+
+/// A command under way: the state as changed so far, and how to take it all back.
+struct Txn<'s> {
+    state: &'s mut State,
+    at: Timestamp,
+    term: Term,
+    by: &'s Author,
+    undo: Vec<Undo>,
+    events: Vec<Event>,
+    // Kept apart until the end, because the ring forgets its oldest on every push and cannot give them back.
+    happenings: Vec<Happening>,
+}
+
+impl<'s> Txn<'s> {
+    fn new(state: &'s mut State, command: &'s Command) -> Self {
+        Self {
+            undo: vec![Undo::NextGeneration(state.next_generation)],
+            state,
+            at: command.at,
+            term: command.term,
+            by: &command.by,
+            events: Vec::new(),
+            happenings: Vec::new(),
+        }
+    }
+
+    fn make(&mut self, guarded: &Guarded) -> Result<(), Refusal> {
+        self.check(guarded)?;
+        match &guarded.change {
+            Change::PutNode { node, facts } => self.put_node(node, facts),
+            Change::SetStatus { node, status } => self.set_status(node, *status),
+            Change::SetAvailability { node, availability } => {
+                self.set_availability(node, *availability)
+            }
+            Change::RemoveNode { node } => self.remove_node(node),
+            Change::Deploy { deployment, services } => self.deploy(deployment, services),
+            Change::Undeploy { deployment } => self.undeploy(deployment),
+            Change::Place { replica, node, spec } => self.place(replica, node, *spec),
+            Change::Succeed { replica, node, spec, cause } => {
+                self.succeed(replica, node, *spec, *cause)
+            }
+            Change::Promote { replica } => self.promote(replica),
+            Change::Abandon { replica, why } => self.abandon(replica, why),
+            Change::Retire { replica } => self.retire(replica),
+            Change::Observe { replica, generation, observation } => {
+                self.observe(replica, *generation, observation)
+            }
+            Change::SetUnplaced { service, unplaced } => {
+                self.set_unplaced(service, unplaced.as_ref())
+            }
+            Change::SetWaiting { replica, waiting } => self.set_waiting(replica, waiting.as_ref()),
+        }
+    }
+
+    fn check(&self, guarded: &Guarded) -> Result<(), Refusal> {
+        match guarded.require {
+            Require::Nothing => Ok(()),
+            Require::Generation(decided) => {
+                let replica = guarded.change.replica().ok_or(Refusal::ForeignPrecondition)?;
+                let assignment = self.state.replica(replica).and_then(|r| r.assignment.as_ref());
+                let found = assignment.map(|a| a.generation);
+                if found == decided {
+                    return Ok(());
+                }
+                Err(Refusal::Generation { replica: replica.clone(), decided, found })
+            }
+            Require::Revision(decided) => {
+                let deployment = guarded.change.deployment().ok_or(Refusal::ForeignPrecondition)?;
+                let found = self.state.deployments.get(deployment).map(|d| d.revision);
+                if found == decided {
+                    return Ok(());
+                }
+                Err(Refusal::Revision { deployment: deployment.clone(), decided, found })
+            }
+        }
+    }
+
+    fn take_generation(&mut self) -> Generation {
+        let generation = self.state.next_generation;
+        self.state.next_generation = Generation(generation.0 + 1);
+        generation
+    }
+
+    fn happened(&mut self, what: Happening) {
+        self.happenings.push(what);
+    }
+
+    fn emit(&mut self, event: Event) {
+        // A batch often touches one thing many times in a row; watchers need to hear of it once.
+        if self.events.last() != Some(&event) {
+            self.events.push(event);
+        }
+    }
+
+    fn commit(mut self) -> Vec<Event> {
+        for what in self.happenings {
+            let seq = self.state.audit.push(self.at, self.by.clone(), what);
+            self.events.push(Event::Audit(seq));
+        }
+        self.events
+    }
+}

@@ -1,0 +1,162 @@
+//! Changes to deployments and the services they name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Txn;
+use crate::audit::Happening;
+use crate::command::Refusal;
+use crate::ids::{DeploymentName, ServiceKey, ServiceName};
+use crate::reason::Unplaced;
+use crate::spec::{ServiceSpec, SpecHash};
+use crate::state::{
+    Deployment, MAX_NAMES, MAX_REPLICAS, MAX_REQUEST, MAX_REVISIONS, MAX_SERVICES, RevisionRecord,
+    Service, ServiceRow,
+};
+use crate::units::Revision;
+
+type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
+
+impl Txn<'_> {
+    pub(super) fn deploy(
+        &mut self,
+        name: &DeploymentName,
+        services: &Services,
+    ) -> Result<(), Refusal> {
+        within_bounds(services)?;
+        let current = self.state.deployments.get(name);
+        if current
+            .is_some_and(|d| d.history.get(&d.revision).is_some_and(|r| r.services == *services))
+        {
+            return Ok(());
+        }
+
+        let names = self.state.counters.revision.len() + self.state.counters.next_index.len();
+        if names + services.len() >= MAX_NAMES {
+            let what = "names of deployments and services, now or ever".to_owned();
+            return Err(Refusal::TooMany { what, found: names + services.len(), max: MAX_NAMES });
+        }
+        let last = self.state.counters.revision.get(name).map_or(0, |revision| revision.0);
+        let revision = Revision(last.saturating_add(1));
+        let mut history = current.map(|d| d.history.clone()).unwrap_or_default();
+        let record =
+            RevisionRecord { at: self.at, by: self.by.clone(), services: services.clone() };
+        history.insert(revision, record);
+        while history.len() > MAX_REVISIONS {
+            history.pop_first();
+        }
+        self.set_revision_counter(name, revision);
+        self.set_deployment(name, Some(Deployment { revision, history }));
+
+        for key in self.services_of(name) {
+            if !services.contains_key(&key.service) {
+                self.retire_service(&key);
+            }
+        }
+        for (service, spec) in services {
+            self.desire(&ServiceKey::new(name.clone(), service.clone()), spec, revision);
+        }
+        self.happened(Happening::Deployed { deployment: name.clone(), revision });
+        Ok(())
+    }
+
+    pub(super) fn undeploy(&mut self, name: &DeploymentName) -> Result<(), Refusal> {
+        if !self.state.deployments.contains_key(name) {
+            return Err(Refusal::NoSuchDeployment { deployment: name.clone() });
+        }
+        self.set_deployment(name, None);
+        for key in self.services_of(name) {
+            self.retire_service(&key);
+        }
+        self.happened(Happening::Undeployed { deployment: name.clone() });
+        Ok(())
+    }
+
+    pub(super) fn set_unplaced(
+        &mut self,
+        key: &ServiceKey,
+        unplaced: Option<&Unplaced>,
+    ) -> Result<(), Refusal> {
+        let service = self.service(key)?;
+        if service.row.unplaced.as_ref() == unplaced {
+            return Ok(());
+        }
+        let row = ServiceRow { unplaced: unplaced.cloned(), ..service.row.clone() };
+        self.set_service(key, Some(row));
+        let service = key.clone();
+        self.happened(match unplaced {
+            Some(Unplaced { missing, why, .. }) => {
+                Happening::Unplaced { service, missing: *missing, why: why.clone() }
+            }
+            None => Happening::AllPlaced { service },
+        });
+        Ok(())
+    }
+
+    /// The service should run this spec from now on.
+    fn desire(&mut self, key: &ServiceKey, spec: &Arc<ServiceSpec>, revision: Revision) {
+        let old = self.state.services.get(key);
+        if old.is_some_and(|service| service.desired() == Some(spec)) {
+            return;
+        }
+        let mut specs = old.map(specs_in_use).unwrap_or_default();
+        specs.insert(spec.hash, spec.clone());
+        let row = ServiceRow {
+            desired: Some(spec.hash),
+            revision,
+            specs,
+            // Whether it can be placed, and where it failed, is judged anew: the spec may be what was wrong.
+            unplaced: None,
+            failures: BTreeMap::new(),
+        };
+        self.set_service(key, Some(row));
+    }
+
+    fn retire_service(&mut self, key: &ServiceKey) {
+        let Some(service) = self.state.services.get(key) else { return };
+        if service.row.desired.is_none() {
+            return;
+        }
+        let row = ServiceRow { desired: None, unplaced: None, ..service.row.clone() };
+        let is_empty = service.replicas.is_empty();
+        self.set_service(key, (!is_empty).then_some(row));
+    }
+
+    fn services_of(&self, name: &DeploymentName) -> Vec<ServiceKey> {
+        // No service name sorts before "0": it is the least letter or digit, and names start with one.
+        let least = ServiceName::new("0").expect("a digit is a name");
+        let rows = self.state.services.range(ServiceKey::new(name.clone(), least)..);
+        rows.map(|(key, _)| key).take_while(|key| key.deployment == *name).cloned().collect()
+    }
+
+    pub(super) fn service(&self, key: &ServiceKey) -> Result<&Service, Refusal> {
+        self.state.services.get(key).ok_or_else(|| Refusal::NoSuchService { service: key.clone() })
+    }
+}
+
+/// The specs that some assignment still names; the rest are dropped when a new one comes.
+fn specs_in_use(service: &Service) -> BTreeMap<SpecHash, Arc<ServiceSpec>> {
+    let holds = service.replicas.values().flat_map(crate::replica::Replica::holds);
+    let used: BTreeSet<SpecHash> = holds.map(|assignment| assignment.spec).collect();
+    let specs = service.row.specs.iter().filter(|(hash, _)| used.contains(*hash));
+    specs.map(|(hash, spec)| (*hash, spec.clone())).collect()
+}
+
+fn within_bounds(services: &Services) -> Result<(), Refusal> {
+    if services.len() > MAX_SERVICES {
+        let (what, found) = ("services".to_owned(), services.len());
+        return Err(Refusal::TooMany { what, found, max: MAX_SERVICES });
+    }
+    for (name, spec) in services {
+        let much = |what: &str, found: u64, max: u64| {
+            let what = format!("{what} of service {name}");
+            if found > max { Err(Refusal::TooMuch { what, found, max }) } else { Ok(()) }
+        };
+        let request = spec.request();
+        much("replicas", spec.placement.mode.replicas().unwrap_or(0).into(), MAX_REPLICAS.into())?;
+        much("the cpu reservation", request.cpu.0, MAX_REQUEST.cpu.0)?;
+        much("the memory reservation", request.memory.0, MAX_REQUEST.memory.0)?;
+        much("the gpu reservation", request.gpus.into(), MAX_REQUEST.gpus.into())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Changes to nodes.
+
+use super::Txn;
+use crate::audit::Happening;
+use crate::command::Refusal;
+use crate::ids::{NodeId, ReplicaId};
+use crate::node::{Availability, Node, NodeFacts, NodeStatus};
+use crate::replica::Replica;
+use crate::state::MAX_CAPACITY;
+use crate::transition;
+
+impl Txn<'_> {
+    pub(super) fn put_node(&mut self, id: &NodeId, facts: &NodeFacts) -> Result<(), Refusal> {
+        let (has, max) = (facts.capacity, MAX_CAPACITY);
+        for (what, found, max) in [
+            ("cpu", has.cpu.0, max.cpu.0),
+            ("memory", has.memory.0, max.memory.0),
+            ("gpus", has.gpus.into(), max.gpus.into()),
+        ] {
+            if found > max {
+                return Err(Refusal::TooMuch { what: format!("{what} of node {id}"), found, max });
+            }
+        }
+        match self.state.nodes.get(id) {
+            Some(node) if node.facts == *facts => Ok(()),
+            Some(node) => {
+                let node = Node { facts: facts.clone(), ..node.clone() };
+                self.set_node(id, Some(node));
+                self.happened(Happening::NodeChanged { node: id.clone() });
+                Ok(())
+            }
+            None => {
+                let node = Node {
+                    facts: facts.clone(),
+                    status: NodeStatus::Ready,
+                    status_since: self.at,
+                    availability: Availability::Active,
+                    joined_at: self.at,
+                };
+                self.set_node(id, Some(node));
+                self.happened(Happening::NodeJoined { node: id.clone() });
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn set_status(&mut self, id: &NodeId, status: NodeStatus) -> Result<(), Refusal> {
+        let node = self.node(id)?;
+        if node.status == status {
+            return Ok(());
+        }
+        let allowed = transition::allows(NodeStatus::EDGES, &node.status, &status, self.by.writer);
+        if !allowed {
+            return Err(self.illegal(&format!("node {id}"), &node.status, &status));
+        }
+        let node = Node { status, status_since: self.at, ..node.clone() };
+        self.set_node(id, Some(node));
+        self.happened(Happening::NodeStatus { node: id.clone(), status });
+        Ok(())
+    }
+
+    pub(super) fn set_availability(
+        &mut self,
+        id: &NodeId,
+        to: Availability,
+    ) -> Result<(), Refusal> {
+        let node = self.node(id)?;
+        if node.availability == to {
+            return Ok(());
+        }
+        if !transition::allows(Availability::EDGES, &node.availability, &to, self.by.writer) {
+            return Err(self.illegal(&format!("node {id}"), &node.availability, &to));
+        }
+        let node = Node { availability: to, ..node.clone() };
+        self.set_node(id, Some(node));
+        self.happened(Happening::NodeAvailability { node: id.clone(), availability: to });
+        Ok(())
+    }
+
+    /// What a node that is down was still stopping will never be reported: it is forgotten with the node. What was
+    /// assigned to it stays assigned, to be replaced by the scheduler as lost.
+    pub(super) fn remove_node(&mut self, id: &NodeId) -> Result<(), Refusal> {
+        let node = self.node(id)?;
+        let tenants = self.state.load(id).map(|load| load.tenants.clone()).unwrap_or_default();
+        if node.status == NodeStatus::Ready && !tenants.is_empty() {
+            let replicas = u32::try_from(tenants.len()).unwrap_or(u32::MAX);
+            return Err(Refusal::NodeInUse { node: id.clone(), replicas });
+        }
+        for tenant in tenants {
+            self.forget_leaving(&tenant, id);
+        }
+        self.set_node(id, None);
+        self.happened(Happening::NodeRemoved { node: id.clone() });
+        Ok(())
+    }
+
+    fn forget_leaving(&mut self, id: &ReplicaId, node: &NodeId) {
+        let Some(replica) = self.state.replica(id) else { return };
+        if !replica.leaving.iter().any(|leaving| leaving.node == *node) {
+            return;
+        }
+        let mut replica: Replica = replica.clone();
+        replica.leaving.retain(|leaving| leaving.node != *node);
+        self.put_or_drop(id, replica);
+    }
+
+    pub(super) fn node(&self, id: &NodeId) -> Result<&Node, Refusal> {
+        self.state.nodes.get(id).ok_or_else(|| Refusal::NoSuchNode { node: id.clone() })
+    }
+
+    pub(super) fn illegal(
+        &self,
+        what: &str,
+        from: &impl std::fmt::Debug,
+        to: &impl std::fmt::Debug,
+    ) -> Refusal {
+        Refusal::Transition {
+            what: what.to_owned(),
+            from: format!("{from:?}").to_lowercase(),
+            to: format!("{to:?}").to_lowercase(),
+            writer: self.by.writer,
+        }
+    }
+}

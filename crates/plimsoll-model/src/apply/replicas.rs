@@ -1,0 +1,252 @@
+//! Changes to replicas: the steps of placing, moving and ending them, and what their nodes report.
+
+use super::Txn;
+use crate::audit::Happening;
+use crate::command::{Event, Refusal};
+use crate::ids::{NodeId, ReplicaId, Slot};
+use crate::reason::{Undone, Waiting};
+use crate::replica::{
+    Assignment, MAX_LEAVING, MoveCause, Observation, ObservedState, Replica, Successor,
+};
+use crate::spec::SpecHash;
+use crate::state::{MAX_FAILURES, MAX_TENANTS, ServiceRow};
+use crate::transition;
+use crate::units::Generation;
+
+impl Txn<'_> {
+    pub(super) fn place(
+        &mut self,
+        id: &ReplicaId,
+        node: &NodeId,
+        spec: SpecHash,
+    ) -> Result<(), Refusal> {
+        let service = self.service(&id.service)?;
+        if service.replicas.contains_key(&id.slot) {
+            return Err(Refusal::ReplicaExists { replica: id.clone() });
+        }
+        match &id.slot {
+            Slot::Node(own) if own != node => {
+                return Err(Refusal::SlotMismatch { replica: id.clone(), node: node.clone() });
+            }
+            Slot::Node(_) => {}
+            Slot::Index(index) => self.take_index(id, *index)?,
+        }
+        if let Some(held_by) = self.other_of_this_name(id) {
+            return Err(Refusal::IdTaken {
+                replica: id.clone(),
+                held_by: held_by.service.to_string(),
+            });
+        }
+        let assignment = self.assign(id, node, spec)?;
+        self.set_replica(id, Some(Replica { assignment: Some(assignment), ..Replica::default() }));
+        self.happened(Happening::Placed { replica: id.clone(), node: node.clone() });
+        Ok(())
+    }
+
+    pub(super) fn succeed(
+        &mut self,
+        id: &ReplicaId,
+        node: &NodeId,
+        spec: SpecHash,
+        cause: MoveCause,
+    ) -> Result<(), Refusal> {
+        let replica = self.replica(id)?;
+        let Some(from) = &replica.assignment else {
+            return Err(Refusal::NoSuchReplica { replica: id.clone() });
+        };
+        if replica.successor.is_some() {
+            return Err(Refusal::AlreadyMoving { replica: id.clone() });
+        }
+        if matches!(&id.slot, Slot::Node(own) if own != node) {
+            return Err(Refusal::SlotMismatch { replica: id.clone(), node: node.clone() });
+        }
+        let (src, mut moving) = (from.node.clone(), replica.clone());
+        let assignment = self.assign(id, node, spec)?;
+        moving.successor = Some(Successor { assignment, cause });
+        moving.waiting = None;
+        self.set_replica(id, Some(moving));
+        let (replica, dst) = (id.clone(), node.clone());
+        self.happened(Happening::MoveStarted { replica, src, dst, cause });
+        Ok(())
+    }
+
+    pub(super) fn promote(&mut self, id: &ReplicaId) -> Result<(), Refusal> {
+        let mut replica = self.replica(id)?.clone();
+        let (Some(old), Some(new)) = (replica.assignment.take(), replica.successor.take()) else {
+            return Err(Refusal::NotMoving { replica: id.clone() });
+        };
+        let (src, dst) = (old.node.clone(), new.assignment.node.clone());
+        replica.assignment = Some(new.assignment);
+        self.leave(&mut replica, old);
+        self.put_or_drop(id, replica);
+        self.happened(Happening::MoveFinished { replica: id.clone(), src, dst, cause: new.cause });
+        Ok(())
+    }
+
+    pub(super) fn abandon(&mut self, id: &ReplicaId, why: &Undone) -> Result<(), Refusal> {
+        let mut replica = self.replica(id)?.clone();
+        let (Some(old), Some(new)) = (&replica.assignment, replica.successor.take()) else {
+            return Err(Refusal::NotMoving { replica: id.clone() });
+        };
+        let (src, dst) = (old.node.clone(), new.assignment.node.clone());
+        self.leave(&mut replica, new.assignment);
+        self.put_or_drop(id, replica);
+        self.happened(Happening::MoveUndone { replica: id.clone(), src, dst, why: why.clone() });
+        Ok(())
+    }
+
+    pub(super) fn retire(&mut self, id: &ReplicaId) -> Result<(), Refusal> {
+        let mut replica = self.replica(id)?.clone();
+        let Some(assignment) = replica.assignment.take() else { return Ok(()) };
+        self.leave(&mut replica, assignment);
+        if let Some(successor) = replica.successor.take() {
+            self.leave(&mut replica, successor.assignment);
+        }
+        replica.waiting = None;
+        self.put_or_drop(id, replica);
+        self.happened(Happening::Retired { replica: id.clone() });
+        Ok(())
+    }
+
+    /// Only the latest word on an assignment that still exists counts. A report of anything else is late, not wrong.
+    pub(super) fn observe(
+        &mut self,
+        id: &ReplicaId,
+        generation: Generation,
+        seen: &Observation,
+    ) -> Result<(), Refusal> {
+        let Some(replica) = self.state.replica(id) else { return Ok(()) };
+        let Some(assignment) = replica.holds().find(|a| a.generation == generation) else {
+            return Ok(());
+        };
+        let node = assignment.node.clone();
+        let before = replica.observed.get(&generation);
+        if before.is_some_and(|b| b.state == seen.state && b.code == seen.code) {
+            return Ok(());
+        }
+        if let Some(before) = before
+            && before.state != seen.state
+            && !transition::allows(ObservedState::EDGES, &before.state, &seen.state, self.by.writer)
+        {
+            let what = format!("{id} {generation}");
+            return Err(self.illegal(&what, &before.state, &seen.state));
+        }
+        let failed_before = before.is_some_and(|b| b.state == ObservedState::Failed);
+        let mut replica = replica.clone();
+        replica.observed.insert(generation, seen.clone());
+        if seen.state == ObservedState::Stopped {
+            replica.leaving.retain(|leaving| leaving.generation != generation);
+        }
+        self.put_or_drop(id, replica);
+        if seen.state == ObservedState::Failed && !failed_before {
+            self.count_failure(id, &node, seen);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_waiting(
+        &mut self,
+        id: &ReplicaId,
+        waiting: Option<&Waiting>,
+    ) -> Result<(), Refusal> {
+        let replica = self.replica(id)?;
+        if replica.waiting.as_ref() == waiting {
+            return Ok(());
+        }
+        let replica = Replica { waiting: waiting.cloned(), ..replica.clone() };
+        self.set_replica(id, Some(replica));
+        if let Some(why) = waiting {
+            self.happened(Happening::Waiting { replica: id.clone(), why: why.clone() });
+        }
+        Ok(())
+    }
+
+    /// Writes the replica, forgets reports of assignments it no longer has, and drops it, and then its service, once
+    /// nothing of it is left.
+    pub(super) fn put_or_drop(&mut self, id: &ReplicaId, mut replica: Replica) {
+        let held: Vec<Generation> = replica.holds().map(|a| a.generation).collect();
+        replica.observed.retain(|generation, _| held.contains(generation));
+        let gone = replica.is_empty();
+        self.set_replica(id, (!gone).then_some(replica));
+        let service = self.state.services.get(&id.service);
+        if gone && service.is_some_and(|s| s.replicas.is_empty() && s.row.desired.is_none()) {
+            self.set_service(&id.service, None);
+        }
+    }
+
+    fn assign(
+        &mut self,
+        id: &ReplicaId,
+        node: &NodeId,
+        spec: SpecHash,
+    ) -> Result<Assignment, Refusal> {
+        self.node(node)?;
+        let service = self.service(&id.service)?;
+        if service.row.desired != Some(spec) {
+            return Err(Refusal::StaleSpec { service: id.service.clone(), spec });
+        }
+        let revision = service.row.revision;
+        let tenants = self.state.load(node).map_or(0, |load| load.tenants.len());
+        if tenants >= MAX_TENANTS {
+            let what = format!("replicas on node {node}");
+            return Err(Refusal::TooMany { what, found: tenants + 1, max: MAX_TENANTS });
+        }
+        let generation = self.take_generation();
+        Ok(Assignment {
+            node: node.clone(),
+            spec,
+            revision,
+            generation,
+            term: self.term,
+            at: self.at,
+        })
+    }
+
+    fn take_index(&mut self, id: &ReplicaId, index: u32) -> Result<(), Refusal> {
+        let (service, next) = (&id.service, self.state.next_index(&id.service));
+        if index < next || index == u32::MAX {
+            return Err(Refusal::IndexReused { service: service.clone(), index, next });
+        }
+        self.set_next_index(&id.service, index + 1);
+        Ok(())
+    }
+
+    /// Another replica that people would call by the same text. There is none unless some name has a dash.
+    fn other_of_this_name(&self, id: &ReplicaId) -> Option<ReplicaId> {
+        let text = id.to_string();
+        if text.matches('-').count() == 2 && matches!(id.slot, Slot::Index(_)) {
+            let node = NodeId::new(id.slot.to_string()).ok()?;
+            let global = ReplicaId::new(id.service.clone(), Slot::Node(node));
+            return self.state.replica(&global).map(|_| global);
+        }
+        self.state.find_replica(&text)
+    }
+
+    fn count_failure(&mut self, id: &ReplicaId, node: &NodeId, seen: &Observation) {
+        let Some(service) = self.state.services.get(&id.service) else { return };
+        let mut failures = service.row.failures.clone();
+        let times = failures.entry(node.clone()).or_default();
+        times.push(self.at);
+        let excess = times.len().saturating_sub(MAX_FAILURES);
+        times.drain(..excess);
+        let row = ServiceRow { failures, ..service.row.clone() };
+        self.set_service(&id.service, Some(row));
+        self.emit(Event::Service(id.service.clone()));
+        let (replica, node, code) = (id.clone(), node.clone(), seen.code.clone());
+        self.happened(Happening::ReplicaFailed { replica, node, code });
+    }
+
+    fn replica(&self, id: &ReplicaId) -> Result<&Replica, Refusal> {
+        self.state.replica(id).ok_or_else(|| Refusal::NoSuchReplica { replica: id.clone() })
+    }
+
+    /// What leaves a node that is gone would never be reported as stopped, so it is gone as well.
+    fn leave(&self, replica: &mut Replica, assignment: Assignment) {
+        if self.state.nodes.contains_key(&assignment.node) {
+            replica.leaving.push(assignment);
+        }
+        if replica.leaving.len() > MAX_LEAVING {
+            replica.leaving.remove(0);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::audit::{Author, MAX_AUDIT};
+use crate::command::{Change, Command, FORMAT, Guarded, Refusal, Require};
+use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
+use crate::node::{Availability, NodeStatus};
+use crate::reason::{NoPlace, Undone, Unplaced, Waiting};
+use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
+use crate::spec::ServiceSpec;
+use crate::state::{MAX_REPLICAS, MAX_REVISIONS, State};
+use crate::testkit::{cell, cpus, global, node_id, pack, replica_id, service_key, spread};
+use crate::transition::Writer;
+use crate::units::{Generation, Revision, Term, Timestamp};
+
+fn bytes(state: &State) -> Vec<u8> {
+    postcard::to_stdvec(state).unwrap()
+}
+
+// Few names, so that random commands meet each other.
+fn any_node() -> impl Strategy<Value = NodeId> {
+    select(vec!["ash", "birch", "c-1"]).prop_map(node_id)
+}
+
+fn any_service() -> impl Strategy<Value = ServiceKey> {
+    select(vec!["shop/web", "shop/db", "shop-web/c", "blog/web"]).prop_map(service_key)
+}
+
+fn any_replica() -> impl Strategy<Value = ReplicaId> {
+    let slot = prop_oneof![(1_u32..5).prop_map(Slot::Index), any_node().prop_map(Slot::Node)];
+    (any_service(), slot).prop_map(|(service, slot)| ReplicaId::new(service, slot))
+}
+
+fn any_spec() -> impl Strategy<Value = Arc<ServiceSpec>> {
+    let specs = vec![
+        spread(2),
+        spread(3).image("app:2"),
+        pack(2).reserve(500, 64),
+        global().host_port(80),
+        spread(MAX_REPLICAS + 1),
+    ];
+    select(specs).prop_map(Arc::new)
+}
+
+fn any_deploy() -> impl Strategy<Value = Change> {
+    let names = select(vec!["shop", "shop-web", "blog"]);
+    let services = prop::collection::btree_map(select(vec!["web", "db", "c"]), any_spec(), 0..3);
+    (names, services).prop_map(|(deployment, services)| Change::Deploy {
+        deployment: DeploymentName::new(deployment).unwrap(),
+        services: services
+            .into_iter()
+            .map(|(name, spec)| (ServiceName::new(name).unwrap(), spec))
+            .collect::<BTreeMap<_, _>>(),
+    })
+}
+
+fn any_observed() -> impl Strategy<Value = Observation> {
+    use ObservedState::{Degraded, Failed, Pending, Pulling, Running, Starting, Stopped};
+    let states = vec![Pending, Pulling, Starting, Running, Degraded, Failed, Stopped];
+    (select(states), 0_u64..9).prop_map(|(state, at)| Observation {
+        state,
+        code: None,
+        at: Timestamp(at),
+    })
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let hash = any_spec().prop_map(|spec| spec.hash).boxed();
+    let cause = select(vec![MoveCause::NodeLost, MoveCause::Misplaced, MoveCause::Outdated]);
+    let availability =
+        select(vec![Availability::Active, Availability::Cordoned, Availability::Draining]);
+    let unplaced = select(vec![
+        None,
+        Some(Unplaced { missing: 1, why: NoPlace::NoNodes, since: Timestamp(1) }),
+    ]);
+    prop_oneof![
+        4 => (any_node(), 1_u64..3)
+            .prop_map(|(node, n)| Change::PutNode { node, facts: cpus(n) }),
+        1 => (any_node(), select(vec![NodeStatus::Ready, NodeStatus::Down]))
+            .prop_map(|(node, status)| Change::SetStatus { node, status }),
+        1 => (any_node(), availability)
+            .prop_map(|(node, availability)| Change::SetAvailability { node, availability }),
+        1 => any_node().prop_map(|node| Change::RemoveNode { node }),
+        4 => any_deploy(),
+        1 => any_deploy().prop_map(|change| Change::Undeploy {
+            deployment: change.deployment().unwrap().clone()
+        }),
+        6 => (any_replica(), any_node(), hash.clone())
+            .prop_map(|(replica, node, spec)| Change::Place { replica, node, spec }),
+        4 => (any_replica(), any_node(), hash, cause)
+            .prop_map(|(replica, node, spec, cause)| Change::Succeed { replica, node, spec, cause }),
+        2 => any_replica().prop_map(|replica| Change::Promote { replica }),
+        1 => any_replica().prop_map(|replica| Change::Abandon { replica, why: Undone::Needless }),
+        2 => any_replica().prop_map(|replica| Change::Retire { replica }),
+        6 => (any_replica(), 1_u64..20, any_observed()).prop_map(|(replica, g, observation)| {
+            Change::Observe { replica, generation: Generation(g), observation }
+        }),
+        1 => (any_service(), unplaced)
+            .prop_map(|(service, unplaced)| Change::SetUnplaced { service, unplaced }),
+        1 => (any_replica(), select(vec![None, Some(Waiting::Stateful)]))
+            .prop_map(|(replica, waiting)| Change::SetWaiting { replica, waiting }),
+    ]
+}
+
+fn any_command() -> impl Strategy<Value = Command> {
+    let require = prop_oneof![
+        8 => Just(Require::Nothing),
+        1 => prop::option::of(1_u64..20).prop_map(|g| Require::Generation(g.map(Generation))),
+        1 => prop::option::of(1_u32..5).prop_map(|r| Require::Revision(r.map(Revision))),
+    ];
+    let guarded =
+        (require, any_change()).prop_map(|(require, change)| Guarded { require, change }).boxed();
+    let writer = select(vec![Writer::Operator, Writer::Liveness, Writer::Scheduler, Writer::Agent]);
+    let batch = prop_oneof![
+        3 => prop::collection::vec(guarded.clone(), 1..2),
+        1 => prop::collection::vec(guarded, 2..5),
+    ];
+    (0_u64..1_000, writer, batch).prop_map(|(at, writer, batch)| {
+        Command::new(Timestamp(at), Term(1), Author::new(writer, "any"), batch)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_keeps_the_promises_of_apply(history in prop::collection::vec(any_command(), 1..80)) {
+        let (mut one, mut two) = (cell().state, cell().state);
+        for command in &history {
+            let before = bytes(&one);
+            // Total: whatever the command, this returns.
+            let outcome = one.apply(command);
+            let changed = bytes(&one) != before;
+            let told = outcome.is_ok_and(|events| !events.is_empty());
+            prop_assert_eq!(changed, told, "a refused batch changes nothing; events tell of every change");
+            let _ = two.apply(command);
+            prop_assert_eq!(bytes(&one), bytes(&two), "equal histories give equal bytes");
+            let (loads, unplaced) = one.derive();
+            prop_assert_eq!(&one.loads, &loads, "what is derived stays true");
+            prop_assert_eq!(&one.unplaced, &unplaced);
+            for (_, replica) in one.replicas() {
+                prop_assert!(replica.leaving.len() <= MAX_LEAVING);
+                prop_assert!(!replica.is_empty());
+                let held: Vec<_> = replica.holds().map(|a| a.generation).collect();
+                prop_assert!(replica.observed.keys().all(|g| held.contains(g)), "reports of what is gone go too");
+            }
+            let mut names: Vec<String> = one.replicas().map(|(id, _)| id.to_string()).collect();
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            prop_assert_eq!(all, names.len(), "no two replicas go by one name");
+        }
+        let read: State = postcard::from_bytes(&bytes(&one)).unwrap();
+        prop_assert_eq!(&read, &one, "what is written reads back whole");
+        let json = serde_json::to_string(&one).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<State>(&json).unwrap(), &one);
+    }
+
+    #[test]
+    fn a_repeated_write_emits_nothing(history in prop::collection::vec(any_command(), 1..60)) {
+        let mut state = cell().state;
+        for command in &history {
+            let states = |c: &Guarded| matches!(
+                c.change,
+                Change::PutNode { .. } | Change::SetStatus { .. } | Change::SetAvailability { .. }
+                    | Change::Deploy { .. } | Change::Observe { .. } | Change::SetUnplaced { .. }
+                    | Change::SetWaiting { .. }
+            );
+            let repeatable = command.batch.len() == 1
+                && states(&command.batch[0])
+                && command.batch[0].require == Require::Nothing;
+            if state.apply(command).is_ok() && repeatable {
+                let before = bytes(&state);
+                let later = Command { at: Timestamp(command.at.0 + 1), ..command.clone() };
+                prop_assert_eq!(state.apply(&later).unwrap(), vec![], "{:?}", command);
+                prop_assert_eq!(bytes(&state), before);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_commits_whole_or_names_the_change_that_failed() {
+    let mut cell = cell().node("ash", cpus(4)).deploy("shop", [("web", spread(2))]);
+    let spec = cell.state.service(&service_key("shop/web")).unwrap().row.desired.unwrap();
+    let place = |index: &str, node: &str| {
+        Change::Place { replica: replica_id(index), node: node_id(node), spec }.free()
+    };
+    let before = cell.state.clone();
+    let batch = vec![place("shop/web/1", "ash"), place("shop/web/2", "birch")];
+    let rejection = cell.apply(Writer::Scheduler, batch).unwrap_err();
+    assert_eq!(rejection.to_string(), "change 1 of the batch was refused: there is no node birch");
+    assert_eq!(cell.state, before);
+}
+
+#[test]
+fn a_change_decided_on_an_older_generation_is_refused() {
+    let mut cell = cell().node("ash", cpus(4)).deploy("shop", [("web", spread(1))]);
+    let spec = cell.state.service(&service_key("shop/web")).unwrap().row.desired.unwrap();
+    let replica = replica_id("shop/web/1");
+    cell.change(
+        Writer::Scheduler,
+        Change::Place { replica: replica.clone(), node: node_id("ash"), spec },
+    );
+    let retire = Change::Retire { replica }.at_generation(Some(Generation(7)));
+    let rejection = cell.apply(Writer::Scheduler, vec![retire]).unwrap_err();
+    assert_eq!(
+        rejection.to_string(),
+        "change 0 of the batch was refused: it was decided on g7 of shop-web-1, which is now at g1"
+    );
+}
+
+#[test]
+fn a_report_of_one_generation_says_nothing_of_another() {
+    let mut cell = cell().node("ash", cpus(4)).deploy("shop", [("web", spread(1))]);
+    let spec = cell.state.service(&service_key("shop/web")).unwrap().row.desired.unwrap();
+    let (replica, node) = (replica_id("shop/web/1"), node_id("ash"));
+    cell.change(
+        Writer::Scheduler,
+        Change::Place { replica: replica.clone(), node: node.clone(), spec },
+    );
+    cell.report(&replica, Generation(1), ObservedState::Running, None);
+    let cause = MoveCause::Misplaced;
+    cell.change(Writer::Scheduler, Change::Succeed { replica: replica.clone(), node, spec, cause });
+    let row = cell.state.replica(&replica).unwrap();
+    let successor = &row.successor.as_ref().unwrap().assignment;
+    assert!(row.is_running() && !row.runs(successor));
+    cell.report(&replica, Generation(99), ObservedState::Failed, None);
+    assert!(
+        cell.state.replica(&replica).unwrap().is_running(),
+        "a report of no known generation is late"
+    );
+}
+
+#[test]
+fn a_replica_that_leaves_holds_its_room_until_it_stopped() {
+    let mut cell =
+        cell().node("ash", cpus(4)).deploy("shop", [("web", spread(1).reserve(500, 64))]);
+    let spec = cell.state.service(&service_key("shop/web")).unwrap().row.desired.unwrap();
+    let replica = replica_id("shop/web/1");
+    cell.change(
+        Writer::Scheduler,
+        Change::Place { replica: replica.clone(), node: node_id("ash"), spec },
+    );
+    cell.change(Writer::Scheduler, Change::Retire { replica: replica.clone() });
+    let load = cell.state.load(&node_id("ash")).unwrap();
+    assert_eq!((load.reserved.cpu.0, load.replicas), (500, 0));
+    cell.report(&replica, Generation(1), ObservedState::Stopped, None);
+    assert!(cell.state.load(&node_id("ash")).is_none());
+    assert!(cell.state.replica(&replica).is_none());
+}
+
+#[test]
+fn two_replicas_never_go_by_one_name() {
+    let mut cell = cell()
+        .node("ash", cpus(4))
+        .deploy("a", [("b-c", spread(1))])
+        .deploy("a-b", [("c", spread(1))]);
+    let spec = spread(1).hash;
+    let place = |id: &str| Change::Place { replica: replica_id(id), node: node_id("ash"), spec };
+    cell.change(Writer::Scheduler, place("a/b-c/1"));
+    let rejection = cell.apply(Writer::Scheduler, vec![place("a-b/c/1").free()]).unwrap_err();
+    assert!(matches!(rejection.reason, Refusal::IdTaken { .. }), "{rejection}");
+    assert_eq!(cell.state.find_replica("a-b-c-1"), Some(replica_id("a/b-c/1")));
+}
+
+#[test]
+fn history_and_audit_are_bounded() {
+    let mut cell = cell();
+    for i in 0..MAX_REVISIONS + 5 {
+        cell = cell.deploy("shop", [("web", spread(1).image(&format!("app:{i}")))]);
+    }
+    let name = DeploymentName::new("shop").unwrap();
+    let shop = &cell.state.deployments()[&name];
+    assert_eq!(shop.history.len(), MAX_REVISIONS);
+    assert_eq!(shop.revision, Revision(u32::try_from(MAX_REVISIONS).unwrap() + 5));
+    for i in 0..=MAX_AUDIT as u64 {
+        cell.change(
+            Writer::Operator,
+            Change::PutNode { node: node_id("ash"), facts: cpus(1 + i % 2) },
+        );
+    }
+    assert_eq!(cell.state.audit().events().len(), MAX_AUDIT);
+    let last = cell.state.audit().next_seq() - 1;
+    assert_eq!(cell.state.audit().since(last).count(), 1);
+}
+
+#[test]
+fn what_is_newer_than_this_node_is_refused() {
+    let mut state = cell().state;
+    let by = Author::new(Writer::Operator, "ann");
+    let command = Command { format: FORMAT + 1, ..Command::new(Timestamp(1), Term(1), by, vec![]) };
+    assert!(matches!(state.apply(&command).unwrap_err().reason, Refusal::Format { .. }));
+    let text = serde_json::to_string(&state).unwrap().replace("{\"format\":1,", "{\"format\":2,");
+    let error = serde_json::from_str::<State>(&text).unwrap_err().to_string();
+    assert!(error.starts_with("it is written in format 2, this node knows up to 1"), "{error}");
+}
+
+#[test]
+fn only_the_component_that_owns_an_edge_may_take_it() {
+    let mut cell = cell().node("ash", cpus(4));
+    let down = Change::SetStatus { node: node_id("ash"), status: NodeStatus::Down };
+    let rejection = cell.apply(Writer::Operator, vec![down.clone().free()]).unwrap_err();
+    assert_eq!(
+        rejection.reason.to_string(),
+        "node ash cannot go from ready to down by the operator"
+    );
+    assert!(cell.apply(Writer::Liveness, vec![down.free()]).is_ok());
+}

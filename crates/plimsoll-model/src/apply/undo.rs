@@ -1,0 +1,117 @@
+//! Rows are written through these setters alone. Each keeps the derived tables true and remembers what stood there
+//! before, so that a refused batch is taken back row by row, without a copy of the state.
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use super::Txn;
+use crate::command::Event;
+use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::node::Node;
+use crate::replica::Replica;
+use crate::state::{Deployment, Service, ServiceRow, State};
+use crate::units::{Generation, Revision};
+
+/// What a row was before it was written.
+#[derive(Debug)]
+pub(super) enum Undo {
+    NextGeneration(Generation),
+    Node(NodeId, Option<Node>),
+    Deployment(DeploymentName, Option<Deployment>),
+    Revision(DeploymentName, Option<Revision>),
+    NextIndex(ServiceKey, Option<u32>),
+    Service(ServiceKey, Option<ServiceRow>),
+    Replica(ReplicaId, Option<Replica>),
+}
+
+impl Txn<'_> {
+    pub(super) fn set_node(&mut self, id: &NodeId, node: Option<Node>) {
+        let old = put(&mut self.state.nodes, id, node);
+        self.undo.push(Undo::Node(id.clone(), old));
+        self.emit(Event::Node(id.clone()));
+    }
+
+    pub(super) fn set_deployment(&mut self, name: &DeploymentName, deployment: Option<Deployment>) {
+        let old = put(&mut self.state.deployments, name, deployment);
+        self.undo.push(Undo::Deployment(name.clone(), old));
+        self.emit(Event::Deployment(name.clone()));
+    }
+
+    pub(super) fn set_revision_counter(&mut self, name: &DeploymentName, revision: Revision) {
+        let old = put(&mut self.state.counters.revision, name, Some(revision));
+        self.undo.push(Undo::Revision(name.clone(), old));
+    }
+
+    pub(super) fn set_next_index(&mut self, key: &ServiceKey, next: u32) {
+        let old = put(&mut self.state.counters.next_index, key, Some(next));
+        self.undo.push(Undo::NextIndex(key.clone(), old));
+    }
+
+    pub(super) fn set_service(&mut self, key: &ServiceKey, row: Option<ServiceRow>) {
+        let old = self.state.put_service(key, row);
+        self.undo.push(Undo::Service(key.clone(), old));
+        self.emit(Event::Service(key.clone()));
+    }
+
+    pub(super) fn set_replica(&mut self, id: &ReplicaId, replica: Option<Replica>) {
+        let events = &mut self.events;
+        let old = self.state.put_replica(id, replica, &mut |node| {
+            events.push(Event::Load(node.clone()));
+        });
+        self.undo.push(Undo::Replica(id.clone(), old));
+        self.emit(Event::Replica(id.clone()));
+    }
+
+    pub(super) fn roll_back(self) {
+        let state = self.state;
+        for step in self.undo.into_iter().rev() {
+            match step {
+                Undo::NextGeneration(generation) => state.next_generation = generation,
+                Undo::Node(id, node) => drop(put(&mut state.nodes, &id, node)),
+                Undo::Deployment(name, row) => drop(put(&mut state.deployments, &name, row)),
+                Undo::Revision(name, last) => drop(put(&mut state.counters.revision, &name, last)),
+                Undo::NextIndex(key, next) => drop(put(&mut state.counters.next_index, &key, next)),
+                Undo::Service(key, row) => drop(state.put_service(&key, row)),
+                Undo::Replica(id, replica) => drop(state.put_replica(&id, replica, &mut |_| {})),
+            }
+        }
+    }
+}
+
+fn put<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    }
+}
+
+impl State {
+    /// A service's row goes only once its last replica has; its replicas are rows of their own.
+    fn put_service(&mut self, key: &ServiceKey, row: Option<ServiceRow>) -> Option<ServiceRow> {
+        if row.as_ref().is_some_and(|row| row.unplaced.is_some()) {
+            self.unplaced.insert(key.clone());
+        } else {
+            self.unplaced.remove(key);
+        }
+        match (self.services.get_mut(key), row) {
+            (Some(service), Some(row)) => Some(mem::replace(&mut service.row, row)),
+            (None, Some(row)) => {
+                self.services.insert(key.clone(), Service { row, replicas: BTreeMap::new() });
+                None
+            }
+            (_, None) => self.services.remove(key).map(|service| service.row),
+        }
+    }
+
+    fn put_replica(
+        &mut self,
+        id: &ReplicaId,
+        new: Option<Replica>,
+        touched: &mut dyn FnMut(&NodeId),
+    ) -> Option<Replica> {
+        let service = self.services.get_mut(&id.service)?;
+        let old = service.replicas.get(&id.slot);
+        self.loads.exchange(&service.row.specs, id, old, new.as_ref(), touched);
+        put(&mut service.replicas, &id.slot, new)
+    }
+}

@@ -1,0 +1,155 @@
+//! What happened, when, by whom: a ring of events that every node holds alike.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::node::{Availability, NodeStatus};
+use crate::reason::{NoPlace, Undone, Waiting};
+use crate::replica::{MoveCause, ObservedCode};
+use crate::transition::Writer;
+use crate::units::{Revision, Timestamp};
+
+/// How many events the ring keeps; the oldest go first. At 150 bytes an event this is some 1.5 MB of state.
+pub const MAX_AUDIT: usize = 10_000;
+
+/// Who wrote a command: the component, and the identity behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Author {
+    pub writer: Writer,
+    pub identity: Arc<str>,
+}
+
+impl Author {
+    pub fn new(writer: Writer, identity: &str) -> Self {
+        Self { writer, identity: Arc::from(identity) }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEvent {
+    /// Counts every event ever written, so that a reader notices what the ring dropped.
+    pub seq: u64,
+    pub at: Timestamp,
+    pub by: Author,
+    pub what: Happening,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Happening {
+    NodeJoined { node: NodeId },
+    NodeChanged { node: NodeId },
+    NodeStatus { node: NodeId, status: NodeStatus },
+    NodeAvailability { node: NodeId, availability: Availability },
+    NodeRemoved { node: NodeId },
+    Deployed { deployment: DeploymentName, revision: Revision },
+    Undeployed { deployment: DeploymentName },
+    Placed { replica: ReplicaId, node: NodeId },
+    MoveStarted { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
+    MoveFinished { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
+    MoveUndone { replica: ReplicaId, src: NodeId, dst: NodeId, why: Undone },
+    Retired { replica: ReplicaId },
+    ReplicaFailed { replica: ReplicaId, node: NodeId, code: Option<ObservedCode> },
+    Unplaced { service: ServiceKey, missing: u32, why: NoPlace },
+    AllPlaced { service: ServiceKey },
+    Waiting { replica: ReplicaId, why: Waiting },
+}
+
+impl Happening {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NodeJoined { .. } => "node_joined",
+            Self::NodeChanged { .. } => "node_changed",
+            Self::NodeStatus { status: NodeStatus::Ready, .. } => "node_ready",
+            Self::NodeStatus { status: NodeStatus::Down, .. } => "node_down",
+            Self::NodeAvailability { .. } => "node_availability",
+            Self::NodeRemoved { .. } => "node_removed",
+            Self::Deployed { .. } => "deployed",
+            Self::Undeployed { .. } => "undeployed",
+            Self::Placed { .. } => "placed",
+            Self::MoveStarted { .. } => "move_started",
+            Self::MoveFinished { .. } => "move_finished",
+            Self::MoveUndone { .. } => "move_undone",
+            Self::Retired { .. } => "retired",
+            Self::ReplicaFailed { .. } => "replica_failed",
+            Self::Unplaced { .. } => "unplaced",
+            Self::AllPlaced { .. } => "all_placed",
+            Self::Waiting { .. } => "waiting",
+        }
+    }
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeJoined { node } => write!(f, "{node} joined"),
+            Self::NodeChanged { node } => write!(f, "{node} changed what it offers"),
+            Self::NodeStatus { node, status: NodeStatus::Ready } => write!(f, "{node} is ready"),
+            Self::NodeStatus { node, status: NodeStatus::Down } => write!(f, "{node} is down"),
+            Self::NodeAvailability { node, availability } => match availability {
+                Availability::Active => write!(f, "{node} takes replicas again"),
+                Availability::Cordoned => write!(f, "{node} is cordoned"),
+                Availability::Draining => write!(f, "{node} is draining"),
+            },
+            Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
+            Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
+            Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
+            Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
+            Self::MoveStarted { replica, src, dst, cause } => {
+                write!(f, "{replica} moves {src} → {dst} ({})", cause.word())
+            }
+            Self::MoveFinished { replica, src, dst, cause } => {
+                write!(f, "{replica} moved {src} → {dst} ({})", cause.word())
+            }
+            Self::MoveUndone { replica, src, dst, why } => {
+                write!(f, "{replica} stays on {src}, not {dst} ({})", why.word())
+            }
+            Self::Retired { replica } => write!(f, "{replica} retired"),
+            Self::ReplicaFailed { replica, node, .. } => write!(f, "{replica} failed on {node}"),
+            Self::Unplaced { service, missing, why } => {
+                write!(f, "{service} lacks {missing} replicas: {why}")
+            }
+            Self::AllPlaced { service } => write!(f, "{service} has all its replicas placed"),
+            Self::Waiting { replica, why } => write!(f, "{replica} waits: {why}"),
+        }
+    }
+}
+
+/// The last [`MAX_AUDIT`] events.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AuditRing {
+    next_seq: u64,
+    events: VecDeque<AuditEvent>,
+}
+
+impl AuditRing {
+    pub(crate) fn push(&mut self, at: Timestamp, by: Author, what: Happening) -> u64 {
+        if self.events.len() >= MAX_AUDIT {
+            self.events.pop_front();
+        }
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.events.push_back(AuditEvent { seq, at, by, what });
+        seq
+    }
+
+    /// Oldest first.
+    pub fn events(&self) -> impl DoubleEndedIterator<Item = &AuditEvent> + ExactSizeIterator {
+        self.events.iter()
+    }
+
+    /// Events from `seq` on, as far back as the ring goes.
+    pub fn since(&self, seq: u64) -> impl Iterator<Item = &AuditEvent> {
+        let first = self.next_seq - self.events.len() as u64;
+        let skip = usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX);
+        self.events.iter().skip(skip)
+    }
+
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+}

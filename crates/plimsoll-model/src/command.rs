@@ -1,0 +1,237 @@
+//! What can be written: batches of changes, each with the fact it was decided on, and how they are refused.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::audit::Author;
+use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
+use crate::node::{Availability, NodeFacts, NodeStatus};
+use crate::reason::{Undone, Unplaced, Waiting};
+use crate::replica::{MoveCause, Observation};
+use crate::spec::{ServiceSpec, SpecHash};
+use crate::units::{Generation, Revision, Term, Timestamp};
+
+/// The version of the written form of commands and state. A reader refuses what is newer than itself.
+pub const FORMAT: u32 = 1;
+
+/// The most changes one command may carry: a pass that places a full cell from empty fits ten times over.
+pub const MAX_BATCH: usize = 1_000_000;
+
+/// One entry of the log. It commits whole, or is refused naming the change that could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    pub format: u32,
+    /// The leader's clock when it proposed this; applying reads no other.
+    pub at: Timestamp,
+    pub term: Term,
+    pub by: Author,
+    pub batch: Vec<Guarded>,
+}
+
+impl Command {
+    pub fn new(at: Timestamp, term: Term, by: Author, batch: Vec<Guarded>) -> Self {
+        Self { format: FORMAT, at, term, by, batch }
+    }
+}
+
+/// A change, and what must still be true of its subject for it to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarded {
+    pub require: Require,
+    pub change: Change,
+}
+
+/// The fact a change was decided on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Require {
+    Nothing,
+    /// The replica's assignment has this generation; none: there is no such replica, or it is retired.
+    Generation(Option<Generation>),
+    /// The deployment is at this revision; none: there is no such deployment.
+    Revision(Option<Revision>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// A node joins, or says something new of itself.
+    PutNode {
+        node: NodeId,
+        facts: NodeFacts,
+    },
+    SetStatus {
+        node: NodeId,
+        status: NodeStatus,
+    },
+    SetAvailability {
+        node: NodeId,
+        availability: Availability,
+    },
+    /// Only a node that holds nothing, or one that is down.
+    RemoveNode {
+        node: NodeId,
+    },
+
+    /// The whole of a deployment: services it no longer names are retired.
+    Deploy {
+        deployment: DeploymentName,
+        services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
+    },
+    Undeploy {
+        deployment: DeploymentName,
+    },
+
+    /// A new replica gets its first assignment.
+    Place {
+        replica: ReplicaId,
+        node: NodeId,
+        spec: SpecHash,
+    },
+    /// A move begins: the replica gets a successor, whose room counts from now.
+    Succeed {
+        replica: ReplicaId,
+        node: NodeId,
+        spec: SpecHash,
+        cause: MoveCause,
+    },
+    /// A move ends: the successor is the assignment, and the old one leaves.
+    Promote {
+        replica: ReplicaId,
+    },
+    /// A move is given up: the successor leaves.
+    Abandon {
+        replica: ReplicaId,
+        why: Undone,
+    },
+    /// The replica ends.
+    Retire {
+        replica: ReplicaId,
+    },
+    /// A node's report. A stale one changes nothing.
+    Observe {
+        replica: ReplicaId,
+        generation: Generation,
+        observation: Observation,
+    },
+
+    SetUnplaced {
+        service: ServiceKey,
+        unplaced: Option<Unplaced>,
+    },
+    SetWaiting {
+        replica: ReplicaId,
+        waiting: Option<Waiting>,
+    },
+}
+
+impl Change {
+    pub fn free(self) -> Guarded {
+        Guarded { require: Require::Nothing, change: self }
+    }
+
+    pub fn at_generation(self, generation: Option<Generation>) -> Guarded {
+        Guarded { require: Require::Generation(generation), change: self }
+    }
+
+    pub fn at_revision(self, revision: Option<Revision>) -> Guarded {
+        Guarded { require: Require::Revision(revision), change: self }
+    }
+
+    /// Which replica it is about, if it is about one.
+    pub fn replica(&self) -> Option<&ReplicaId> {
+        match self {
+            Self::Place { replica, .. }
+            | Self::Succeed { replica, .. }
+            | Self::Promote { replica }
+            | Self::Abandon { replica, .. }
+            | Self::Retire { replica }
+            | Self::Observe { replica, .. }
+            | Self::SetWaiting { replica, .. } => Some(replica),
+            _ => None,
+        }
+    }
+
+    /// Which deployment it is about, if it is about one.
+    pub fn deployment(&self) -> Option<&DeploymentName> {
+        match self {
+            Self::Deploy { deployment, .. } | Self::Undeploy { deployment } => Some(deployment),
+            Self::SetUnplaced { service, .. } => Some(&service.deployment),
+            _ => self.replica().map(|replica| &replica.service.deployment),
+        }
+    }
+}
+
+/// Why a command was refused. Nothing of it was applied.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("change {position} of the batch was refused: {reason}")]
+pub struct Rejection {
+    /// Which change of the batch, counted from 0.
+    pub position: usize,
+    pub reason: Refusal,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    #[error("it is written in format {found}, this node knows up to {known}; upgrade this node")]
+    Format { found: u32, known: u32 },
+    #[error("it holds {found} {what}, at most {max} are allowed")]
+    TooMany { what: String, found: usize, max: usize },
+    #[error("{what} is {found}, at most {max} is allowed")]
+    TooMuch { what: String, found: u64, max: u64 },
+    #[error("it was decided on {} of {replica}, which is now at {}", shown(*decided), shown(*found))]
+    Generation { replica: ReplicaId, decided: Option<Generation>, found: Option<Generation> },
+    #[error("it was decided on {} of {deployment}, which is now at {}", shown(*decided), shown(*found))]
+    Revision { deployment: DeploymentName, decided: Option<Revision>, found: Option<Revision> },
+    #[error("its precondition is about something the change does not name")]
+    ForeignPrecondition,
+    #[error("there is no node {node}")]
+    NoSuchNode { node: NodeId },
+    #[error("node {node} still holds {replicas} replicas; drain it first")]
+    NodeInUse { node: NodeId, replicas: u32 },
+    #[error("there is no deployment {deployment}")]
+    NoSuchDeployment { deployment: DeploymentName },
+    #[error("there is no service {service}")]
+    NoSuchService { service: ServiceKey },
+    #[error("there is no replica {replica}")]
+    NoSuchReplica { replica: ReplicaId },
+    #[error("replica {replica} exists already")]
+    ReplicaExists { replica: ReplicaId },
+    #[error("{replica} is already the id of {held_by:?}")]
+    IdTaken { replica: ReplicaId, held_by: String },
+    #[error("index {index} of {service} was used before; the next is {next}")]
+    IndexReused { service: ServiceKey, index: u32, next: u32 },
+    #[error("replica {replica} is named after a node other than {node}")]
+    SlotMismatch { replica: ReplicaId, node: NodeId },
+    #[error("{service} has no spec {spec:?} to run now")]
+    StaleSpec { service: ServiceKey, spec: SpecHash },
+    #[error("replica {replica} is already moving")]
+    AlreadyMoving { replica: ReplicaId },
+    #[error("replica {replica} is not moving")]
+    NotMoving { replica: ReplicaId },
+    #[error("{what} cannot go from {from} to {to} by the {writer}")]
+    Transition { what: String, from: String, to: String, writer: crate::transition::Writer },
+}
+
+fn shown<T: fmt::Display>(value: Option<T>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+}
+
+/// What a command changed, for those who watch. A repeated write changes nothing and says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Node(NodeId),
+    Deployment(DeploymentName),
+    Service(ServiceKey),
+    Replica(ReplicaId),
+    /// What a node holds changed: its room, its ports, its replicas.
+    Load(NodeId),
+    /// An audit event with this number was written.
+    Audit(u64),
+}

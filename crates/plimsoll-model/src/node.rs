@@ -1,0 +1,99 @@
+//! A host that runs replicas, as the cell knows it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{NodeId, Zone};
+use crate::spec::{Attribute, Constraint};
+use crate::transition::{Edge, Writer};
+use crate::units::{Resources, Timestamp};
+
+/// What a node says of itself when it joins, and again when it changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    pub capacity: Resources,
+    pub zone: Option<Zone>,
+    pub labels: BTreeMap<String, String>,
+    pub os: String,
+    pub arch: String,
+}
+
+impl NodeFacts {
+    pub fn new(capacity: Resources) -> Self {
+        Self {
+            capacity,
+            zone: None,
+            labels: BTreeMap::new(),
+            os: "linux".to_owned(),
+            arch: "x86_64".to_owned(),
+        }
+    }
+
+    /// What this node has under the attribute; `name` is its own, which the facts do not hold.
+    pub fn attribute<'a>(&'a self, name: &'a NodeId, attribute: &Attribute) -> Option<&'a str> {
+        match attribute {
+            Attribute::Name => Some(name.as_str()),
+            Attribute::Zone => self.zone.as_ref().map(Zone::as_str),
+            Attribute::Label(label) => self.labels.get(label).map(String::as_str),
+            Attribute::Os => Some(&self.os),
+            Attribute::Arch => Some(&self.arch),
+        }
+    }
+
+    /// A node without the attribute differs from every value, as in Swarm.
+    pub fn meets(&self, name: &NodeId, constraint: &Constraint) -> bool {
+        (self.attribute(name, &constraint.on) == Some(constraint.value.as_str()))
+            == constraint.equal
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    pub facts: NodeFacts,
+    pub status: NodeStatus,
+    pub status_since: Timestamp,
+    pub availability: Availability,
+    pub joined_at: Timestamp,
+}
+
+impl Node {
+    pub fn is_open(&self) -> bool {
+        self.status == NodeStatus::Ready && self.availability == Availability::Active
+    }
+}
+
+/// Whether the leader hears from the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeStatus {
+    Ready,
+    Down,
+}
+
+impl NodeStatus {
+    pub const EDGES: &[Edge<Self>] = &[
+        Edge { from: Self::Ready, to: &[Self::Down], by: Writer::Liveness },
+        Edge { from: Self::Down, to: &[Self::Ready], by: Writer::Liveness },
+    ];
+}
+
+/// What an operator allows on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Availability {
+    Active,
+    /// Keeps what it runs and takes nothing new.
+    Cordoned,
+    /// Takes nothing new and gives away what it runs.
+    Draining,
+}
+
+impl Availability {
+    pub const EDGES: &[Edge<Self>] = &[
+        Edge { from: Self::Active, to: &[Self::Cordoned, Self::Draining], by: Writer::Operator },
+        Edge { from: Self::Cordoned, to: &[Self::Active, Self::Draining], by: Writer::Operator },
+        Edge { from: Self::Draining, to: &[Self::Active, Self::Cordoned], by: Writer::Operator },
+        Edge { from: Self::Draining, to: &[Self::Cordoned], by: Writer::Scheduler },
+    ];
+}

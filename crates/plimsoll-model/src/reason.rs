@@ -1,0 +1,244 @@
+//! Why not: closed enums with the numbers that decided. Logs, audit and the CLI all render these values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{NodeId, ReplicaId};
+use crate::spec::{Constraint, HostPort};
+use crate::units::{Bytes, MilliCpus, Millis, Timestamp};
+
+/// Why a node cannot take a replica. The order is the order in which they are checked and counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filter {
+    NotReady,
+    Cordoned,
+    Draining,
+    NotListed,
+    Constraint {
+        wants: Constraint,
+        found: Option<String>,
+    },
+    NoGpu {
+        asked: u32,
+        capacity: u32,
+    },
+    InsufficientCapacity(Shortage),
+    PortTaken {
+        port: HostPort,
+        by: ReplicaId,
+    },
+    MaxPerNode {
+        has: u32,
+        max: u32,
+    },
+    /// Not shut out, only the last choice: every other node is tried first.
+    RecentFailures {
+        failures: u32,
+        within: Millis,
+    },
+}
+
+/// What a node has too little of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shortage {
+    Cpu { asked: MilliCpus, free: MilliCpus },
+    Memory { asked: Bytes, free: Bytes },
+    Gpus { asked: u32, free: u32 },
+}
+
+/// A filter without its numbers, for counting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilterWord {
+    NotReady,
+    Cordoned,
+    Draining,
+    NotListed,
+    Constraint,
+    NoGpu,
+    InsufficientCapacity,
+    PortTaken,
+    MaxPerNode,
+    RecentFailures,
+}
+
+impl Filter {
+    pub fn word(&self) -> FilterWord {
+        match self {
+            Self::NotReady => FilterWord::NotReady,
+            Self::Cordoned => FilterWord::Cordoned,
+            Self::Draining => FilterWord::Draining,
+            Self::NotListed => FilterWord::NotListed,
+            Self::Constraint { .. } => FilterWord::Constraint,
+            Self::NoGpu { .. } => FilterWord::NoGpu,
+            Self::InsufficientCapacity(_) => FilterWord::InsufficientCapacity,
+            Self::PortTaken { .. } => FilterWord::PortTaken,
+            Self::MaxPerNode { .. } => FilterWord::MaxPerNode,
+            Self::RecentFailures { .. } => FilterWord::RecentFailures,
+        }
+    }
+}
+
+impl fmt::Display for FilterWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NotReady => "not_ready",
+            Self::Cordoned => "cordoned",
+            Self::Draining => "draining",
+            Self::NotListed => "not_listed",
+            Self::Constraint => "constraint",
+            Self::NoGpu => "no_gpu",
+            Self::InsufficientCapacity => "insufficient_capacity",
+            Self::PortTaken => "port_taken",
+            Self::MaxPerNode => "max_per_node",
+            Self::RecentFailures => "recent_failures",
+        })
+    }
+}
+
+/// The numbers, as a person reads them beside the word.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady => f.write_str("the node is down"),
+            Self::Cordoned => f.write_str("an operator cordoned it"),
+            Self::Draining => f.write_str("it is being drained"),
+            Self::NotListed => f.write_str("not among the service's hosts"),
+            Self::Constraint { wants, found: Some(found) } => {
+                write!(f, "wants {wants}, has {found}")
+            }
+            Self::Constraint { wants, found: None } => write!(f, "wants {wants}, has none"),
+            Self::NoGpu { asked, capacity } => {
+                write!(f, "asks for {asked} gpus, the node has {capacity}")
+            }
+            Self::InsufficientCapacity(shortage) => shortage.fmt(f),
+            Self::PortTaken { port, by } => write!(f, "{by} holds {port}"),
+            Self::MaxPerNode { has, max } => write!(f, "holds {has} of at most {max}"),
+            Self::RecentFailures { failures, within } => {
+                write!(f, "failed here {failures} times in {within}; the last choice")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu { asked, free } => write!(f, "asks for {asked} cpus, {free} free"),
+            Self::Memory { asked, free } => write!(f, "asks for {asked}, {free} free"),
+            Self::Gpus { asked, free } => write!(f, "asks for {asked} gpus, {free} free"),
+        }
+    }
+}
+
+/// Why replicas of a service have no place. Written once; it clears itself when they have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unplaced {
+    pub missing: u32,
+    pub why: NoPlace,
+    pub since: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoPlace {
+    /// The cell has no nodes at all.
+    NoNodes,
+    /// How many of the nodes each filter turned away.
+    NoEligibleNode { nodes: u32, turned_away: BTreeMap<FilterWord, u32> },
+    /// `hosts` placement waits until enough of its nodes are ready.
+    CannotSatisfyHostPlacement { needed: u32, missing: BTreeSet<NodeId> },
+    /// Another service's replica goes by the very id this one would have.
+    IdTaken { id: String },
+}
+
+impl NoPlace {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NoNodes => "no_nodes",
+            Self::NoEligibleNode { .. } => "no_eligible_node",
+            Self::CannotSatisfyHostPlacement { .. } => "cannot_satisfy_host_placement",
+            Self::IdTaken { .. } => "id_taken",
+        }
+    }
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNodes => f.write_str("the cell has no nodes"),
+            Self::NoEligibleNode { nodes, turned_away } => {
+                write!(f, "0 of {nodes} nodes can take it")?;
+                for (i, (word, count)) in turned_away.iter().enumerate() {
+                    write!(f, "{} {count} {word}", if i == 0 { ":" } else { "," })?;
+                }
+                Ok(())
+            }
+            Self::CannotSatisfyHostPlacement { needed, missing } => {
+                let names: Vec<&str> = missing.iter().map(NodeId::as_str).collect();
+                write!(f, "needs {needed} ready hosts; missing: {}", names.join(", "))
+            }
+            Self::IdTaken { id } => write!(f, "another service already has a replica {id}"),
+        }
+    }
+}
+
+/// Why a replica that should move stays for now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waiting {
+    /// Its data lives on its node, so no loop moves it.
+    Stateful,
+    /// So many nodes vanished at once that the fault is more likely ours.
+    MassLoss { down: u32, nodes: u32 },
+    /// Nowhere else can take it.
+    NoPlace(NoPlace),
+}
+
+impl Waiting {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Stateful => "stateful",
+            Self::MassLoss { .. } => "mass_loss",
+            Self::NoPlace(why) => why.word(),
+        }
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stateful => f.write_str("its data lives on its node"),
+            Self::MassLoss { down, nodes } => {
+                write!(f, "{down} of {nodes} nodes are down; replacement pauses above half")
+            }
+            Self::NoPlace(why) => why.fmt(f),
+        }
+    }
+}
+
+/// Why a move was given up. The original was never touched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Undone {
+    /// The destination failed to run it.
+    SuccessorFailed,
+    /// The destination went down first.
+    DestinationLost,
+    /// The reason for the move went away: the lost node returned, or the spec changed again.
+    Needless,
+}
+
+impl Undone {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::SuccessorFailed => "successor_failed",
+            Self::DestinationLost => "destination_lost",
+            Self::Needless => "needless",
+        }
+    }
+}

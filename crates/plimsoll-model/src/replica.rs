@@ -1,0 +1,182 @@
+//! One copy of a service: where it was told to run, where it is going, and what its nodes saw of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::NodeId;
+use crate::reason::Waiting;
+use crate::spec::SpecHash;
+use crate::transition::{Edge, Writer};
+use crate::units::{Generation, Revision, Term, Timestamp};
+
+/// How many assignments of one replica may be on their way out at once. Beyond it the oldest is forgotten: its node
+/// removes the container all the same, since nothing asks for it, only its room counts as free a little early.
+pub const MAX_LEAVING: usize = 8;
+
+/// An order to one node to run one replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    pub node: NodeId,
+    pub spec: SpecHash,
+    pub revision: Revision,
+    pub generation: Generation,
+    /// The leader's term when it was given. A node refuses one older than it has seen.
+    pub term: Term,
+    pub at: Timestamp,
+}
+
+/// The assignment a move is taking the replica to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Successor {
+    pub assignment: Assignment,
+    pub cause: MoveCause,
+}
+
+/// What made a move necessary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveCause {
+    /// Its node is down beyond the grace, or gone from the cell.
+    NodeLost,
+    /// Its node may not hold it any more: hosts or constraints changed, or the node is draining.
+    Misplaced,
+    /// The service has a newer spec.
+    Outdated,
+}
+
+impl MoveCause {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NodeLost => "node_lost",
+            Self::Misplaced => "misplaced",
+            Self::Outdated => "outdated",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Replica {
+    /// None once the replica is retired and only waits for its containers to stop.
+    pub assignment: Option<Assignment>,
+    pub successor: Option<Successor>,
+    /// Still stopping, oldest first: they hold their room until their node says that they stopped.
+    pub leaving: Vec<Assignment>,
+    /// The latest report of each assignment above. A report of one generation says nothing of another.
+    pub observed: BTreeMap<Generation, Observation>,
+    /// Why the move it needs has not begun.
+    pub waiting: Option<Waiting>,
+}
+
+impl Replica {
+    /// Where the replica is, or will be once its move ends. Spreading counts this one.
+    pub fn heading(&self) -> Option<&Assignment> {
+        self.successor.as_ref().map(|successor| &successor.assignment).or(self.assignment.as_ref())
+    }
+
+    /// Every assignment that holds room on some node.
+    pub fn holds(&self) -> impl Iterator<Item = &Assignment> {
+        let successor = self.successor.as_ref().map(|successor| &successor.assignment);
+        self.assignment.iter().chain(successor).chain(&self.leaving)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.assignment.is_none() && self.leaving.is_empty()
+    }
+
+    pub fn observation(&self, assignment: &Assignment) -> Option<&Observation> {
+        self.observed.get(&assignment.generation)
+    }
+
+    /// Whether the current assignment, and not an older or newer one, is reported as running.
+    pub fn is_running(&self) -> bool {
+        self.assignment.as_ref().is_some_and(|assignment| self.runs(assignment))
+    }
+
+    pub fn runs(&self, assignment: &Assignment) -> bool {
+        self.observation(assignment).is_some_and(|seen| seen.state == ObservedState::Running)
+    }
+}
+
+/// What a node reports of one assignment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    pub state: ObservedState,
+    pub code: Option<ObservedCode>,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObservedState {
+    /// Accepted, or waiting to try again.
+    Pending,
+    Pulling,
+    Starting,
+    /// Up, and healthy where it has a check.
+    Running,
+    Degraded,
+    Failed,
+    Stopped,
+}
+
+impl ObservedState {
+    pub const EDGES: &[Edge<Self>] = &[
+        Edge {
+            from: Self::Pending,
+            // Running at once: a node that restarted finds its container up.
+            to: &[Self::Pulling, Self::Starting, Self::Running, Self::Failed, Self::Stopped],
+            by: Writer::Agent,
+        },
+        Edge {
+            from: Self::Pulling,
+            to: &[Self::Pending, Self::Starting, Self::Failed, Self::Stopped],
+            by: Writer::Agent,
+        },
+        Edge {
+            from: Self::Starting,
+            to: &[Self::Pending, Self::Running, Self::Degraded, Self::Failed, Self::Stopped],
+            by: Writer::Agent,
+        },
+        Edge {
+            from: Self::Running,
+            to: &[Self::Pending, Self::Starting, Self::Degraded, Self::Failed, Self::Stopped],
+            by: Writer::Agent,
+        },
+        Edge {
+            from: Self::Degraded,
+            to: &[Self::Pending, Self::Starting, Self::Running, Self::Failed, Self::Stopped],
+            by: Writer::Agent,
+        },
+        Edge {
+            from: Self::Failed,
+            to: &[Self::Pending, Self::Pulling, Self::Starting, Self::Stopped],
+            by: Writer::Agent,
+        },
+        // Stopped is the end of a generation: whatever comes after it is a new assignment.
+    ];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Pulling => "pulling",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// Why an assignment is in the state it is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObservedCode {
+    ImagePullFailed { image: String, error: String },
+    StartFailed { error: String },
+    Unhealthy { output: String },
+    Exited { status: i32 },
+    OutOfMemory,
+    RestartExhausted { tries: u32 },
+}

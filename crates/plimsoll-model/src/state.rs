@@ -1,0 +1,266 @@
+//! The one replicated state of a cell. It is read freely and changed only by [`apply`](crate::apply).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::audit::{AuditRing, Author};
+use crate::command::{FORMAT, Refusal};
+use crate::ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
+use crate::node::Node;
+use crate::reason::Unplaced;
+use crate::replica::{Assignment, Replica};
+use crate::spec::{ServiceSpec, SpecHash};
+use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
+
+pub mod load;
+
+use load::{Loads, NodeLoad};
+
+/// How many revisions of a deployment are kept to roll back to; the oldest go first.
+pub const MAX_REVISIONS: usize = 20;
+
+/// How many failures of a service on a node are remembered: as many as the filter counts.
+pub const MAX_FAILURES: usize = 5;
+
+/// The most replicas one service may ask for: a slip of the keyboard must not fill the log.
+pub const MAX_REPLICAS: u32 = 100_000;
+
+/// The most assignments one node may hold; together with [`MAX_REQUEST`] it keeps every sum far from overflow.
+pub const MAX_TENANTS: usize = 10_000;
+
+/// The most one replica may reserve: a million cores, 16 TiB, 4096 devices.
+pub const MAX_REQUEST: Resources =
+    Resources { cpu: MilliCpus(1_000_000_000), memory: Bytes(1 << 44), gpus: 4_096 };
+
+/// The most one node may offer; beyond it is a slip, and sums stay far from overflow.
+pub const MAX_CAPACITY: Resources =
+    Resources { cpu: MilliCpus(1_000_000_000), memory: Bytes(1 << 50), gpus: 1 << 20 };
+
+/// How many deployments and services the counters remember. A name costs some fifty bytes for ever, because the
+/// promise that none comes twice has no end; at the bound new names are refused.
+pub const MAX_NAMES: usize = 1_000_000;
+
+/// The most services one deployment may have.
+pub const MAX_SERVICES: usize = 1_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct State {
+    format: u32,
+    pub(crate) cluster: ClusterId,
+    pub(crate) next_generation: Generation,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) deployments: BTreeMap<DeploymentName, Deployment>,
+    pub(crate) services: BTreeMap<ServiceKey, Service>,
+    pub(crate) counters: Counters,
+    pub(crate) audit: AuditRing,
+    /// Derived: what each node holds, and which services lack a replica.
+    #[serde(skip)]
+    pub(crate) loads: Loads,
+    #[serde(skip)]
+    pub(crate) unplaced: BTreeSet<ServiceKey>,
+}
+
+/// The state as it is written: all of it but what is derived.
+#[derive(Deserialize)]
+struct Written {
+    format: u32,
+    cluster: ClusterId,
+    next_generation: Generation,
+    nodes: BTreeMap<NodeId, Node>,
+    deployments: BTreeMap<DeploymentName, Deployment>,
+    services: BTreeMap<ServiceKey, Service>,
+    counters: Counters,
+    audit: AuditRing,
+}
+
+impl TryFrom<Written> for State {
+    type Error = Refusal;
+    fn try_from(written: Written) -> Result<Self, Refusal> {
+        if written.format > FORMAT {
+            return Err(Refusal::Format { found: written.format, known: FORMAT });
+        }
+        let mut state = Self {
+            format: FORMAT,
+            cluster: written.cluster,
+            next_generation: written.next_generation,
+            nodes: written.nodes,
+            deployments: written.deployments,
+            services: written.services,
+            counters: written.counters,
+            audit: written.audit,
+            loads: Loads::default(),
+            unplaced: BTreeSet::new(),
+        };
+        (state.loads, state.unplaced) = state.derive();
+        Ok(state)
+    }
+}
+
+/// One applied compose file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployment {
+    pub revision: Revision,
+    pub history: BTreeMap<Revision, RevisionRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevisionRecord {
+    pub at: Timestamp,
+    pub by: Author,
+    pub services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
+}
+
+/// Numbers that outlive what they number: they go on after a delete, so that no name comes twice.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    /// The last revision of every deployment there ever was.
+    pub(crate) revision: BTreeMap<DeploymentName, Revision>,
+    /// The next replica index of every service there ever was.
+    pub(crate) next_index: BTreeMap<ServiceKey, u32>,
+}
+
+/// A service and its replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    pub row: ServiceRow,
+    pub replicas: BTreeMap<Slot, Replica>,
+}
+
+/// A service without its replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceRow {
+    /// The spec that should run. None: the service is retired and goes when its last replica has.
+    pub desired: Option<SpecHash>,
+    pub revision: Revision,
+    /// The desired spec and every older one that an assignment may still name.
+    pub specs: BTreeMap<SpecHash, Arc<ServiceSpec>>,
+    pub unplaced: Option<Unplaced>,
+    /// When replicas of this service last failed on each node, oldest first.
+    pub failures: BTreeMap<NodeId, Vec<Timestamp>>,
+}
+
+impl Service {
+    /// The spec that should run, if the service is not retired.
+    pub fn desired(&self) -> Option<&Arc<ServiceSpec>> {
+        self.row.desired.as_ref().and_then(|hash| self.row.specs.get(hash))
+    }
+
+    pub fn spec_of(&self, assignment: &Assignment) -> Option<&Arc<ServiceSpec>> {
+        self.row.specs.get(&assignment.spec)
+    }
+}
+
+impl State {
+    pub fn new(cluster: ClusterId) -> Self {
+        Self {
+            format: FORMAT,
+            cluster,
+            next_generation: Generation(1),
+            nodes: BTreeMap::new(),
+            deployments: BTreeMap::new(),
+            services: BTreeMap::new(),
+            counters: Counters::default(),
+            audit: AuditRing::default(),
+            loads: Loads::default(),
+            unplaced: BTreeSet::new(),
+        }
+    }
+
+    pub fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    pub fn nodes(&self) -> &BTreeMap<NodeId, Node> {
+        &self.nodes
+    }
+
+    pub fn node(&self, node: &NodeId) -> Option<&Node> {
+        self.nodes.get(node)
+    }
+
+    pub fn deployments(&self) -> &BTreeMap<DeploymentName, Deployment> {
+        &self.deployments
+    }
+
+    /// Every service, also those that are retired and still stopping.
+    pub fn services(&self) -> &BTreeMap<ServiceKey, Service> {
+        &self.services
+    }
+
+    pub fn service(&self, service: &ServiceKey) -> Option<&Service> {
+        self.services.get(service)
+    }
+
+    pub fn replica(&self, replica: &ReplicaId) -> Option<&Replica> {
+        self.services.get(&replica.service)?.replicas.get(&replica.slot)
+    }
+
+    pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+        self.services.iter().flat_map(|(key, service)| {
+            service
+                .replicas
+                .iter()
+                .map(|(slot, replica)| (ReplicaId::new(key.clone(), slot.clone()), replica))
+        })
+    }
+
+    /// The services that lack a place for some replica.
+    pub fn unplaced(&self) -> &BTreeSet<ServiceKey> {
+        &self.unplaced
+    }
+
+    /// What the node holds: also a node that is gone while replicas still name it.
+    pub fn load(&self, node: &NodeId) -> Option<&NodeLoad> {
+        self.loads.get(node)
+    }
+
+    /// The next replica index of a service, also of one that does not exist now.
+    pub fn next_index(&self, service: &ServiceKey) -> u32 {
+        self.counters.next_index.get(service).copied().unwrap_or(1)
+    }
+
+    pub fn audit(&self) -> &AuditRing {
+        &self.audit
+    }
+
+    /// The replica that people call by this text. `a-b-c-1` can be read as `a`/`b-c`, `a-b`/`c` or a global replica
+    /// on a node `c-1`, so each reading is looked up; `apply` sees to it that at most one exists.
+    pub fn find_replica(&self, text: &str) -> Option<ReplicaId> {
+        let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
+        for (n, first) in dashes.iter().enumerate() {
+            let Ok(deployment) = DeploymentName::new(&text[..*first]) else { continue };
+            for second in &dashes[n + 1..] {
+                let Ok(name) = ServiceName::new(&text[first + 1..*second]) else { continue };
+                let key = ServiceKey::new(deployment.clone(), name);
+                let Some(service) = self.services.get(&key) else { continue };
+                let tail = &text[second + 1..];
+                let index = tail.parse().ok().map(Slot::Index);
+                let node = NodeId::new(tail).ok().map(Slot::Node);
+                let slot = index.into_iter().chain(node).find(|s| service.replicas.contains_key(s));
+                if let Some(slot) = slot {
+                    return Some(ReplicaId::new(key, slot));
+                }
+            }
+        }
+        None
+    }
+
+    /// What is derived, computed afresh from what is written.
+    pub(crate) fn derive(&self) -> (Loads, BTreeSet<ServiceKey>) {
+        let mut loads = Loads::default();
+        let mut unplaced = BTreeSet::new();
+        for (key, service) in &self.services {
+            if service.row.unplaced.is_some() {
+                unplaced.insert(key.clone());
+            }
+            for (slot, replica) in &service.replicas {
+                let id = ReplicaId::new(key.clone(), slot.clone());
+                loads.exchange(&service.row.specs, &id, None, Some(replica), &mut |_| {});
+            }
+        }
+        (loads, unplaced)
+    }
+}

@@ -1,0 +1,115 @@
+//! What each node holds, kept up to date as replicas change, so that nobody needs to walk the cell to know it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ids::{NodeId, ReplicaId};
+use crate::replica::{Assignment, Replica};
+use crate::spec::{HostPort, ServiceSpec, SpecHash};
+use crate::units::Resources;
+
+/// What one node holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeLoad {
+    /// Set aside by every assignment here, also by those still stopping.
+    pub reserved: Resources,
+    /// Replicas of any service that are here or on their way, without those leaving.
+    pub replicas: u32,
+    /// Who holds or will hold a host port. While one leaves and the next comes, a port has two holders.
+    pub ports: BTreeSet<(HostPort, ReplicaId)>,
+    /// Everyone with an assignment here of any kind.
+    pub tenants: BTreeSet<ReplicaId>,
+}
+
+impl NodeLoad {
+    pub fn port_holder(&self, port: HostPort) -> Option<&ReplicaId> {
+        self.ports.iter().find(|(held, _)| *held == port).map(|(_, replica)| replica)
+    }
+}
+
+/// All nodes' loads; a node that holds nothing has none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Loads(BTreeMap<NodeId, NodeLoad>);
+
+impl Loads {
+    pub fn get(&self, node: &NodeId) -> Option<&NodeLoad> {
+        self.0.get(node)
+    }
+
+    /// Takes a replica from what it was to what it is now, and names each node whose load that changes.
+    pub(crate) fn exchange(
+        &mut self,
+        specs: &Specs,
+        id: &ReplicaId,
+        old: Option<&Replica>,
+        new: Option<&Replica>,
+        touched: &mut dyn FnMut(&NodeId),
+    ) {
+        // A replica holds one to three assignments; those that stay as they are cost nothing here.
+        let kept = |side: Option<&Replica>, a: &Assignment, leaving: bool| {
+            side.is_some_and(|replica| {
+                holdings(replica).any(|(b, l)| b.generation == a.generation && l == leaving)
+            })
+        };
+        let mut nodes: Vec<&NodeId> = Vec::new();
+        for (assignment, leaving) in old.into_iter().flat_map(holdings) {
+            if !kept(new, assignment, leaving) {
+                self.subtract(specs.get(&assignment.spec), assignment, leaving);
+                nodes.push(&assignment.node);
+            }
+        }
+        for (assignment, leaving) in new.into_iter().flat_map(holdings) {
+            if !kept(old, assignment, leaving) {
+                self.add(specs.get(&assignment.spec), assignment, leaving);
+                nodes.push(&assignment.node);
+            }
+        }
+        for node in nodes {
+            self.settle(specs, node, id, new);
+            touched(node);
+        }
+    }
+
+    fn add(&mut self, spec: Option<&Arc<ServiceSpec>>, at: &Assignment, leaving: bool) {
+        if !self.0.contains_key(&at.node) {
+            self.0.insert(at.node.clone(), NodeLoad::default());
+        }
+        let load = self.0.get_mut(&at.node).expect("inserted just above");
+        load.replicas += u32::from(!leaving);
+        load.reserved = load.reserved.plus(spec.map_or(Resources::NONE, |spec| spec.request()));
+    }
+
+    fn subtract(&mut self, spec: Option<&Arc<ServiceSpec>>, at: &Assignment, leaving: bool) {
+        let Some(load) = self.0.get_mut(&at.node) else { return };
+        load.replicas -= u32::from(!leaving);
+        load.reserved = load.reserved.minus(spec.map_or(Resources::NONE, |spec| spec.request()));
+    }
+
+    /// Whether the replica is a tenant of the node, and which ports it holds there, follows from what it is now:
+    /// two assignments of one replica on one node share both.
+    fn settle(&mut self, specs: &Specs, node: &NodeId, id: &ReplicaId, new: Option<&Replica>) {
+        let Some(load) = self.0.get_mut(node) else { return };
+        if !load.ports.is_empty() {
+            load.ports.retain(|(_, holder)| holder != id);
+        }
+        load.tenants.remove(id);
+        for held in new.into_iter().flat_map(Replica::holds).filter(|held| held.node == *node) {
+            load.tenants.insert(id.clone());
+            if let Some(spec) = specs.get(&held.spec) {
+                load.ports.extend(spec.host_ports().map(|port| (port, id.clone())));
+            }
+        }
+        if load.tenants.is_empty() {
+            self.0.remove(node);
+        }
+    }
+}
+
+type Specs = BTreeMap<SpecHash, Arc<ServiceSpec>>;
+
+/// Every assignment of a replica, with whether it is leaving.
+fn holdings(replica: &Replica) -> impl Iterator<Item = (&Assignment, bool)> {
+    let here = replica.assignment.iter();
+    let coming = replica.successor.as_ref().map(|successor| &successor.assignment);
+    here.chain(coming).map(|a| (a, false)).chain(replica.leaving.iter().map(|a| (a, true)))
+}
