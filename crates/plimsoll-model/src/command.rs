@@ -202,8 +202,8 @@ pub enum Refusal {
     NoSuchReplica { replica: ReplicaId },
     #[error("replica {replica} exists already")]
     ReplicaExists { replica: ReplicaId },
-    #[error("{replica} is already the id of {held_by:?}")]
-    IdTaken { replica: ReplicaId, held_by: String },
+    #[error("a replica of another service already goes by {replica}")]
+    IdTaken { replica: ReplicaId },
     #[error("index {index} of {service} was used before; the next is {next}")]
     IndexReused { service: ServiceKey, index: u32, next: u32 },
     #[error("replica {replica} is named after a node other than {node}")]

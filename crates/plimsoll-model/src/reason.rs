@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeId, ReplicaId};
-use crate::spec::{Constraint, HostPort};
+use crate::spec::{Constraint, HostPort, SpecHash};
 use crate::units::{Bytes, MilliCpus, Millis, Timestamp};
 
 /// Why a node cannot take a replica. The order is the order in which they are checked and counted.
@@ -64,6 +64,8 @@ pub enum FilterWord {
     PortTaken,
     MaxPerNode,
     RecentFailures,
+    /// Not a filter of a node: another replica goes by the id this one would have there.
+    IdTaken,
 }
 
 impl Filter {
@@ -96,6 +98,7 @@ impl fmt::Display for FilterWord {
             Self::PortTaken => "port_taken",
             Self::MaxPerNode => "max_per_node",
             Self::RecentFailures => "recent_failures",
+            Self::IdTaken => "id_taken",
         })
     }
 }
@@ -152,8 +155,6 @@ pub enum NoPlace {
     NoEligibleNode { nodes: u32, turned_away: BTreeMap<FilterWord, u32> },
     /// `hosts` placement waits until enough of its nodes are ready.
     CannotSatisfyHostPlacement { needed: u32, missing: BTreeSet<NodeId> },
-    /// Another service's replica goes by the very id this one would have.
-    IdTaken { id: String },
 }
 
 impl NoPlace {
@@ -162,7 +163,6 @@ impl NoPlace {
             Self::NoNodes => "no_nodes",
             Self::NoEligibleNode { .. } => "no_eligible_node",
             Self::CannotSatisfyHostPlacement { .. } => "cannot_satisfy_host_placement",
-            Self::IdTaken { .. } => "id_taken",
         }
     }
 }
@@ -182,7 +182,6 @@ impl fmt::Display for NoPlace {
                 let names: Vec<&str> = missing.iter().map(NodeId::as_str).collect();
                 write!(f, "needs {needed} ready hosts; missing: {}", names.join(", "))
             }
-            Self::IdTaken { id } => write!(f, "another service already has a replica {id}"),
         }
     }
 }
@@ -197,6 +196,8 @@ pub enum Waiting {
     MassLoss { down: u32, nodes: u32 },
     /// Nowhere else can take it.
     NoPlace(NoPlace),
+    /// The new spec did not become healthy once; it is not tried again until another one is applied.
+    Stalled { spec: SpecHash },
 }
 
 impl Waiting {
@@ -205,6 +206,7 @@ impl Waiting {
             Self::Stateful => "stateful",
             Self::MassLoss { .. } => "mass_loss",
             Self::NoPlace(why) => why.word(),
+            Self::Stalled { .. } => "stalled",
         }
     }
 }
@@ -217,6 +219,7 @@ impl fmt::Display for Waiting {
                 write!(f, "{down} of {nodes} nodes are down; replacement pauses above half")
             }
             Self::NoPlace(why) => why.fmt(f),
+            Self::Stalled { spec } => write!(f, "spec {} did not become healthy", spec.short()),
         }
     }
 }

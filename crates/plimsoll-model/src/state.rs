@@ -15,8 +15,10 @@ use crate::spec::{ServiceSpec, SpecHash};
 use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
 
 pub mod load;
+mod names;
 
 use load::{Loads, NodeLoad};
+pub(crate) use names::Prefixes;
 
 /// How many revisions of a deployment are kept to roll back to; the oldest go first.
 pub const MAX_REVISIONS: usize = 20;
@@ -61,6 +63,9 @@ pub struct State {
     pub(crate) loads: Loads,
     #[serde(skip)]
     pub(crate) unplaced: BTreeSet<ServiceKey>,
+    /// Derived: what the ids of each service's replicas start with, as people read them.
+    #[serde(skip)]
+    pub(crate) prefixes: Prefixes,
 }
 
 /// The state as it is written: all of it but what is derived.
@@ -93,8 +98,9 @@ impl TryFrom<Written> for State {
             audit: written.audit,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
+            prefixes: Prefixes::default(),
         };
-        (state.loads, state.unplaced) = state.derive();
+        (state.loads, state.unplaced, state.prefixes) = state.derive();
         Ok(state)
     }
 }
@@ -166,6 +172,7 @@ impl State {
             audit: AuditRing::default(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
+            prefixes: Prefixes::default(),
         }
     }
 
@@ -226,33 +233,28 @@ impl State {
         &self.audit
     }
 
-    /// The replica that people call by this text. `a-b-c-1` can be read as `a`/`b-c`, `a-b`/`c` or a global replica
-    /// on a node `c-1`, so each reading is looked up; `apply` sees to it that at most one exists.
+    /// The replica that people call by this text.
     pub fn find_replica(&self, text: &str) -> Option<ReplicaId> {
-        let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
-        for (n, first) in dashes.iter().enumerate() {
-            let Ok(deployment) = DeploymentName::new(&text[..*first]) else { continue };
-            for second in &dashes[n + 1..] {
-                let Ok(name) = ServiceName::new(&text[first + 1..*second]) else { continue };
-                let key = ServiceKey::new(deployment.clone(), name);
-                let Some(service) = self.services.get(&key) else { continue };
-                let tail = &text[second + 1..];
-                let index = tail.parse().ok().map(Slot::Index);
-                let node = NodeId::new(tail).ok().map(Slot::Node);
-                let slot = index.into_iter().chain(node).find(|s| service.replicas.contains_key(s));
-                if let Some(slot) = slot {
-                    return Some(ReplicaId::new(key, slot));
-                }
-            }
-        }
-        None
+        names::readings(text).find(|id| self.replica(id).is_some())
+    }
+
+    /// Whether another replica goes by the text this id would print as.
+    pub fn is_name_taken(&self, id: &ReplicaId) -> bool {
+        // Slots that name nodes sort last: one look tells whether the service has any.
+        let last = self.services.get(&id.service).and_then(|s| s.replicas.last_key_value());
+        let beside_nodes = matches!(last, Some((Slot::Node(_), _)));
+        (beside_nodes || self.prefixes.may_clash(id))
+            && names::readings(&id.to_string())
+                .any(|other| other != *id && self.replica(&other).is_some())
     }
 
     /// What is derived, computed afresh from what is written.
-    pub(crate) fn derive(&self) -> (Loads, BTreeSet<ServiceKey>) {
+    pub(crate) fn derive(&self) -> (Loads, BTreeSet<ServiceKey>, Prefixes) {
         let mut loads = Loads::default();
         let mut unplaced = BTreeSet::new();
+        let mut prefixes = Prefixes::default();
         for (key, service) in &self.services {
+            prefixes.add(key);
             if service.row.unplaced.is_some() {
                 unplaced.insert(key.clone());
             }
@@ -261,6 +263,6 @@ impl State {
                 loads.exchange(&service.row.specs, &id, None, Some(replica), &mut |_| {});
             }
         }
-        (loads, unplaced)
+        (loads, unplaced, prefixes)
     }
 }

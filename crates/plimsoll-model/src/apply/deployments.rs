@@ -101,14 +101,11 @@ impl Txn<'_> {
         }
         let mut specs = old.map(specs_in_use).unwrap_or_default();
         specs.insert(spec.hash, spec.clone());
-        let row = ServiceRow {
-            desired: Some(spec.hash),
-            revision,
-            specs,
-            // Whether it can be placed, and where it failed, is judged anew: the spec may be what was wrong.
-            unplaced: None,
-            failures: BTreeMap::new(),
-        };
+        // Where it failed is forgotten with the container that failed, not when the service is merely scaled.
+        let same = old.filter(|service| service.row.desired == Some(spec.hash));
+        let failures = same.map(|service| service.row.failures.clone()).unwrap_or_default();
+        let row =
+            ServiceRow { desired: Some(spec.hash), revision, specs, unplaced: None, failures };
         self.set_service(key, Some(row));
     }
 

@@ -31,11 +31,8 @@ impl Txn<'_> {
             Slot::Node(_) => {}
             Slot::Index(index) => self.take_index(id, *index)?,
         }
-        if let Some(held_by) = self.other_of_this_name(id) {
-            return Err(Refusal::IdTaken {
-                replica: id.clone(),
-                held_by: held_by.service.to_string(),
-            });
+        if self.state.is_name_taken(id) {
+            return Err(Refusal::IdTaken { replica: id.clone() });
         }
         let assignment = self.assign(id, node, spec)?;
         self.set_replica(id, Some(Replica { assignment: Some(assignment), ..Replica::default() }));
@@ -209,17 +206,6 @@ impl Txn<'_> {
         }
         self.set_next_index(&id.service, index + 1);
         Ok(())
-    }
-
-    /// Another replica that people would call by the same text. There is none unless some name has a dash.
-    fn other_of_this_name(&self, id: &ReplicaId) -> Option<ReplicaId> {
-        let text = id.to_string();
-        if text.matches('-').count() == 2 && matches!(id.slot, Slot::Index(_)) {
-            let node = NodeId::new(id.slot.to_string()).ok()?;
-            let global = ReplicaId::new(id.service.clone(), Slot::Node(node));
-            return self.state.replica(&global).map(|_| global);
-        }
-        self.state.find_replica(&text)
     }
 
     fn count_failure(&mut self, id: &ReplicaId, node: &NodeId, seen: &Observation) {

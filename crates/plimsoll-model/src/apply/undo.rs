@@ -96,10 +96,15 @@ impl State {
         match (self.services.get_mut(key), row) {
             (Some(service), Some(row)) => Some(mem::replace(&mut service.row, row)),
             (None, Some(row)) => {
+                self.prefixes.add(key);
                 self.services.insert(key.clone(), Service { row, replicas: BTreeMap::new() });
                 None
             }
-            (_, None) => self.services.remove(key).map(|service| service.row),
+            (_, None) => {
+                let service = self.services.remove(key)?;
+                self.prefixes.remove(key);
+                Some(service.row)
+            }
         }
     }
 

@@ -1,0 +1,148 @@
+//! What a node does next about one replica: given its orders and what it has, one step. The node's edge carries the
+//! step out and reports; the simulator does both under its own clock.
+
+use plimsoll_model::{Generation, NodeId, Replica};
+
+/// A container, or the beginnings of one, on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Local {
+    pub generation: Generation,
+    pub phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Pulling,
+    /// The image is here; nothing runs.
+    Pulled,
+    Starting,
+    /// The process runs, healthy or not.
+    Up,
+    Stopping,
+    /// It ended by itself.
+    Exited,
+}
+
+/// One thing to do. A node may do several at once, for different generations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    Pull(Generation),
+    Start(Generation),
+    Stop(Generation),
+    /// Clear away what is no longer asked for and does not run.
+    Remove(Generation),
+}
+
+/// The steps this node should begin for the replica now. `replica` is none when the cell knows nothing of it: then
+/// whatever is here is an orphan.
+pub fn next(node: &NodeId, replica: Option<&Replica>, local: &[Local]) -> Vec<Step> {
+    let wanted: Vec<Generation> = replica
+        .into_iter()
+        .flat_map(|r| r.assignment.iter().chain(r.successor.as_ref().map(|s| &s.assignment)))
+        .filter(|assignment| assignment.node == *node)
+        .map(|assignment| assignment.generation)
+        .collect();
+
+    let phase_of = |generation: Generation| {
+        local.iter().find(|have| have.generation == generation).map(|have| have.phase)
+    };
+    // The old container is not touched until the image of what replaces it here is there: a bad tag costs nothing.
+    let awaits_image =
+        wanted.iter().any(|new| matches!(phase_of(*new), None | Some(Phase::Pulling)));
+
+    let mut steps = Vec::new();
+    let is_leaving = |have: &&Local| !wanted.contains(&have.generation);
+    for have in local.iter().filter(is_leaving) {
+        match have.phase {
+            Phase::Up if awaits_image => {}
+            Phase::Starting | Phase::Up => steps.push(Step::Stop(have.generation)),
+            Phase::Pulling | Phase::Pulled | Phase::Exited => {
+                steps.push(Step::Remove(have.generation));
+            }
+            Phase::Stopping => {}
+        }
+    }
+    // What replaces a leaving container in its own place waits until that is gone: the two may share a port, a volume
+    // or the last of the room. After a make-before-break move the new one is up already and nothing waits.
+    let blocked = local.iter().any(|have| is_leaving(&have) && have.phase != Phase::Pulled);
+    for generation in &wanted {
+        let generation = *generation;
+        match phase_of(generation) {
+            None => steps.push(Step::Pull(generation)),
+            Some(Phase::Pulled | Phase::Exited) if !blocked => steps.push(Step::Start(generation)),
+            Some(_) => {}
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::testkit::{cell, cpus, node_id, replica_id, spread};
+    use plimsoll_model::{Change, MoveCause, Writer};
+
+    use super::*;
+
+    fn local(generation: u64, phase: Phase) -> Local {
+        Local { generation: Generation(generation), phase }
+    }
+
+    #[test]
+    fn a_node_does_what_it_is_told_and_clears_what_it_is_not() {
+        let mut cell = cell().node("ash", cpus(4)).deploy("shop", [("web", spread(1))]);
+        let (replica, spec, node) = (replica_id("shop/web/1"), spread(1).hash, node_id("ash"));
+        cell.change(
+            Writer::Scheduler,
+            Change::Place { replica: replica.clone(), node: node.clone(), spec },
+        );
+        let row = cell.state.replica(&replica).unwrap();
+        for (case, has, steps) in [
+            ("it pulls first", vec![], vec![Step::Pull(Generation(1))]),
+            ("a pull under way is left alone", vec![local(1, Phase::Pulling)], vec![]),
+            ("then it starts", vec![local(1, Phase::Pulled)], vec![Step::Start(Generation(1))]),
+            (
+                "what exited starts again",
+                vec![local(1, Phase::Exited)],
+                vec![Step::Start(Generation(1))],
+            ),
+            (
+                "an older one serves on while the image of the new one is pulled",
+                vec![local(0, Phase::Up), local(1, Phase::Pulling)],
+                vec![],
+            ),
+            (
+                "it stops once the image is there",
+                vec![local(0, Phase::Up), local(1, Phase::Pulled)],
+                vec![Step::Stop(Generation(0))],
+            ),
+            (
+                "in its own place the new one waits for the old",
+                vec![local(0, Phase::Stopping), local(1, Phase::Pulled)],
+                vec![],
+            ),
+        ] {
+            assert_eq!(next(&node, Some(row), &has), steps, "{case}");
+        }
+        assert_eq!(
+            next(&node, None, &[local(7, Phase::Up)]),
+            vec![Step::Stop(Generation(7))],
+            "an orphan"
+        );
+    }
+
+    #[test]
+    fn a_successor_starts_beside_the_original() {
+        let mut cell = cell().node("ash", cpus(4)).deploy("shop", [("web", spread(1))]);
+        let (replica, spec, node) = (replica_id("shop/web/1"), spread(1).hash, node_id("ash"));
+        cell.change(
+            Writer::Scheduler,
+            Change::Place { replica: replica.clone(), node: node.clone(), spec },
+        );
+        let cause = MoveCause::Outdated;
+        let change = Change::Succeed { replica: replica.clone(), node: node.clone(), spec, cause };
+        cell.change(Writer::Scheduler, change);
+        let row = cell.state.replica(&replica).unwrap();
+        let has = [local(1, Phase::Up), local(2, Phase::Pulled)];
+        assert_eq!(next(&node, Some(row), &has), vec![Step::Start(Generation(2))]);
+    }
+}

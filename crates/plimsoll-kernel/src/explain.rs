@@ -1,0 +1,64 @@
+//! Why a replica is where it is, or is nowhere: what every node had to say, in the numbers that decided.
+
+use plimsoll_model::state::Service;
+use plimsoll_model::{NodeId, ReplicaId, ServiceKey, State, Timestamp};
+
+use crate::place::filter::Ask;
+use crate::place::{Placer, Roster, Verdict};
+use crate::policy::Policy;
+
+/// What each node says to one replica, best first, as if the replica were nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    pub replica: ReplicaId,
+    pub mode: &'static str,
+    pub node: Option<NodeId>,
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Explains a replica that exists.
+pub fn replica(
+    state: &State,
+    roster: &mut Roster,
+    policy: &Policy,
+    id: &ReplicaId,
+    now: Timestamp,
+) -> Option<Explanation> {
+    let service = state.service(&id.service)?;
+    let node = service.replicas.get(&id.slot)?.heading().map(|assignment| assignment.node.clone());
+    explain(state, roster, policy, service, id, node, now)
+}
+
+/// Explains the replica that a service would get next.
+pub fn next_of(
+    state: &State,
+    roster: &mut Roster,
+    policy: &Policy,
+    service: &ServiceKey,
+    now: Timestamp,
+) -> Option<Explanation> {
+    let id = ReplicaId::indexed(service, state.next_index(service));
+    explain(state, roster, policy, state.service(service)?, &id, None, now)
+}
+
+fn explain(
+    state: &State,
+    roster: &mut Roster,
+    policy: &Policy,
+    service: &Service,
+    id: &ReplicaId,
+    node: Option<NodeId>,
+    now: Timestamp,
+) -> Option<Explanation> {
+    let spec = service.desired()?;
+    let headings = service.replicas.values().filter_map(|replica| replica.heading());
+    let ask = Ask::new(spec, &service.row.failures, policy, now);
+    let mut placer = Placer::new(roster, ask, headings.map(|assignment| &assignment.node));
+    if let Some(node) = &node {
+        placer.lift_whole(id, node);
+    }
+    let verdicts = placer.verdicts(id);
+    placer.close();
+    roster.forget_pass(state);
+    Some(Explanation { replica: id.clone(), mode: spec.placement.mode.word(), node, verdicts })
+}

@@ -1,0 +1,155 @@
+//! Checks any plan against every constraint, by brute force and without the code that made it. Tests run it on what
+//! they decide, and the simulator on every batch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use plimsoll_model::{
+    Change, Guarded, MoveCause, Node, NodeId, Replica, ReplicaId, Resources, ServiceKey,
+    ServiceSpec, State,
+};
+
+mod capacity;
+mod count;
+mod eligible;
+mod even;
+mod ports;
+mod sticky;
+
+#[cfg(test)]
+mod tests;
+
+/// A rule that a plan breaks, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    pub rule: &'static str,
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)
+    }
+}
+
+/// Every rule that the batch would break if it were applied to the state.
+pub fn plan(state: &State, batch: &[Guarded]) -> Vec<Violation> {
+    let plan = Plan::read(state, batch);
+    let rules: [(&'static str, Rule); 6] = [
+        ("eligible", eligible::check),
+        ("capacity", capacity::check),
+        ("ports", ports::check),
+        ("count", count::check),
+        ("even", even::check),
+        ("sticky", sticky::check),
+    ];
+    let broken = rules.into_iter().flat_map(|(rule, check)| {
+        check(&plan).into_iter().map(move |what| Violation { rule, what })
+    });
+    broken.collect()
+}
+
+/// Says what a plan breaks of one rule.
+type Rule = fn(&Plan<'_>) -> Vec<String>;
+
+/// An assignment that the batch gives out.
+struct New<'a> {
+    replica: &'a ReplicaId,
+    node: &'a NodeId,
+    spec: &'a Arc<ServiceSpec>,
+    /// None for a new replica.
+    cause: Option<MoveCause>,
+    /// The old copy makes way at once, in the same place.
+    is_in_place: bool,
+}
+
+/// A batch, sorted by what it does.
+struct Plan<'a> {
+    state: &'a State,
+    new: Vec<New<'a>>,
+    retired: BTreeSet<&'a ReplicaId>,
+    abandoned: BTreeSet<&'a ReplicaId>,
+    services: BTreeSet<&'a ServiceKey>,
+}
+
+impl<'a> Plan<'a> {
+    fn read(state: &'a State, batch: &'a [Guarded]) -> Self {
+        let mut plan = Self {
+            state,
+            new: Vec::new(),
+            retired: BTreeSet::new(),
+            abandoned: BTreeSet::new(),
+            services: BTreeSet::new(),
+        };
+        for guarded in batch {
+            match &guarded.change {
+                Change::Place { replica, node, .. } => plan.add(replica, node, None),
+                Change::Succeed { replica, node, cause, .. } => {
+                    plan.add(replica, node, Some(*cause));
+                }
+                Change::Promote { replica } => {
+                    // A successor that this very batch gave out has not run yet: the old copy makes way for it.
+                    for new in plan.new.iter_mut().filter(|new| new.replica == replica) {
+                        new.is_in_place = true;
+                    }
+                }
+                Change::Retire { replica } => drop(plan.retired.insert(replica)),
+                Change::Abandon { replica, .. } => drop(plan.abandoned.insert(replica)),
+                _ => {}
+            }
+            if let Some(replica) = guarded.change.replica() {
+                plan.services.insert(&replica.service);
+            }
+        }
+        plan
+    }
+
+    fn add(&mut self, replica: &'a ReplicaId, node: &'a NodeId, cause: Option<MoveCause>) {
+        let Some(spec) = self.state.service(&replica.service).and_then(|service| service.desired())
+        else {
+            return;
+        };
+        self.new.push(New { replica, node, spec, cause, is_in_place: false });
+    }
+
+    fn node(&self, new: &New<'_>) -> Option<&'a Node> {
+        self.state.node(new.node)
+    }
+
+    /// What the node will have set aside, by the plan. What is replaced in its own place makes way for its successor.
+    fn reserved(&self, node: &NodeId) -> Resources {
+        let before = self.state.load(node).map_or(Resources::NONE, |load| load.reserved);
+        let added = self.new.iter().filter(|new| new.node == node && !new.is_in_place);
+        added.fold(before, |sum, new| sum.plus(new.spec.request()))
+    }
+
+    /// How many replicas of the service each node has, once the plan is carried out.
+    fn counts(&self, key: &ServiceKey) -> BTreeMap<&'a NodeId, u32> {
+        let mut counts: BTreeMap<&NodeId, u32> = BTreeMap::new();
+        let service = self.state.service(key);
+        for (slot, replica) in service.into_iter().flat_map(|service| &service.replicas) {
+            let id = ReplicaId::new(key.clone(), slot.clone());
+            let moves = self.new.iter().any(|new| *new.replica == id);
+            if !moves
+                && !self.retired.contains(&id)
+                && let Some(at) = self.heading(&id, replica)
+            {
+                *counts.entry(at).or_default() += 1;
+            }
+        }
+        for new in self.new.iter().filter(|new| new.replica.service == *key) {
+            *counts.entry(new.node).or_default() += 1;
+        }
+        counts
+    }
+
+    fn heading(&self, id: &ReplicaId, replica: &'a Replica) -> Option<&'a NodeId> {
+        let heading = if self.abandoned.contains(id) {
+            replica.assignment.as_ref()
+        } else {
+            replica.heading()
+        };
+        heading.map(|assignment| &assignment.node)
+    }
+}

@@ -1,0 +1,50 @@
+//! A service gets as many replicas as it asked for and no more, under ids that were never used before.
+
+use plimsoll_model::{Mode, ReplicaId, Slot};
+
+use super::Plan;
+
+pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for new in plan.new.iter().filter(|new| new.cause.is_none()) {
+        match (&new.replica.slot, &new.spec.placement.mode) {
+            (Slot::Node(node), Mode::Global) if node == new.node => {}
+            (Slot::Index(index), Mode::Spread { .. } | Mode::Pack { .. } | Mode::Hosts { .. }) => {
+                if *index < plan.state.next_index(&new.replica.service) {
+                    broken.push(format!("{} is an index used before", new.replica));
+                }
+            }
+            _ => broken.push(format!(
+                "{} is no id for a {} service",
+                new.replica,
+                new.spec.placement.mode.word()
+            )),
+        }
+    }
+    for key in &plan.services {
+        let Some(service) = plan.state.service(key) else { continue };
+        let old = service.replicas.iter().filter(|(slot, replica)| {
+            let id = ReplicaId::new((*key).clone(), (*slot).clone());
+            replica.assignment.is_some() && !plan.retired.contains(&id)
+        });
+        let old: Vec<_> = old.map(|(slot, _)| slot).collect();
+        let added = plan
+            .new
+            .iter()
+            .filter(|new| new.cause.is_none() && new.replica.service == **key)
+            .count();
+        let Some(spec) = service.desired() else {
+            if added > 0 || !old.is_empty() {
+                broken.push(format!("{key} is retired but keeps {} replicas", old.len() + added));
+            }
+            continue;
+        };
+        let Some(wanted) = spec.placement.mode.replicas() else { continue };
+        // Replicas of another kind are on their way out, and wait for these to run.
+        let counted = old.iter().filter(|slot| matches!(slot, Slot::Index(_))).count();
+        if counted + added > wanted as usize {
+            broken.push(format!("{key} would have {} of {wanted} replicas", counted + added));
+        }
+    }
+    broken
+}

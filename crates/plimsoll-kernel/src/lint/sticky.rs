@@ -1,0 +1,39 @@
+//! Nothing moves that could stay: a replica on a node that may hold it, with the spec it should have, is left alone.
+
+use plimsoll_model::{Availability, Mode, MoveCause, NodeStatus};
+
+use super::Plan;
+
+pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for new in &plan.new {
+        let (Some(cause), Some(replica)) = (new.cause, plan.state.replica(new.replica)) else {
+            continue;
+        };
+        let Some(assignment) = &replica.assignment else { continue };
+        let node = plan.state.node(&assignment.node);
+        let is_up = node.is_some_and(|node| node.status == NodeStatus::Ready);
+        let is_allowed = node.is_some_and(|node| {
+            let placement = &new.spec.placement;
+            let meets = placement.constraints.iter().all(|c| node.facts.meets(&assignment.node, c));
+            let listed = match &placement.mode {
+                Mode::Hosts { hosts, .. } => hosts.contains(&assignment.node),
+                Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => true,
+            };
+            meets && listed && node.availability != Availability::Draining
+        });
+        let is_true = match cause {
+            MoveCause::NodeLost => !is_up,
+            MoveCause::Misplaced => is_up && !is_allowed,
+            MoveCause::Outdated => is_up && is_allowed && assignment.spec != new.spec.hash,
+        };
+        if !is_true {
+            broken.push(format!("{} leaves {} for {}", new.replica, assignment.node, cause.word()));
+        }
+        let moves_data = new.spec.is_stateful() && assignment.node != *new.node;
+        if moves_data {
+            broken.push(format!("{} has its data on {}", new.replica, assignment.node));
+        }
+    }
+    broken
+}

@@ -1,0 +1,225 @@
+//! Where a replica goes: given a service, the cell and what each node holds, the one best node, or none.
+//!
+//! A node is first filtered, then scored; ties fall to the mode's own order. [`scan`] does just that over a list of
+//! nodes and is what `explain` prints; [`search`] finds the same node without looking at each. Which replicas need
+//! a place is settled in [`reconcile`](crate::reconcile).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_model::reason::{Filter, NoPlace};
+use plimsoll_model::{Mode, NodeId, ReplicaId};
+
+pub(crate) mod filter;
+pub mod rank;
+mod ring;
+pub mod roster;
+mod scan;
+mod search;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use filter::Ask;
+pub use rank::Score;
+use roster::Door;
+pub use roster::Roster;
+use search::Search;
+
+/// A node found for a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) at: usize,
+    pub(crate) score: Score,
+}
+
+/// What is said of one node when a replica looks for a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub node: NodeId,
+    pub filter: Option<Filter>,
+    /// Only of a node that no filter turned away, or that is the last choice.
+    pub score: Option<Score>,
+    /// The service's replicas there already.
+    pub here: u32,
+}
+
+/// Places the replicas of one service, one after another, each counting for the next.
+#[derive(Debug)]
+pub(crate) struct Placer<'a> {
+    roster: &'a mut Roster,
+    ask: Ask<'a>,
+    tally: Tally,
+    /// Made when the first replica needs it: most services need none.
+    search: Option<Search>,
+}
+
+/// The service's replicas by node and by zone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    /// By place in the ring; only nodes that hold some.
+    pub(crate) by_node: BTreeMap<usize, u32>,
+    /// By zone of the roster.
+    pub(crate) by_zone: Vec<u32>,
+}
+
+impl Tally {
+    fn here(&self, at: usize) -> u32 {
+        self.by_node.get(&at).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, at: usize, zone: u32) {
+        *self.by_node.entry(at).or_default() += 1;
+        self.by_zone[zone as usize] += 1;
+    }
+
+    fn subtract(&mut self, at: usize, zone: u32) {
+        let Some(here) = self.by_node.get_mut(&at) else { return };
+        *here -= 1;
+        if *here == 0 {
+            self.by_node.remove(&at);
+        }
+        self.by_zone[zone as usize] -= 1;
+    }
+}
+
+/// How crowded the nodes and zones of a service are as its replicas go.
+#[derive(Debug)]
+pub(crate) struct Crowd(Tally);
+
+impl Crowd {
+    /// How many there are in the node's zone, and on the node.
+    pub(crate) fn at(&self, roster: &Roster, node: &NodeId) -> (u32, u32) {
+        let Some(at) = roster.place_of(node) else { return (0, 0) };
+        (self.0.by_zone[roster.class_of(at).zone as usize], self.0.here(at))
+    }
+
+    pub(crate) fn leave(&mut self, roster: &Roster, node: &NodeId) {
+        if let Some(at) = roster.place_of(node) {
+            self.0.subtract(at, roster.class_of(at).zone);
+        }
+    }
+}
+
+impl<'a> Placer<'a> {
+    /// `headings` are the nodes the service's replicas are on or on their way to.
+    pub(crate) fn new<'n>(
+        roster: &'a mut Roster,
+        ask: Ask<'a>,
+        headings: impl Iterator<Item = &'n NodeId>,
+    ) -> Self {
+        let mut tally = Tally { by_zone: vec![0; roster.zones as usize], ..Tally::default() };
+        for at in headings.filter_map(|node| roster.place_of(node)) {
+            tally.add(at, roster.class_of(at).zone);
+        }
+        Self { roster, ask, tally, search: None }
+    }
+
+    pub(crate) fn roster(&self) -> &Roster {
+        self.roster
+    }
+
+    /// A replica that is to move counts nowhere while its next node is looked for.
+    pub(crate) fn lift(&mut self, node: &NodeId) {
+        let Some(at) = self.roster.place_of(node) else { return };
+        self.tally.subtract(at, self.roster.class_of(at).zone);
+        if let Some(search) = self.search.take() {
+            search.close(self.roster);
+        }
+    }
+
+    /// Puts back what [`lift`](Self::lift) took, when the replica stays after all.
+    pub(crate) fn lower(&mut self, node: &NodeId) {
+        let Some(at) = self.roster.place_of(node) else { return };
+        self.count(at);
+    }
+
+    /// As [`lift`](Self::lift), and its room and ports are free as well: the cell as if the replica were nowhere.
+    pub(crate) fn lift_whole(&mut self, replica: &ReplicaId, node: &NodeId) {
+        self.lift(node);
+        if let Some(at) = self.roster.place_of(node) {
+            self.roster.give_up(at, self.ask.request, replica);
+        }
+    }
+
+    pub(crate) fn best(&mut self, replica: &ReplicaId) -> Option<Choice> {
+        let start = ring::hash(replica);
+        if self.ask.listed().is_some() || self.ask.prefers_names() {
+            return scan::best(&self.ask, self.roster, &self.tally, start);
+        }
+        if self.search.is_none() {
+            self.search = Some(Search::open(&self.ask, self.roster, &self.tally));
+        }
+        let search = self.search.as_mut().expect("opened just above");
+        search.best(&self.ask, self.roster, &self.tally, start)
+    }
+
+    /// Gives the replica its place: its room and its ports count from now on.
+    pub(crate) fn take(&mut self, at: usize, replica: &ReplicaId) {
+        self.roster.take(at, self.ask.request, &self.ask.ports, replica);
+        self.count(at);
+    }
+
+    fn count(&mut self, at: usize) {
+        self.tally.add(at, self.roster.class_of(at).zone);
+        match self.search.as_mut() {
+            Some(search) => search.placed(self.roster, at),
+            None => self.roster.show(at),
+        }
+    }
+
+    /// What every node has to say to one more replica.
+    pub(crate) fn verdicts(&self, replica: &ReplicaId) -> Vec<Verdict> {
+        scan::verdicts(&self.ask, self.roster, &self.tally, ring::hash(replica))
+    }
+
+    /// The node it is on, if that can hold a second copy beside the first for a while.
+    pub(crate) fn stay(&self, node: &NodeId) -> Option<Choice> {
+        let at = self.roster.place_of(node)?;
+        if filter::filter(&self.ask, self.roster, at, self.tally.here(at)).is_some() {
+            return None;
+        }
+        Some(Choice { at, score: scan::score_alone(&self.ask, self.roster, &self.tally, at)? })
+    }
+
+    /// `hosts` schedules nothing until as many of its nodes are ready as it needs.
+    pub(crate) fn unmet_hosts(&self) -> Option<NoPlace> {
+        let Mode::Hosts { replicas, hosts } = &self.ask.spec.placement.mode else { return None };
+        let is_ready = |node: &NodeId| {
+            let at = self.roster.place_of(node);
+            at.is_some_and(|at| self.roster.berths[at].door == Door::Open)
+        };
+        let needed = (*replicas).min(u32::try_from(hosts.len()).unwrap_or(u32::MAX));
+        let missing: BTreeSet<NodeId> =
+            hosts.iter().filter(|node| !is_ready(node)).cloned().collect();
+        let ready = hosts.len() - missing.len();
+        (ready < needed as usize).then_some(NoPlace::CannotSatisfyHostPlacement { needed, missing })
+    }
+
+    /// The service's replicas by zone and node, to choose which of too many go.
+    pub(crate) fn crowd(&self) -> Crowd {
+        Crowd(self.tally.clone())
+    }
+
+    pub(crate) fn close(mut self) -> Tally {
+        if let Some(search) = self.search.take() {
+            search.close(self.roster);
+        }
+        self.tally
+    }
+}
+
+/// Why no node can take one more replica of the service.
+pub(crate) fn no_place(ask: &Ask<'_>, roster: &Roster, tally: &Tally) -> NoPlace {
+    if roster.is_empty() {
+        return NoPlace::NoNodes;
+    }
+    let mut turned_away = BTreeMap::new();
+    for at in 0..roster.len() {
+        if let Some(filter) = filter::filter(ask, roster, at, tally.here(at)) {
+            *turned_away.entry(filter.word()).or_default() += 1;
+        }
+    }
+    let nodes = u32::try_from(roster.len()).unwrap_or(u32::MAX);
+    NoPlace::NoEligibleNode { nodes, turned_away }
+}

@@ -1,0 +1,170 @@
+//! Whether a node can take a replica at all, and if not, why: the first filter that turns it away.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::reason::{Filter, Shortage};
+use plimsoll_model::spec::{Attribute, HostPort};
+use plimsoll_model::{Millis, Mode, NodeId, Resources, ServiceSpec, Timestamp};
+
+use super::roster::{Berth, Class, Door, Roster};
+use super::tree::Need;
+use crate::policy::Policy;
+
+/// What a service asks of a node for one more replica.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) spec: &'a ServiceSpec,
+    pub(crate) request: Resources,
+    pub(crate) ports: Vec<HostPort>,
+    failures: &'a BTreeMap<NodeId, Vec<Timestamp>>,
+    limit: u32,
+    window: Millis,
+    now: Timestamp,
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) fn new(
+        spec: &'a ServiceSpec,
+        failures: &'a BTreeMap<NodeId, Vec<Timestamp>>,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            spec,
+            request: spec.request(),
+            ports: spec.host_ports().collect(),
+            failures,
+            limit: policy.failure_limit,
+            window: policy.failure_window,
+            now,
+        }
+    }
+
+    pub(super) fn need(&self) -> Need {
+        let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+        Need {
+            cpu: signed(self.request.cpu.0),
+            memory: signed(self.request.memory.0),
+            gpus: self.request.gpus.into(),
+        }
+    }
+
+    /// Whether nodes of the class are worth a look: their names aside, they meet every constraint.
+    pub(super) fn suits_class(&self, class: &Class) -> bool {
+        let constraints = self.spec.placement.constraints.iter();
+        let mut named = constraints.filter(|c| c.on != Attribute::Name);
+        // Only a constraint on the name looks at the name, so any will do here.
+        let anyone = NodeId::new("any").expect("a valid name");
+        named.all(|constraint| class.facts.meets(&anyone, constraint))
+    }
+
+    /// The only nodes it may run on, where it names them.
+    pub(super) fn listed(&self) -> Option<Vec<NodeId>> {
+        if let Mode::Hosts { hosts, .. } = &self.spec.placement.mode {
+            return Some(hosts.iter().cloned().collect());
+        }
+        let mut constraints = self.spec.placement.constraints.iter();
+        let named = constraints.find(|c| c.on == Attribute::Name && c.equal)?;
+        Some(NodeId::new(&named.value).into_iter().collect())
+    }
+
+    /// Whether nodes of one class can suit it unequally, by their names.
+    pub(super) fn prefers_names(&self) -> bool {
+        self.spec.placement.preferences.iter().any(|p| p.constraint.on == Attribute::Name)
+    }
+
+    /// The weight of the preferences that the node meets, of the weight of all.
+    pub(super) fn preferred(&self, class: &Class, node: &NodeId) -> (u32, u32) {
+        let preferences = &self.spec.placement.preferences;
+        let weight = |met: bool| {
+            let counted =
+                preferences.iter().filter(|p| !met || class.facts.meets(node, &p.constraint));
+            counted.map(|p| u32::from(p.weight)).sum()
+        };
+        (weight(true), weight(false))
+    }
+
+    /// How often the service failed on the node within the window, where that makes it the last choice.
+    pub(super) fn recent_failures(&self, node: &NodeId) -> Option<Filter> {
+        let times = self.failures.get(node)?;
+        let recent = times.iter().filter(|at| self.now.since(**at) < self.window).count();
+        let failures = u32::try_from(recent).unwrap_or(u32::MAX);
+        (failures >= self.limit).then_some(Filter::RecentFailures { failures, within: self.window })
+    }
+}
+
+/// Why a replica that is on the node already has to leave it, if it does: not for want of room.
+pub(crate) fn misplaced(ask: &Ask<'_>, roster: &Roster, at: usize) -> Option<Filter> {
+    let berth = &roster.berths[at];
+    if berth.door == Door::Draining {
+        return Some(Filter::Draining);
+    }
+    unlisted(ask, berth).or_else(|| unmet(ask, roster.class_of(at), berth))
+}
+
+/// Why one more replica cannot go on the node, if it cannot; `here` are the service's replicas on it.
+pub(crate) fn filter(ask: &Ask<'_>, roster: &Roster, at: usize, here: u32) -> Option<Filter> {
+    let berth = &roster.berths[at];
+    shut(berth)
+        .or_else(|| unlisted(ask, berth))
+        .or_else(|| unmet(ask, roster.class_of(at), berth))
+        .or_else(|| short(ask, berth))
+        .or_else(|| taken(ask, berth))
+        .or_else(|| crowded(ask, here))
+        .or_else(|| ask.recent_failures(&berth.id))
+}
+
+fn shut(berth: &Berth) -> Option<Filter> {
+    match berth.door {
+        Door::Open => None,
+        Door::NotReady => Some(Filter::NotReady),
+        Door::Cordoned => Some(Filter::Cordoned),
+        Door::Draining => Some(Filter::Draining),
+    }
+}
+
+fn unlisted(ask: &Ask<'_>, berth: &Berth) -> Option<Filter> {
+    match &ask.spec.placement.mode {
+        Mode::Hosts { hosts, .. } if !hosts.contains(&berth.id) => Some(Filter::NotListed),
+        _ => None,
+    }
+}
+
+fn unmet(ask: &Ask<'_>, class: &Class, berth: &Berth) -> Option<Filter> {
+    let mut constraints = ask.spec.placement.constraints.iter();
+    let wants = constraints.find(|constraint| !class.facts.meets(&berth.id, constraint))?;
+    let found = class.facts.attribute(&berth.id, &wants.on).map(str::to_owned);
+    Some(Filter::Constraint { wants: wants.clone(), found })
+}
+
+fn short(ask: &Ask<'_>, berth: &Berth) -> Option<Filter> {
+    let asked = ask.request;
+    if asked.gpus > berth.capacity.gpus {
+        return Some(Filter::NoGpu { asked: asked.gpus, capacity: berth.capacity.gpus });
+    }
+    let free = berth.capacity.minus(berth.reserved);
+    // A node that is over its line holds nothing more, not even a replica that asks for nothing.
+    let (reserved, capacity) = (berth.reserved, berth.capacity);
+    let shortage = if asked.cpu > free.cpu || reserved.cpu > capacity.cpu {
+        Shortage::Cpu { asked: asked.cpu, free: free.cpu }
+    } else if asked.memory > free.memory || reserved.memory > capacity.memory {
+        Shortage::Memory { asked: asked.memory, free: free.memory }
+    } else if asked.gpus > free.gpus || reserved.gpus > capacity.gpus {
+        Shortage::Gpus { asked: asked.gpus, free: free.gpus }
+    } else {
+        return None;
+    };
+    Some(Filter::InsufficientCapacity(shortage))
+}
+
+fn taken(ask: &Ask<'_>, berth: &Berth) -> Option<Filter> {
+    ask.ports.iter().find_map(|port| {
+        let (_, by) = berth.ports.iter().find(|(held, _)| held == port)?;
+        Some(Filter::PortTaken { port: *port, by: by.clone() })
+    })
+}
+
+fn crowded(ask: &Ask<'_>, here: u32) -> Option<Filter> {
+    let max = ask.spec.placement.max_per_node?;
+    (here >= max).then_some(Filter::MaxPerNode { has: here, max })
+}

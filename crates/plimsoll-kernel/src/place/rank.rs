@@ -1,0 +1,115 @@
+//! How well a node suits a replica: one score from 0 to 10 000, the sum of four named parts.
+//!
+//! The parts are sized so that each outweighs all those below it together: one replica fewer in the zone beats
+//! anything about the node, one fewer on the node beats any headroom. Placement takes the best score; whoever
+//! compares two nodes later compares these same scores, so a difference has one meaning everywhere.
+
+use std::fmt;
+
+use plimsoll_model::Mode;
+use serde::{Deserialize, Serialize};
+
+/// Beyond this many replicas more than the least, a zone or node is as uneven as it gets.
+const MAX_EXCESS: u32 = 3;
+const ZONE_STEP: u16 = 2_515;
+const NODE_STEP: u16 = 615;
+const HEADROOM_STEP: u16 = 205;
+const PREFERRED: u16 = 200;
+
+/// The named parts of a score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// Evenness over zones.
+    pub zone: u16,
+    /// Evenness over the nodes of a zone.
+    pub node: u16,
+    /// The band its fullest dimension falls in once the replica is there.
+    pub headroom: u16,
+    /// The share of the service's preferences that the node meets.
+    pub preferred: u16,
+}
+
+impl Score {
+    pub fn total(self) -> u16 {
+        self.zone + self.node + self.headroom + self.preferred
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>5} = zone {} + node {} + headroom {} + preferred {}",
+            self.total(),
+            self.zone,
+            self.node,
+            self.headroom,
+            self.preferred
+        )
+    }
+}
+
+/// What is counted about a node before it is scored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    /// Replicas of the service in the node's zone, above those in the zone with the fewest.
+    pub(crate) zone_excess: u32,
+    /// Replicas of the service on the node, above those on the zone's node with the fewest.
+    pub(crate) node_excess: u32,
+    /// Which headroom line it stays below with the replica: 0, 1, or 2 for neither.
+    pub(crate) band: u16,
+    /// The weight of the preferences met, of the weight of all.
+    pub(crate) preferred: (u32, u32),
+}
+
+pub(crate) fn score(mode: &Mode, standing: &Standing) -> Score {
+    let even = |excess: u32, step: u16| {
+        let missing = u16::try_from(excess.min(MAX_EXCESS)).unwrap_or(u16::MAX);
+        3 * step - missing * step
+    };
+    // `pack` does not ask for evenness, so every node is as even as the next.
+    let (zone_excess, node_excess) = match mode {
+        Mode::Pack { .. } => (0, 0),
+        Mode::Spread { .. } | Mode::Hosts { .. } | Mode::Global => {
+            (standing.zone_excess, standing.node_excess)
+        }
+    };
+    Score {
+        zone: even(zone_excess, ZONE_STEP),
+        node: even(node_excess, NODE_STEP),
+        headroom: 2 * HEADROOM_STEP - standing.band * HEADROOM_STEP,
+        preferred: preferred(standing.preferred),
+    }
+}
+
+/// A service without preferences is content anywhere.
+pub(crate) fn preferred((met, all): (u32, u32)) -> u16 {
+    if all == 0 {
+        return PREFERRED;
+    }
+    let share = u64::from(PREFERRED) * u64::from(met) / u64::from(all);
+    u16::try_from(share).unwrap_or(PREFERRED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn total(zone_excess: u32, node_excess: u32, band: u16, met: u32) -> u16 {
+        let standing = Standing { zone_excess, node_excess, band, preferred: (met, 1) };
+        score(&Mode::Spread { replicas: 1 }, &standing).total()
+    }
+
+    #[test]
+    fn each_part_outweighs_all_those_below_it() {
+        assert_eq!(total(0, 0, 0, 1), 10_000);
+        assert_eq!(total(9, 9, 2, 0), 0);
+        for (case, better, worse) in [
+            ("one fewer in the zone", total(1, 9, 2, 0), total(2, 0, 0, 1)),
+            ("one fewer on the node", total(0, 1, 2, 0), total(0, 2, 0, 1)),
+            ("one band less full", total(0, 0, 1, 0), total(0, 0, 2, 1)),
+        ] {
+            assert!(better > worse, "{case}: {better} {worse}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The nodes of a cell as placement sees them, in ring order, with what they hold.
+//!
+//! A roster is derived from state and signals alone, and kept true by following the events of each command, so
+//! that a pass over one service does not walk the cell. Nodes alike in zone, labels and platform form a class and
+//! stand next to each other in the ring; a constraint is judged once a class, not once a node.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use plimsoll_model::node::{Availability, Node, NodeFacts, NodeStatus};
+use plimsoll_model::spec::HostPort;
+use plimsoll_model::{Event, Lookup, NodeId, Pressure, ReplicaId, Resources, State, Zone};
+
+use super::tree::{LINES, Need, Offer, Room, Tree};
+use crate::policy::Policy;
+use crate::signals::Signals;
+
+/// Nodes alike in all that constraints look at, but for their names.
+#[derive(Debug, Clone)]
+pub(crate) struct Class {
+    /// One node's facts stand for all; only its capacity is its own.
+    pub(crate) facts: NodeFacts,
+    pub(crate) zone: u32,
+    pub(crate) range: Range<usize>,
+    pub(crate) open: u32,
+}
+
+/// What bars a node from anything new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    Open,
+    NotReady,
+    Cordoned,
+    Draining,
+}
+
+/// A node and what it holds, also what the pass under way has put there.
+#[derive(Debug, Clone)]
+pub(crate) struct Berth {
+    pub(crate) id: NodeId,
+    pub(crate) class: u32,
+    pub(crate) door: Door,
+    pub(crate) capacity: Resources,
+    pub(crate) reserved: Resources,
+    /// Measured, not declared; none where there is no fresh sample.
+    pub(crate) pressure: Option<[Pressure; 2]>,
+    pub(crate) replicas: u32,
+    pub(crate) ports: Vec<(HostPort, ReplicaId)>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Roster {
+    pub(crate) berths: Vec<Berth>,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) zones: u32,
+    pub(super) tree: Tree,
+    places: Lookup<NodeId, u32>,
+    lines: [Pressure; 2],
+    /// Berths that the pass under way has written on.
+    pub(super) touched: Vec<u32>,
+}
+
+/// What classes, and so the ring, are ordered by; within a class nodes stand by name.
+type ClassKey<'a> = (&'a Option<Zone>, &'a BTreeMap<String, String>, &'a str, &'a str);
+
+fn class_key(facts: &NodeFacts) -> ClassKey<'_> {
+    (&facts.zone, &facts.labels, &facts.os, &facts.arch)
+}
+
+impl Roster {
+    pub fn new(state: &State, signals: &Signals, policy: &Policy) -> Self {
+        let mut ring: Vec<(&NodeId, &Node)> = state.nodes().iter().collect();
+        // Stable, and nodes come sorted by name: so each class is.
+        ring.sort_by(|(_, a), (_, b)| class_key(&a.facts).cmp(&class_key(&b.facts)));
+
+        let mut classes: Vec<Class> = Vec::new();
+        let mut berths = Vec::with_capacity(ring.len());
+        for (at, (id, node)) in ring.into_iter().enumerate() {
+            let last = classes.last();
+            if last.is_none_or(|class| class_key(&class.facts) != class_key(&node.facts)) {
+                let zone = last
+                    .map_or(0, |class| class.zone + u32::from(class.facts.zone != node.facts.zone));
+                classes.push(Class { facts: node.facts.clone(), zone, range: at..at, open: 0 });
+            }
+            let class = classes.len() - 1;
+            classes[class].range.end = at + 1;
+            let class = u32::try_from(class).unwrap_or(u32::MAX);
+            berths.push(Berth {
+                id: id.clone(),
+                class,
+                door: Door::NotReady,
+                capacity: Resources::NONE,
+                reserved: Resources::NONE,
+                pressure: signals.pressure(id),
+                replicas: 0,
+                ports: Vec::new(),
+            });
+        }
+        for berth in &mut berths {
+            berth.read(state);
+            classes[berth.class as usize].open += u32::from(berth.door == Door::Open);
+        }
+        let places = (0_u32..).zip(&berths).map(|(at, berth)| (berth.id.clone(), at)).collect();
+        let tree = Tree::new(berths.iter().map(|berth| berth.offer(policy.lines)));
+        let zones = classes.last().map_or(0, |class| class.zone + 1);
+        Self { berths, classes, zones, tree, places, lines: policy.lines, touched: Vec::new() }
+    }
+
+    /// Takes in what a command changed. A node that came, went or changed class makes the ring anew; anything else
+    /// costs a logarithm.
+    pub fn follow(&mut self, state: &State, signals: &Signals, policy: &Policy, events: &[Event]) {
+        for event in events {
+            let (Event::Node(id) | Event::Load(id)) = event else { continue };
+            let known = self.place_of(id);
+            let moved = match (known, state.node(id)) {
+                (None, None) => continue,
+                (Some(at), Some(node)) => {
+                    class_key(&self.class_of(at).facts) != class_key(&node.facts)
+                }
+                (None, Some(_)) | (Some(_), None) => true,
+            };
+            if moved {
+                *self = Self::new(state, signals, policy);
+                return;
+            }
+            self.refresh(state, known.expect("a node that is nowhere was skipped"));
+        }
+    }
+
+    /// Takes in a new measurement of a node, or its silence.
+    pub fn feel(&mut self, node: &NodeId, pressure: Option<[Pressure; 2]>) {
+        let Some(at) = self.place_of(node) else { return };
+        if self.berths[at].pressure != pressure {
+            self.berths[at].pressure = pressure;
+            self.show(at);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.berths.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.berths.is_empty()
+    }
+
+    pub(crate) fn place_of(&self, node: &NodeId) -> Option<usize> {
+        self.places.get(node).map(|at| at as usize)
+    }
+
+    pub(crate) fn id_at(&self, at: usize) -> &NodeId {
+        &self.berths[at].id
+    }
+
+    pub(crate) fn is_up(&self, at: usize) -> bool {
+        self.berths[at].door != Door::NotReady
+    }
+
+    pub(crate) fn class_of(&self, at: usize) -> &Class {
+        &self.classes[self.berths[at].class as usize]
+    }
+
+    /// Writes a replica onto a berth until [`forget_pass`](Self::forget_pass).
+    pub(crate) fn take(
+        &mut self,
+        at: usize,
+        request: Resources,
+        ports: &[HostPort],
+        replica: &ReplicaId,
+    ) {
+        self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
+        let berth = &mut self.berths[at];
+        berth.reserved = berth.reserved.plus(request);
+        berth.replicas += 1;
+        berth.ports.extend(ports.iter().map(|port| (*port, replica.clone())));
+    }
+
+    /// Takes a replica off a berth until [`forget_pass`](Self::forget_pass).
+    pub(crate) fn give_up(&mut self, at: usize, request: Resources, replica: &ReplicaId) {
+        self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
+        let berth = &mut self.berths[at];
+        berth.reserved = berth.reserved.minus(request);
+        berth.replicas = berth.replicas.saturating_sub(1);
+        berth.ports.retain(|(_, holder)| holder != replica);
+    }
+
+    /// Takes back what the pass wrote: what it decided becomes true only once the command is applied.
+    pub(crate) fn forget_pass(&mut self, state: &State) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for at in touched.drain(..) {
+            self.refresh(state, at as usize);
+        }
+        self.touched = touched;
+    }
+
+    fn refresh(&mut self, state: &State, at: usize) {
+        let was_open = self.berths[at].door == Door::Open;
+        self.berths[at].read(state);
+        let is_open = self.berths[at].door == Door::Open;
+        let class = &mut self.classes[self.berths[at].class as usize];
+        class.open = class.open + u32::from(is_open) - u32::from(was_open);
+        self.show(at);
+    }
+
+    pub(crate) fn show(&mut self, at: usize) {
+        self.tree.set(at, self.berths[at].offer(self.lines));
+    }
+
+    pub(super) fn hide(&mut self, at: usize) {
+        let offer = self.tree.get(at).masked();
+        self.tree.set(at, offer);
+    }
+
+    /// Which headroom line the node stays below with the need added: 0, 1, or 2 for neither.
+    pub(super) fn band(&self, at: usize, need: &Need) -> u16 {
+        let rooms = self.berths[at].rooms(self.lines);
+        match rooms.iter().position(|room| room.holds(need)) {
+            Some(0) => 0,
+            Some(1) => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl Berth {
+    fn read(&mut self, state: &State) {
+        let (door, capacity) = match state.node(&self.id) {
+            None => (Door::NotReady, Resources::NONE),
+            Some(node) => (door(node), node.facts.capacity),
+        };
+        (self.door, self.capacity) = (door, capacity);
+        self.ports.clear();
+        (self.reserved, self.replicas) = match state.load(&self.id) {
+            None => (Resources::NONE, 0),
+            Some(load) => {
+                self.ports.extend(load.ports.iter().cloned());
+                (load.reserved, load.replicas)
+            }
+        };
+    }
+
+    fn rooms(&self, lines: [Pressure; 2]) -> [Room; LINES] {
+        let [below_first, below_second] = lines.map(|line| Room {
+            cpu: self.room(line, self.capacity.cpu.0, self.reserved.cpu.0, 0),
+            memory: self.room(line, self.capacity.memory.0, self.reserved.memory.0, 1),
+        });
+        // The last line is the capacity filter: declared reservations alone.
+        let whole = Room {
+            cpu: signed(self.capacity.cpu.0) - signed(self.reserved.cpu.0),
+            memory: signed(self.capacity.memory.0) - signed(self.reserved.memory.0),
+        };
+        // Below a line one also has to fit in the whole.
+        let within = |room: Room| Room {
+            cpu: room.cpu.min(whole.cpu),
+            memory: room.memory.min(whole.memory),
+        };
+        [within(below_first), within(below_second), whole]
+    }
+
+    /// How much can be added so that reserved and measured use both stay strictly below the line.
+    fn room(&self, line: Pressure, capacity: u64, reserved: u64, dimension: usize) -> i64 {
+        let share = |part: Pressure| u128::from(capacity) * u128::from(part.millionths());
+        let line = share(line).div_ceil(1_000_000);
+        let used =
+            self.pressure.map_or(0, |pressure| share(pressure[dimension]).div_ceil(1_000_000));
+        let taken = used.max(reserved.into());
+        i64::try_from(line).unwrap_or(i64::MAX) - i64::try_from(taken).unwrap_or(i64::MAX) - 1
+    }
+
+    fn offer(&self, lines: [Pressure; 2]) -> Offer {
+        if self.door != Door::Open {
+            return Offer::NONE;
+        }
+        Offer {
+            rooms: self.rooms(lines),
+            gpus: i64::from(self.capacity.gpus) - i64::from(self.reserved.gpus),
+            open: 1,
+            replicas: self.replicas,
+        }
+    }
+}
+
+fn door(node: &Node) -> Door {
+    match (node.status, node.availability) {
+        (NodeStatus::Down, _) => Door::NotReady,
+        (NodeStatus::Ready, Availability::Active) => Door::Open,
+        (NodeStatus::Ready, Availability::Cordoned) => Door::Cordoned,
+        (NodeStatus::Ready, Availability::Draining) => Door::Draining,
+    }
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,315 @@
+//! The same answer as [`scan`](super::scan), found through the tree: cost grows with the logarithm of the cell.
+//!
+//! Zones are tried from the least crowded up, nodes within them likewise: nodes that hold more of the service than
+//! the zone's water line are hidden in the tree, and the line rises only when nothing below it is left.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use plimsoll_model::Mode;
+use plimsoll_model::reason::FilterWord;
+
+use super::filter::{Ask, filter};
+use super::rank::{Standing, preferred, score};
+use super::ring;
+use super::roster::Roster;
+use super::tree::{LINES, Need};
+use super::{Choice, Tally};
+
+/// A search kept open while one service's replicas are placed.
+#[derive(Debug)]
+pub(super) struct Search {
+    need: Need,
+    is_pack: bool,
+    zones: Vec<ZoneView>,
+    /// The classes that suit the service, for drawing where in the ring to start.
+    stretches: Vec<Stretch>,
+    eligible: u32,
+    hidden: Vec<usize>,
+    /// Nodes where the service failed of late: hidden until nothing else is left.
+    last_choice: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Stretch {
+    open: u32,
+    open_before: u32,
+}
+
+#[derive(Debug)]
+struct ZoneView {
+    zone: u32,
+    /// Most preferred first.
+    tiers: Vec<Tier>,
+    /// Nodes of the zone with more replicas of the service than this are hidden.
+    water: u32,
+    is_exhausted: bool,
+}
+
+/// Ranges of the ring that the service prefers alike.
+#[derive(Debug)]
+struct Tier {
+    points: u16,
+    /// The weight of the preferences met, of the weight of all.
+    weights: (u32, u32),
+    ranges: Vec<Range<usize>>,
+}
+
+/// The best of one zone, in the order of the rank: least wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Find {
+    line: usize,
+    points: Reverse<u16>,
+    distance: usize,
+    at: usize,
+}
+
+impl Search {
+    pub(super) fn open(ask: &Ask<'_>, roster: &mut Roster, tally: &Tally) -> Self {
+        let mut search = Self {
+            need: ask.need(),
+            is_pack: matches!(ask.spec.placement.mode, Mode::Pack { .. }),
+            zones: Vec::new(),
+            stretches: Vec::new(),
+            eligible: 0,
+            hidden: Vec::new(),
+            last_choice: Vec::new(),
+        };
+        for class in &roster.classes {
+            if class.open > 0 && ask.suits_class(class) {
+                search.admit(ask, roster, class);
+            }
+        }
+        if !search.is_pack {
+            for at in tally.by_node.keys() {
+                search.hide(roster, *at);
+            }
+        }
+        search
+    }
+
+    fn admit(&mut self, ask: &Ask<'_>, roster: &Roster, class: &super::roster::Class) {
+        let open_before = roster.tree.open_before(class.range.start);
+        self.stretches.push(Stretch { open: class.open, open_before });
+        self.eligible += class.open;
+        // To `pack`, zones mean nothing: all of the cell is one.
+        let zone = if self.is_pack { 0 } else { class.zone };
+        if self.zones.last().is_none_or(|view| view.zone != zone) {
+            self.zones.push(ZoneView { zone, tiers: Vec::new(), water: 0, is_exhausted: false });
+        }
+        let weights = ask.preferred(class, &roster.berths[class.range.start].id);
+        let points = preferred(weights);
+        let tiers = &mut self.zones.last_mut().expect("pushed just above").tiers;
+        let slot = tiers.partition_point(|tier| tier.points > points);
+        if tiers.get(slot).is_none_or(|tier| tier.points != points) {
+            tiers.insert(slot, Tier { points, weights, ranges: Vec::new() });
+        }
+        let ranges = &mut tiers[slot].ranges;
+        match ranges.last_mut() {
+            // Classes side by side are searched as one, except by `pack`, whose ties go by name and not by ring.
+            Some(last) if last.end == class.range.start && !self.is_pack => {
+                last.end = class.range.end;
+            }
+            _ => ranges.push(class.range.clone()),
+        }
+    }
+
+    pub(super) fn best(
+        &mut self,
+        ask: &Ask<'_>,
+        roster: &mut Roster,
+        tally: &Tally,
+        hash: u64,
+    ) -> Option<Choice> {
+        let start = self.start(roster, hash)?;
+        let found = if self.is_pack {
+            self.emptiest(ask, roster, tally)
+        } else {
+            self.evenest(ask, roster, tally, start)
+        };
+        if found.is_none() && !self.last_choice.is_empty() {
+            return super::scan::best(ask, roster, tally, hash);
+        }
+        let (at, line, weights) = found?;
+        let band = u16::try_from(line).unwrap_or(2);
+        let standing = Standing { zone_excess: 0, node_excess: 0, band, preferred: weights };
+        Some(Choice { at, score: score(&ask.spec.placement.mode, &standing) })
+    }
+
+    fn start(&self, roster: &Roster, hash: u64) -> Option<usize> {
+        if self.eligible == 0 {
+            return None;
+        }
+        let mut nth = u32::try_from(hash % u64::from(self.eligible)).unwrap_or(0);
+        for stretch in &self.stretches {
+            if nth < stretch.open {
+                return roster.tree.nth_open(stretch.open_before + nth);
+            }
+            nth -= stretch.open;
+        }
+        None
+    }
+
+    /// The best node of the least crowded zones that have any.
+    fn evenest(
+        &mut self,
+        ask: &Ask<'_>,
+        roster: &mut Roster,
+        tally: &Tally,
+        start: usize,
+    ) -> Option<(usize, usize, (u32, u32))> {
+        loop {
+            let open = self.zones.iter().filter(|view| !view.is_exhausted);
+            let least = open.map(|view| tally.by_zone[view.zone as usize]).min()?;
+            let mut best: Option<Find> = None;
+            for view in 0..self.zones.len() {
+                let zone = &self.zones[view];
+                if zone.is_exhausted || tally.by_zone[zone.zone as usize] != least {
+                    continue;
+                }
+                let found = loop {
+                    let found = self.nearest(ask, roster, tally, view, start);
+                    if found.is_some() || !self.raise(roster, tally, view) {
+                        break found;
+                    }
+                };
+                self.zones[view].is_exhausted = found.is_none();
+                best = [best, found].into_iter().flatten().min();
+            }
+            if let Some(find) = best {
+                let tiers = &self.zones[self.view_of(roster, find.at)?].tiers;
+                let weights = tiers.iter().find(|tier| tier.points == find.points.0)?.weights;
+                return Some((find.at, find.line, weights));
+            }
+        }
+    }
+
+    fn view_of(&self, roster: &Roster, at: usize) -> Option<usize> {
+        let zone = roster.class_of(at).zone;
+        self.zones.binary_search_by_key(&zone, |view| view.zone).ok()
+    }
+
+    /// Within a zone: the roomiest line, the most preferred tier, and then the next along the ring.
+    fn nearest(
+        &mut self,
+        ask: &Ask<'_>,
+        roster: &mut Roster,
+        tally: &Tally,
+        view: usize,
+        start: usize,
+    ) -> Option<Find> {
+        for line in 0..LINES {
+            for tier in 0..self.zones[view].tiers.len() {
+                let mut best: Option<Find> = None;
+                let points = Reverse(self.zones[view].tiers[tier].points);
+                for range in 0..self.zones[view].tiers[tier].ranges.len() {
+                    let range = self.zones[view].tiers[tier].ranges[range].clone();
+                    let split = start.clamp(range.start, range.end);
+                    let ahead = split..range.end;
+                    let wrapped = range.start..split;
+                    let first = self.first_admitted(ask, roster, tally, ahead, line);
+                    let first =
+                        first.or_else(|| self.first_admitted(ask, roster, tally, wrapped, line));
+                    let Some(at) = first else { continue };
+                    let distance = ring::distance(start, at, roster.len());
+                    let find = Find { line, points, distance, at };
+                    best = [best, Some(find)].into_iter().flatten().min();
+                }
+                if best.is_some() {
+                    return best;
+                }
+            }
+        }
+        None
+    }
+
+    /// The first node with room that the other filters admit as well. Those they turn away are hidden on the way.
+    fn first_admitted(
+        &mut self,
+        ask: &Ask<'_>,
+        roster: &mut Roster,
+        tally: &Tally,
+        range: Range<usize>,
+        line: usize,
+    ) -> Option<usize> {
+        loop {
+            let at = roster.tree.first(range.clone(), &self.need, line)?;
+            if self.admits(ask, roster, tally, at) {
+                return Some(at);
+            }
+        }
+    }
+
+    fn admits(&mut self, ask: &Ask<'_>, roster: &mut Roster, tally: &Tally, at: usize) -> bool {
+        let Some(filter) = filter(ask, roster, at, tally.here(at)) else { return true };
+        if filter.word() == FilterWord::RecentFailures {
+            self.last_choice.push(at);
+        }
+        self.hide(roster, at);
+        false
+    }
+
+    /// Lets the zone's next fuller nodes be found. False when there are none.
+    fn raise(&mut self, roster: &mut Roster, tally: &Tally, view: usize) -> bool {
+        let zone = &mut self.zones[view];
+        let in_zone = |at: &usize| roster.class_of(*at).zone == zone.zone;
+        let fuller = tally.by_node.iter().filter(|(at, here)| **here > zone.water && in_zone(at));
+        let Some(level) = fuller.map(|(_, here)| *here).min() else { return false };
+        zone.water = level;
+        let at_level = tally.by_node.iter().filter(|(at, here)| **here == level && in_zone(at));
+        let at_level: Vec<usize> = at_level.map(|(at, _)| *at).collect();
+        for at in at_level {
+            roster.show(at);
+        }
+        true
+    }
+
+    /// `pack`: the roomiest line, the most preferred tier, then the fewest replicas of any service, then the name.
+    fn emptiest(
+        &mut self,
+        ask: &Ask<'_>,
+        roster: &mut Roster,
+        tally: &Tally,
+    ) -> Option<(usize, usize, (u32, u32))> {
+        for line in 0..LINES {
+            for tier in 0..self.zones.first()?.tiers.len() {
+                let mut best: Option<usize> = None;
+                for range in 0..self.zones[0].tiers[tier].ranges.len() {
+                    let range = self.zones[0].tiers[tier].ranges[range].clone();
+                    while let Some(at) = roster.tree.emptiest(range.clone(), &self.need, line) {
+                        if self.admits(ask, roster, tally, at) {
+                            let key =
+                                |at: &usize| (roster.berths[*at].replicas, &roster.berths[*at].id);
+                            best = best.into_iter().chain([at]).min_by_key(key);
+                            break;
+                        }
+                    }
+                }
+                if let Some(at) = best {
+                    return Some((at, line, self.zones[0].tiers[tier].weights));
+                }
+            }
+        }
+        None
+    }
+
+    /// A replica was put on this node. In `spread` it is now above the water.
+    pub(super) fn placed(&mut self, roster: &mut Roster, at: usize) {
+        if self.is_pack {
+            roster.show(at);
+        } else {
+            self.hide(roster, at);
+        }
+    }
+
+    fn hide(&mut self, roster: &mut Roster, at: usize) {
+        roster.hide(at);
+        self.hidden.push(at);
+    }
+
+    pub(super) fn close(self, roster: &mut Roster) {
+        for at in self.hidden {
+            roster.show(at);
+        }
+    }
+}

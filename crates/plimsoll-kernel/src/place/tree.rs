@@ -1,0 +1,223 @@
+//! A tree over the nodes in ring order that finds, in steps of the logarithm, the first node with enough room.
+//!
+//! Each inner entry holds the most room that any leaf below it has in each dimension, so a descent skips whole
+//! stretches of full nodes. It knows nothing of services: what a leaf offers is told to it by the
+//! [`roster`](super::roster).
+
+use std::ops::Range;
+
+/// How many headroom lines a node has: below 0.75, below 0.85, and up to the whole of it.
+pub(super) const LINES: usize = 3;
+
+/// How much more a leaf can take before it crosses one line; negative when it is beyond it already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) cpu: i64,
+    pub(super) memory: i64,
+}
+
+impl Room {
+    const SHUT: Self = Self { cpu: -1, memory: -1 };
+
+    fn max(self, other: Self) -> Self {
+        Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
+    }
+
+    pub(super) fn holds(self, ask: &Need) -> bool {
+        self.cpu >= ask.cpu && self.memory >= ask.memory
+    }
+}
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) cpu: i64,
+    pub(super) memory: i64,
+    pub(super) gpus: i64,
+}
+
+/// What a leaf offers, or the best of the leaves below an inner entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) rooms: [Room; LINES],
+    pub(super) gpus: i64,
+    /// How many leaves are open to new replicas at all, whatever their room.
+    pub(super) open: u32,
+    /// The fewest replicas that an unmasked leaf runs.
+    pub(super) replicas: u32,
+}
+
+impl Offer {
+    pub(super) const NONE: Self =
+        Self { rooms: [Room::SHUT; LINES], gpus: -1, open: 0, replicas: u32::MAX };
+
+    /// The same leaf, hidden from searches but still counted as open.
+    pub(super) fn masked(self) -> Self {
+        Self { open: self.open, ..Self::NONE }
+    }
+
+    fn best(left: &Self, right: &Self) -> Self {
+        Self {
+            rooms: std::array::from_fn(|line| left.rooms[line].max(right.rooms[line])),
+            gpus: left.gpus.max(right.gpus),
+            open: left.open + right.open,
+            replicas: left.replicas.min(right.replicas),
+        }
+    }
+
+    fn holds(&self, need: &Need, line: usize) -> bool {
+        self.rooms[line].holds(need) && self.gpus >= need.gpus
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    /// A power of two; leaf `i` is entry `width + i`, the children of `k` are `2k` and `2k + 1`.
+    width: usize,
+    entries: Vec<Offer>,
+}
+
+impl Tree {
+    pub(super) fn new(leaves: impl ExactSizeIterator<Item = Offer>) -> Self {
+        let width = leaves.len().max(1).next_power_of_two();
+        let mut entries = vec![Offer::NONE; 2 * width];
+        for (entry, offer) in entries[width..].iter_mut().zip(leaves) {
+            *entry = offer;
+        }
+        for k in (1..width).rev() {
+            entries[k] = Offer::best(&entries[2 * k], &entries[2 * k + 1]);
+        }
+        Self { width, entries }
+    }
+
+    pub(super) fn get(&self, leaf: usize) -> &Offer {
+        &self.entries[self.width + leaf]
+    }
+
+    pub(super) fn set(&mut self, leaf: usize, offer: Offer) {
+        let mut k = self.width + leaf;
+        if self.entries[k] == offer {
+            return;
+        }
+        self.entries[k] = offer;
+        while k > 1 {
+            k /= 2;
+            let best = Offer::best(&self.entries[2 * k], &self.entries[2 * k + 1]);
+            if self.entries[k] == best {
+                return;
+            }
+            self.entries[k] = best;
+        }
+    }
+
+    /// How many open leaves there are before `leaf`.
+    pub(super) fn open_before(&self, leaf: usize) -> u32 {
+        let mut k = self.width + leaf;
+        let mut open = 0;
+        while k > 1 {
+            if k % 2 == 1 {
+                open += self.entries[k - 1].open;
+            }
+            k /= 2;
+        }
+        open
+    }
+
+    /// The open leaf with `rank` open leaves before it.
+    pub(super) fn nth_open(&self, mut rank: u32) -> Option<usize> {
+        if rank >= self.entries[1].open {
+            return None;
+        }
+        let mut k = 1;
+        while k < self.width {
+            k *= 2;
+            if rank >= self.entries[k].open {
+                rank -= self.entries[k].open;
+                k += 1;
+            }
+        }
+        Some(k - self.width)
+    }
+
+    /// The first leaf of the range with room for the need below the line.
+    pub(super) fn first(&self, range: Range<usize>, need: &Need, line: usize) -> Option<usize> {
+        let question = Question { range, need, line, most_replicas: u32::MAX };
+        self.descend(Entry::root(self.width), &question)
+    }
+
+    /// Of the leaves of the range with room below the line, the first of those with the fewest replicas.
+    pub(super) fn emptiest(&self, range: Range<usize>, need: &Need, line: usize) -> Option<usize> {
+        let mut question = Question { range, need, line, most_replicas: u32::MAX };
+        self.sift(Entry::root(self.width), &mut question);
+        self.descend(Entry::root(self.width), &question)
+    }
+
+    fn admits(&self, entry: &Entry, question: &Question<'_>) -> bool {
+        let offer = &self.entries[entry.k];
+        let inside =
+            entry.from < question.range.end && entry.from + entry.span > question.range.start;
+        inside
+            && offer.replicas <= question.most_replicas
+            && offer.holds(question.need, question.line)
+    }
+
+    fn descend(&self, entry: Entry, question: &Question<'_>) -> Option<usize> {
+        if !self.admits(&entry, question) {
+            return None;
+        }
+        if entry.span == 1 {
+            return Some(entry.from);
+        }
+        let (left, right) = entry.halves();
+        self.descend(left, question).or_else(|| self.descend(right, question))
+    }
+
+    /// Lowers the question's bound to the fewest replicas that a leaf admitted by it has.
+    fn sift(&self, entry: Entry, question: &mut Question<'_>) {
+        if !self.admits(&entry, question) {
+            return;
+        }
+        if entry.span == 1 {
+            question.most_replicas = self.entries[entry.k].replicas;
+            return;
+        }
+        // The emptier half first: what it yields shuts most of the other out.
+        let (left, right) = entry.halves();
+        let right_first = self.entries[right.k].replicas < self.entries[left.k].replicas;
+        let (first, second) = if right_first { (right, left) } else { (left, right) };
+        self.sift(first, question);
+        if self.entries[second.k].replicas < question.most_replicas {
+            self.sift(second, question);
+        }
+    }
+}
+
+/// Which leaf is looked for.
+struct Question<'a> {
+    range: Range<usize>,
+    need: &'a Need,
+    line: usize,
+    most_replicas: u32,
+}
+
+/// An entry of the tree and the stretch of leaves below it.
+#[derive(Clone, Copy)]
+struct Entry {
+    k: usize,
+    from: usize,
+    span: usize,
+}
+
+impl Entry {
+    fn root(width: usize) -> Self {
+        Self { k: 1, from: 0, span: width }
+    }
+
+    fn halves(&self) -> (Self, Self) {
+        let span = self.span / 2;
+        (
+            Self { k: 2 * self.k, from: self.from, span },
+            Self { k: 2 * self.k + 1, from: self.from + span, span },
+        )
+    }
+}

@@ -1,0 +1,29 @@
+//! The numbers decisions turn on, each with its reason. They are one value, handed in, so that tests can scale time.
+
+use plimsoll_model::{Millis, Pressure};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// How long a node may be silent before it is down: three missed heartbeats.
+    pub node_ttl: Millis,
+    /// How long a down node may come back before its replicas are replaced.
+    pub loss_grace: Millis,
+    /// So many failures of a service on a node within the window make it the last choice.
+    pub failure_limit: u32,
+    pub failure_window: Millis,
+    /// Below the first line a node is ordinary, below the second busy, above it full. Coarse, so that noise changes
+    /// nothing and ordinary nodes tie.
+    pub lines: [Pressure; 2],
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            node_ttl: Millis::seconds(15),
+            loss_grace: Millis::seconds(5),
+            failure_limit: 5,
+            failure_window: Millis::minutes(5),
+            lines: [Pressure::percent(75), Pressure::percent(85)],
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The scheduler pass: given the state, the one batch of changes that brings it nearer to what was asked for.
+//!
+//! Replicas on nodes that may hold them stay where they are; only what is missing is placed, only what must move
+//! moves. Where things go is settled in [`place`](crate::place), how a move under way goes on in
+//! [`moves`](crate::moves).
+
+use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use plimsoll_model::reason::Waiting;
+use plimsoll_model::state::Service;
+use plimsoll_model::{Change, Guarded, Mode, NodeStatus, ReplicaId, ServiceKey, State, Timestamp};
+
+use crate::place::{Roster, Score};
+use crate::policy::Policy;
+
+mod counted;
+mod global;
+mod nowhere;
+mod plight;
+
+#[cfg(test)]
+mod tests;
+
+use nowhere::Nowhere;
+
+/// What a pass looks at.
+#[derive(Debug, Clone, Copy)]
+pub enum Scope<'a> {
+    All,
+    Services(&'a BTreeSet<ServiceKey>),
+}
+
+/// What a pass decided: one batch, to be committed whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    pub batch: Vec<Guarded>,
+    /// For each change of the batch that chose a node, its position and the score of the choice.
+    pub scores: Vec<(usize, Score)>,
+    /// When to look again if nothing happens before: a grace runs out then.
+    pub wake: Option<Timestamp>,
+}
+
+/// Decides one pass. The roster must be true to the state, and is so again afterwards: what is decided here becomes
+/// true only once it is applied.
+pub fn reconcile(
+    state: &State,
+    roster: &mut Roster,
+    policy: &Policy,
+    scope: Scope<'_>,
+    now: Timestamp,
+) -> Decision {
+    let mut pass = Pass {
+        state,
+        policy,
+        now,
+        decision: Decision::default(),
+        brake: OnceCell::new(),
+        nowhere: Vec::new(),
+    };
+    for (key, service) in in_order(state, scope) {
+        pass.service(roster, key, service);
+    }
+    pass.explain_nowhere(roster);
+    roster.forget_pass(state);
+    pass.decision
+}
+
+/// Services that matter more choose first; of equals, by name.
+fn in_order<'s>(state: &'s State, scope: Scope<'_>) -> Vec<(&'s ServiceKey, &'s Service)> {
+    let mut services: Vec<(&ServiceKey, &Service)> = match scope {
+        Scope::All => state.services().iter().collect(),
+        Scope::Services(keys) => {
+            keys.iter().filter_map(|key| state.services().get_key_value(key)).collect()
+        }
+    };
+    services.sort_by_key(|(_, service)| Reverse(service.desired().map_or(0, |spec| spec.priority)));
+    services
+}
+
+/// A pass under way.
+struct Pass<'s> {
+    state: &'s State,
+    policy: &'s Policy,
+    now: Timestamp,
+    decision: Decision,
+    /// Whether so many nodes are down that nothing is replaced; counted when first asked.
+    brake: OnceCell<Option<Waiting>>,
+    /// Services that found no room for something, to be told why once the pass has placed all it can.
+    nowhere: Vec<Nowhere<'s>>,
+}
+
+impl<'s> Pass<'s> {
+    fn service(&mut self, roster: &mut Roster, key: &'s ServiceKey, service: &'s Service) {
+        match service.desired() {
+            None => self.retire_all(key, service),
+            Some(spec) => match spec.placement.mode {
+                Mode::Global => self.global(roster, key, service, spec),
+                Mode::Spread { .. } | Mode::Pack { .. } | Mode::Hosts { .. } => {
+                    self.counted(roster, key, service, spec);
+                }
+            },
+        }
+    }
+
+    fn retire_all(&mut self, key: &ServiceKey, service: &Service) {
+        for (slot, replica) in &service.replicas {
+            if replica.assignment.is_some() {
+                self.retire(&ReplicaId::new(key.clone(), slot.clone()));
+            }
+        }
+    }
+
+    fn retire(&mut self, id: &ReplicaId) {
+        self.about(id, Change::Retire { replica: id.clone() });
+    }
+
+    /// Adds a change that holds only while the replica's assignment is the one it was decided on.
+    fn about(&mut self, id: &ReplicaId, change: Change) {
+        let assignment = self.state.replica(id).and_then(|replica| replica.assignment.as_ref());
+        let guarded = change.at_generation(assignment.map(|assignment| assignment.generation));
+        self.decision.batch.push(guarded);
+    }
+
+    fn scored(&mut self, score: Score) {
+        self.decision.scores.push((self.decision.batch.len() - 1, score));
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        self.decision.wake = Some(self.decision.wake.map_or(at, |wake| wake.min(at)));
+    }
+
+    /// When more than half of the nodes are down, it is more likely us: nothing is replaced.
+    fn brake(&self) -> Option<Waiting> {
+        let state = self.state;
+        self.brake
+            .get_or_init(|| {
+                let nodes = state.nodes().len();
+                let is_down = |status: NodeStatus| status == NodeStatus::Down;
+                let down = state.nodes().values().filter(|node| is_down(node.status)).count();
+                let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                (2 * down > nodes)
+                    .then_some(Waiting::MassLoss { down: count(down), nodes: count(nodes) })
+            })
+            .clone()
+    }
+}

@@ -1,0 +1,312 @@
+//! Services with a number of replicas: `spread`, `pack` and `hosts`.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use plimsoll_model::reason::{Undone, Waiting};
+use plimsoll_model::state::Service;
+use plimsoll_model::{
+    Assignment, Change, MoveCause, Replica, ReplicaId, ServiceKey, ServiceSpec, Slot,
+};
+
+use super::Pass;
+use super::nowhere::{Among, Nowhere};
+use super::plight::Plight;
+use crate::moves::{self, Step};
+use crate::place::filter::Ask;
+use crate::place::{Placer, Roster};
+
+/// A replica with an assignment, and what is the matter with it.
+struct Live<'s> {
+    slot: &'s Slot,
+    replica: &'s Replica,
+    assignment: &'s Assignment,
+    plight: Plight,
+    /// A move of it is under way and goes on.
+    is_moving: bool,
+    /// A step of this pass has already changed it; the next pass takes it from there.
+    is_done: bool,
+}
+
+impl<'s> Pass<'s> {
+    pub(super) fn counted(
+        &mut self,
+        roster: &mut Roster,
+        key: &'s ServiceKey,
+        service: &'s Service,
+        spec: &'s Arc<ServiceSpec>,
+    ) {
+        let ask = Ask::new(spec, &service.row.failures, self.policy, self.now);
+        let mut live = self.live(roster, &ask, service, spec);
+        let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
+        if is_settled(&live, wanted, service) {
+            return;
+        }
+        self.advance_moves(key, spec, &mut live);
+        self.drop_other_kind(key, &mut live, wanted);
+        let headings: Vec<_> = live.iter().map(|l| l.heading().node.clone()).collect();
+        let mut placer = Placer::new(roster, ask, headings.iter());
+        self.drop_surplus(key, &placer, &mut live, wanted);
+        let waiting = self.relocate(key, &mut placer, spec, &mut live);
+        let missing = self.place_missing(key, &mut placer, service, spec, live.len(), wanted);
+        self.roll(key, &mut placer, spec, &mut live);
+        let tally = placer.close();
+        if missing > 0 || !waiting.is_empty() {
+            let among = Among::All(tally);
+            self.nowhere.push(Nowhere { key, service, spec, missing, waiting, among });
+        }
+    }
+
+    fn live(
+        &mut self,
+        roster: &Roster,
+        ask: &Ask<'_>,
+        service: &'s Service,
+        spec: &ServiceSpec,
+    ) -> Vec<Live<'s>> {
+        let mut live = Vec::with_capacity(service.replicas.len());
+        for (slot, replica) in &service.replicas {
+            let Some(assignment) = &replica.assignment else { continue };
+            let plight = self.plight(roster, ask, assignment, spec.hash);
+            if let Plight::InGrace(until) = plight {
+                self.wake_at(until);
+            }
+            let is_moving = replica.successor.is_some();
+            live.push(Live { slot, replica, assignment, plight, is_moving, is_done: false });
+        }
+        live
+    }
+
+    pub(super) fn advance_one(
+        &mut self,
+        id: &ReplicaId,
+        replica: &Replica,
+        spec: &ServiceSpec,
+        is_settled: bool,
+    ) -> Step {
+        let Some(successor) = &replica.successor else { return Step::Wait };
+        let dst = self.state.node(&successor.assignment.node);
+        let step = moves::step(replica, dst, spec.hash, is_settled);
+        match &step {
+            Step::Wait => {}
+            Step::Promote => self.about(id, Change::Promote { replica: id.clone() }),
+            Step::Abandon(why) => {
+                let change = Change::Abandon { replica: id.clone(), why: why.clone() };
+                self.about(id, change);
+                if *why == Undone::SuccessorFailed && successor.cause == MoveCause::Outdated {
+                    let waiting = Some(Waiting::Stalled { spec: spec.hash });
+                    self.about(id, Change::SetWaiting { replica: id.clone(), waiting });
+                }
+            }
+        }
+        step
+    }
+
+    fn advance_moves(&mut self, key: &ServiceKey, spec: &ServiceSpec, live: &mut [Live<'_>]) {
+        for l in live.iter_mut().filter(|l| l.is_moving) {
+            let id = ReplicaId::new(key.clone(), l.slot.clone());
+            if self.advance_one(&id, l.replica, spec, l.plight == Plight::Settled) != Step::Wait {
+                (l.is_moving, l.is_done) = (false, true);
+            }
+        }
+    }
+
+    /// Replicas named after nodes are left from when the service was `global`; they go once the others run.
+    fn drop_other_kind(&mut self, key: &ServiceKey, live: &mut Vec<Live<'_>>, wanted: usize) {
+        let (ours, others): (Vec<_>, Vec<_>) =
+            std::mem::take(live).into_iter().partition(|l| matches!(l.slot, Slot::Index(_)));
+        let ready = ours.len() >= wanted && ours.iter().all(|l| l.replica.is_running());
+        if ready {
+            for l in others {
+                self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
+            }
+        }
+        *live = ours;
+    }
+
+    /// Those that serve least go first: lost, misplaced, not running, in the fullest zone, on the fullest node, newest.
+    fn drop_surplus(
+        &mut self,
+        key: &ServiceKey,
+        placer: &Placer<'_>,
+        live: &mut Vec<Live<'_>>,
+        wanted: usize,
+    ) {
+        if live.len() <= wanted {
+            return;
+        }
+        let mut crowd = placer.crowd();
+        while live.len() > wanted {
+            let worth = |l: &Live<'_>| {
+                let (zone, node) = crowd.at(placer.roster(), &l.heading().node);
+                let slot = match l.slot {
+                    Slot::Index(index) => *index,
+                    Slot::Node(_) => u32::MAX,
+                };
+                (l.plight.severity(), !l.replica.is_running(), zone, node, slot)
+            };
+            let Some(last) = (0..live.len()).max_by_key(|i| worth(&live[*i])) else { return };
+            let l = live.remove(last);
+            crowd.leave(placer.roster(), &l.heading().node);
+            self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
+        }
+    }
+
+    /// Gives every lost replica a new node, and one misplaced one at a time. Returns those that found no room.
+    fn relocate(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        spec: &ServiceSpec,
+        live: &mut [Live<'_>],
+    ) -> Vec<ReplicaId> {
+        let mut is_busy = live.iter().any(|l| l.is_moving);
+        let unmet_hosts = placer.unmet_hosts();
+        let mut no_room = Vec::new();
+        for l in live.iter_mut().filter(|l| !l.is_moving && !l.is_done) {
+            let id = ReplicaId::new(key.clone(), l.slot.clone());
+            let cause = match l.plight {
+                Plight::Lost => MoveCause::NodeLost,
+                Plight::Misplaced => MoveCause::Misplaced,
+                Plight::Settled | Plight::InGrace(_) | Plight::Outdated => {
+                    self.stop_waiting(&id, l.replica, spec);
+                    continue;
+                }
+            };
+            if cause == MoveCause::Misplaced && is_busy {
+                continue;
+            }
+            let brake = if cause == MoveCause::NodeLost { self.brake() } else { None };
+            if spec.is_stateful() {
+                self.wait(&id, Waiting::Stateful);
+            } else if let Some(brake) = brake {
+                self.wait(&id, brake);
+            } else if let Some(why) = &unmet_hosts {
+                self.wait(&id, Waiting::NoPlace(why.clone()));
+            } else if no_room.is_empty() {
+                placer.lift(&l.assignment.node);
+                let Some(choice) = placer.best(&id) else {
+                    placer.lower(&l.assignment.node);
+                    no_room.push(id);
+                    continue;
+                };
+                placer.take(choice.at, &id);
+                let node = placer.roster().id_at(choice.at).clone();
+                self.about(
+                    &id,
+                    Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause },
+                );
+                self.scored(choice.score);
+                (l.is_moving, is_busy) = (true, true);
+            } else {
+                // What one replica of a service does not find, the next does not find either.
+                no_room.push(id);
+            }
+        }
+        no_room
+    }
+
+    /// The reason a replica waited for has gone by itself. A stalled spec stays stalled until another is applied.
+    pub(super) fn stop_waiting(&mut self, id: &ReplicaId, replica: &Replica, spec: &ServiceSpec) {
+        let is_stalled = replica.waiting == Some(Waiting::Stalled { spec: spec.hash });
+        if replica.waiting.is_some() && !is_stalled {
+            self.about(id, Change::SetWaiting { replica: id.clone(), waiting: None });
+        }
+    }
+
+    /// Places what is missing, and returns how many found no room.
+    fn place_missing(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        service: &Service,
+        spec: &ServiceSpec,
+        have: usize,
+        wanted: usize,
+    ) -> usize {
+        let mut missing = wanted.saturating_sub(have);
+        if missing > 0
+            && let Some(why) = placer.unmet_hosts()
+        {
+            self.explain_missing(key, service, missing, Some(why));
+            return 0;
+        }
+        let mut index = self.state.next_index(key);
+        while missing > 0 {
+            let id = ReplicaId::indexed(key, index);
+            index += 1;
+            if self.state.is_name_taken(&id) {
+                continue;
+            }
+            let Some(choice) = placer.best(&id) else { return missing };
+            placer.take(choice.at, &id);
+            let node = placer.roster().id_at(choice.at).clone();
+            let change = Change::Place { replica: id, node, spec: spec.hash };
+            self.decision.batch.push(change.at_generation(None));
+            self.scored(choice.score);
+            missing -= 1;
+        }
+        self.explain_missing(key, service, 0, None);
+        0
+    }
+
+    /// Takes one replica at a time to the desired spec: first one that does not serve anyway, then the others, each
+    /// only while all the rest run.
+    fn roll(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        spec: &ServiceSpec,
+        live: &mut [Live<'_>],
+    ) {
+        let stalled = Some(Waiting::Stalled { spec: spec.hash });
+        if live.iter().any(|l| l.is_moving || l.is_done || l.replica.waiting == stalled) {
+            return;
+        }
+        let all_run = live.iter().all(|l| l.replica.is_running());
+        let outdated = live.iter().filter(|l| l.plight == Plight::Outdated);
+        let next = outdated.min_by_key(|l| (l.replica.is_running(), Reverse(l.slot)));
+        let Some(l) = next.filter(|l| all_run || !l.replica.is_running()) else { return };
+
+        let id = ReplicaId::new(key.clone(), l.slot.clone());
+        let cause = MoveCause::Outdated;
+        let succeed = |node| Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause };
+        if spec.can_overlap() {
+            placer.lift(&l.assignment.node);
+            let beside = placer.stay(&l.assignment.node).or_else(|| placer.best(&id));
+            if let Some(choice) = beside {
+                placer.take(choice.at, &id);
+                self.about(&id, succeed(placer.roster().id_at(choice.at).clone()));
+                self.scored(choice.score);
+                return;
+            }
+            placer.lower(&l.assignment.node);
+        }
+        // Two copies cannot stand side by side, or nowhere has room for both: the old one makes way in its own place.
+        self.about(&id, succeed(l.assignment.node.clone()));
+        self.about(&id, Change::Promote { replica: id.clone() });
+    }
+}
+
+impl Live<'_> {
+    /// Where it counts: where its move takes it, unless this pass has just given that up.
+    fn heading(&self) -> &Assignment {
+        match &self.replica.successor {
+            Some(successor) if self.is_moving => &successor.assignment,
+            _ => self.assignment,
+        }
+    }
+}
+
+/// Whether there is nothing to do: by far the most common answer, so it is asked first.
+fn is_settled(live: &[Live<'_>], wanted: usize, service: &Service) -> bool {
+    live.len() == wanted
+        && service.row.unplaced.is_none()
+        && live.iter().all(|l| {
+            let is_quiet = matches!(l.plight, Plight::Settled | Plight::InGrace(_));
+            is_quiet
+                && !l.is_moving
+                && l.replica.waiting.is_none()
+                && matches!(l.slot, Slot::Index(_))
+        })
+}
