@@ -3,37 +3,67 @@
 //! settled in [`reconcile`](crate::reconcile).
 
 use plimsoll_model::reason::Undone;
-use plimsoll_model::{Node, NodeStatus, ObservedState, Replica, SpecHash};
+use plimsoll_model::{Node, NodeStatus, ObservedState, Replica, SpecHash, Successor, Timestamp};
+
+use crate::policy::Policy;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Not ready yet.
-    Wait,
+    /// The replica is not moving.
+    None,
+    /// Not ready yet; look again then at the latest.
+    Wait(Timestamp),
     Promote,
     Abandon(Undone),
 }
 
-/// `dst` is the successor's node, if it still exists; `settled` says that the original could stay where it is.
-pub(crate) fn step(
-    replica: &Replica,
-    dst: Option<&Node>,
-    desired: SpecHash,
-    settled: bool,
-) -> Step {
-    let Some(successor) = &replica.successor else { return Step::Wait };
-    if dst.is_none_or(|node| node.status == NodeStatus::Down) {
+/// What a move's next step depends on besides the replica.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances<'a> {
+    /// The successor's node, if it still exists.
+    pub(crate) dst: Option<&'a Node>,
+    /// The spec that should run now.
+    pub(crate) desired: SpecHash,
+    /// The original could stay where it is.
+    pub(crate) is_settled: bool,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) fn step(replica: &Replica, given: &Circumstances<'_>) -> Step {
+    let Some(successor) = &replica.successor else { return Step::None };
+    if given.dst.is_none_or(|node| node.status == NodeStatus::Down) {
         return Step::Abandon(Undone::DestinationLost);
     }
-    if successor.assignment.spec != desired {
+    if successor.assignment.spec != given.desired {
         return Step::Abandon(Undone::Needless);
     }
-    match replica.observation(&successor.assignment).map(|seen| seen.state) {
-        Some(ObservedState::Running) => Step::Promote,
-        Some(ObservedState::Failed | ObservedState::Stopped) => {
-            Step::Abandon(Undone::SuccessorFailed)
-        }
-        // A lost node came back with the original still running, or its drain was called off.
-        _ if settled && replica.is_running() => Step::Abandon(Undone::Needless),
-        _ => Step::Wait,
+    if successor.has_failed {
+        return Step::Abandon(Undone::SuccessorFailed);
+    }
+    if replica.runs(&successor.assignment) {
+        return Step::Promote;
+    }
+    // A lost node came back with the original still running, or its drain was called off.
+    if given.is_settled && replica.is_running() {
+        return Step::Abandon(Undone::Needless);
+    }
+    let deadline = deadline(replica, successor, given.policy);
+    if given.now >= deadline { Step::Abandon(Undone::TimedOut) } else { Step::Wait(deadline) }
+}
+
+/// Until when the successor may take for what it is doing.
+fn deadline(replica: &Replica, successor: &Successor, policy: &Policy) -> Timestamp {
+    match replica.observation(&successor.assignment) {
+        None => successor.assignment.at.plus(policy.pull_timeout),
+        Some(seen) => match seen.state {
+            ObservedState::Pending | ObservedState::Pulling => {
+                successor.assignment.at.plus(policy.pull_timeout)
+            }
+            _ => seen.at.plus(policy.step_timeout),
+        },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,10 @@ pub struct Policy {
     pub node_ttl: Millis,
     /// How long a down node may come back before its replicas are replaced.
     pub loss_grace: Millis,
+    /// How long a successor may take to get healthy once its image is there.
+    pub step_timeout: Millis,
+    /// How long it may take to get the image: a large one on a slow line is not a fault.
+    pub pull_timeout: Millis,
     /// So many failures of a service on a node within the window make it the last choice.
     pub failure_limit: u32,
     pub failure_window: Millis,
@@ -21,6 +25,8 @@ impl Default for Policy {
         Self {
             node_ttl: Millis::seconds(15),
             loss_grace: Millis::seconds(5),
+            step_timeout: Millis::seconds(60),
+            pull_timeout: Millis::minutes(15),
             failure_limit: 5,
             failure_window: Millis::minutes(5),
             lines: [Pressure::percent(75), Pressure::percent(85)],

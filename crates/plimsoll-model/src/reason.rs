@@ -230,6 +230,8 @@ impl fmt::Display for Waiting {
 pub enum Undone {
     /// The destination failed to run it.
     SuccessorFailed,
+    /// It did not get healthy in time.
+    TimedOut,
     /// The destination went down first.
     DestinationLost,
     /// The reason for the move went away: the lost node returned, or the spec changed again.
@@ -240,6 +242,7 @@ impl Undone {
     pub fn word(&self) -> &'static str {
         match self {
             Self::SuccessorFailed => "successor_failed",
+            Self::TimedOut => "timed_out",
             Self::DestinationLost => "destination_lost",
             Self::Needless => "needless",
         }

@@ -31,6 +31,8 @@ pub struct Assignment {
 pub struct Successor {
     pub assignment: Assignment,
     pub cause: MoveCause,
+    /// It failed at least once. The move is over, even if its node has started it again by the time anyone looks.
+    pub has_failed: bool,
 }
 
 /// What made a move necessary.
@@ -103,6 +105,7 @@ impl Replica {
 pub struct Observation {
     pub state: ObservedState,
     pub code: Option<ObservedCode>,
+    /// Since when, by the leader's clock: a node's own may be wrong.
     pub at: Timestamp,
 }
 
@@ -121,39 +124,25 @@ pub enum ObservedState {
 }
 
 impl ObservedState {
+    const LIVE: &[Self] = &[
+        Self::Pending,
+        Self::Pulling,
+        Self::Starting,
+        Self::Running,
+        Self::Degraded,
+        Self::Failed,
+        Self::Stopped,
+    ];
+
+    /// A report says how things are now. What lay between two reports may have gone with a leader or a boot, so any
+    /// live state can follow any other. Stopped is the end of a generation: what comes after is a new assignment.
     pub const EDGES: &[Edge<Self>] = &[
-        Edge {
-            from: Self::Pending,
-            // Running at once: a node that restarted finds its container up.
-            to: &[Self::Pulling, Self::Starting, Self::Running, Self::Failed, Self::Stopped],
-            by: Writer::Agent,
-        },
-        Edge {
-            from: Self::Pulling,
-            to: &[Self::Pending, Self::Starting, Self::Failed, Self::Stopped],
-            by: Writer::Agent,
-        },
-        Edge {
-            from: Self::Starting,
-            to: &[Self::Pending, Self::Running, Self::Degraded, Self::Failed, Self::Stopped],
-            by: Writer::Agent,
-        },
-        Edge {
-            from: Self::Running,
-            to: &[Self::Pending, Self::Starting, Self::Degraded, Self::Failed, Self::Stopped],
-            by: Writer::Agent,
-        },
-        Edge {
-            from: Self::Degraded,
-            to: &[Self::Pending, Self::Starting, Self::Running, Self::Failed, Self::Stopped],
-            by: Writer::Agent,
-        },
-        Edge {
-            from: Self::Failed,
-            to: &[Self::Pending, Self::Pulling, Self::Starting, Self::Stopped],
-            by: Writer::Agent,
-        },
-        // Stopped is the end of a generation: whatever comes after it is a new assignment.
+        Edge { from: Self::Pending, to: Self::LIVE, by: Writer::Agent },
+        Edge { from: Self::Pulling, to: Self::LIVE, by: Writer::Agent },
+        Edge { from: Self::Starting, to: Self::LIVE, by: Writer::Agent },
+        Edge { from: Self::Running, to: Self::LIVE, by: Writer::Agent },
+        Edge { from: Self::Degraded, to: Self::LIVE, by: Writer::Agent },
+        Edge { from: Self::Failed, to: Self::LIVE, by: Writer::Agent },
     ];
 
     pub fn word(self) -> &'static str {

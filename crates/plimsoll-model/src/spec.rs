@@ -439,6 +439,8 @@ pub enum MountSource {
     Tmpfs {
         size: Option<Bytes>,
         mode: Option<u32>,
+        /// Other options of the mount, such as `noexec` and `uid=1000`.
+        options: BTreeSet<String>,
     },
 }
 

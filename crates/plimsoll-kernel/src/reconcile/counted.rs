@@ -12,7 +12,7 @@ use plimsoll_model::{
 use super::Pass;
 use super::nowhere::{Among, Nowhere};
 use super::plight::Plight;
-use crate::moves::{self, Step};
+use crate::moves::{self, Circumstances, Step};
 use crate::place::filter::Ask;
 use crate::place::{Placer, Roster};
 
@@ -22,6 +22,8 @@ struct Live<'s> {
     replica: &'s Replica,
     assignment: &'s Assignment,
     plight: Plight,
+    /// Where it counts: where its move takes it, unless this pass has just given that up.
+    heading: &'s Assignment,
     /// A move of it is under way and goes on.
     is_moving: bool,
     /// A step of this pass has already changed it; the next pass takes it from there.
@@ -44,7 +46,7 @@ impl<'s> Pass<'s> {
         }
         self.advance_moves(key, spec, &mut live);
         self.drop_other_kind(key, &mut live, wanted);
-        let headings: Vec<_> = live.iter().map(|l| l.heading().node.clone()).collect();
+        let headings: Vec<_> = live.iter().map(|l| l.heading.node.clone()).collect();
         let mut placer = Placer::new(roster, ask, headings.iter());
         self.drop_surplus(key, &placer, &mut live, wanted);
         let waiting = self.relocate(key, &mut placer, spec, &mut live);
@@ -71,8 +73,17 @@ impl<'s> Pass<'s> {
             if let Plight::InGrace(until) = plight {
                 self.wake_at(until);
             }
+            let heading = replica.heading().unwrap_or(assignment);
             let is_moving = replica.successor.is_some();
-            live.push(Live { slot, replica, assignment, plight, is_moving, is_done: false });
+            live.push(Live {
+                slot,
+                replica,
+                assignment,
+                plight,
+                heading,
+                is_moving,
+                is_done: false,
+            });
         }
         live
     }
@@ -84,16 +95,20 @@ impl<'s> Pass<'s> {
         spec: &ServiceSpec,
         is_settled: bool,
     ) -> Step {
-        let Some(successor) = &replica.successor else { return Step::Wait };
+        let Some(successor) = &replica.successor else { return Step::None };
         let dst = self.state.node(&successor.assignment.node);
-        let step = moves::step(replica, dst, spec.hash, is_settled);
+        let (policy, now) = (self.policy, self.now);
+        let given = Circumstances { dst, desired: spec.hash, is_settled, policy, now };
+        let step = moves::step(replica, &given);
         match &step {
-            Step::Wait => {}
+            Step::None => {}
+            Step::Wait(until) => self.wake_at(*until),
             Step::Promote => self.about(id, Change::Promote { replica: id.clone() }),
             Step::Abandon(why) => {
                 let change = Change::Abandon { replica: id.clone(), why: why.clone() };
                 self.about(id, change);
-                if *why == Undone::SuccessorFailed && successor.cause == MoveCause::Outdated {
+                let is_unhealthy = matches!(why, Undone::SuccessorFailed | Undone::TimedOut);
+                if is_unhealthy && successor.cause == MoveCause::Outdated {
                     let waiting = Some(Waiting::Stalled { spec: spec.hash });
                     self.about(id, Change::SetWaiting { replica: id.clone(), waiting });
                 }
@@ -105,8 +120,13 @@ impl<'s> Pass<'s> {
     fn advance_moves(&mut self, key: &ServiceKey, spec: &ServiceSpec, live: &mut [Live<'_>]) {
         for l in live.iter_mut().filter(|l| l.is_moving) {
             let id = ReplicaId::new(key.clone(), l.slot.clone());
-            if self.advance_one(&id, l.replica, spec, l.plight == Plight::Settled) != Step::Wait {
-                (l.is_moving, l.is_done) = (false, true);
+            match self.advance_one(&id, l.replica, spec, l.plight == Plight::Settled) {
+                Step::None | Step::Wait(_) => {}
+                Step::Promote => (l.is_moving, l.is_done) = (false, true),
+                Step::Abandon(_) => {
+                    (l.is_moving, l.is_done) = (false, true);
+                    l.heading = l.assignment;
+                }
             }
         }
     }
@@ -138,7 +158,7 @@ impl<'s> Pass<'s> {
         let mut crowd = placer.crowd();
         while live.len() > wanted {
             let worth = |l: &Live<'_>| {
-                let (zone, node) = crowd.at(placer.roster(), &l.heading().node);
+                let (zone, node) = crowd.at(placer.roster(), &l.heading.node);
                 let slot = match l.slot {
                     Slot::Index(index) => *index,
                     Slot::Node(_) => u32::MAX,
@@ -147,7 +167,7 @@ impl<'s> Pass<'s> {
             };
             let Some(last) = (0..live.len()).max_by_key(|i| worth(&live[*i])) else { return };
             let l = live.remove(last);
-            crowd.leave(placer.roster(), &l.heading().node);
+            crowd.leave(placer.roster(), &l.heading.node);
             self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
         }
     }
@@ -285,16 +305,6 @@ impl<'s> Pass<'s> {
         // Two copies cannot stand side by side, or nowhere has room for both: the old one makes way in its own place.
         self.about(&id, succeed(l.assignment.node.clone()));
         self.about(&id, Change::Promote { replica: id.clone() });
-    }
-}
-
-impl Live<'_> {
-    /// Where it counts: where its move takes it, unless this pass has just given that up.
-    fn heading(&self) -> &Assignment {
-        match &self.replica.successor {
-            Some(successor) if self.is_moving => &successor.assignment,
-            _ => self.assignment,
-        }
     }
 }
 

@@ -110,8 +110,9 @@ impl<'s> Pass<'s> {
         for (slot, replica, plight) in kept {
             let id = ReplicaId::new(key.clone(), (*slot).clone());
             is_busy |= replica.successor.is_some();
-            if self.advance_one(&id, replica, spec, *plight == Plight::Settled) != Step::Wait {
-                return;
+            match self.advance_one(&id, replica, spec, *plight == Plight::Settled) {
+                Step::None | Step::Wait(_) => {}
+                Step::Promote | Step::Abandon(_) => return,
             }
         }
         let all_run = kept.iter().all(|(_, replica, plight)| {

@@ -59,7 +59,7 @@ impl Txn<'_> {
         }
         let (src, mut moving) = (from.node.clone(), replica.clone());
         let assignment = self.assign(id, node, spec)?;
-        moving.successor = Some(Successor { assignment, cause });
+        moving.successor = Some(Successor { assignment, cause, has_failed: false });
         moving.waiting = None;
         self.set_replica(id, Some(moving));
         let (replica, dst) = (id.clone(), node.clone());
@@ -130,7 +130,13 @@ impl Txn<'_> {
         }
         let failed_before = before.is_some_and(|b| b.state == ObservedState::Failed);
         let mut replica = replica.clone();
-        replica.observed.insert(generation, seen.clone());
+        replica.observed.insert(generation, Observation { at: self.at, ..seen.clone() });
+        if let Some(successor) = &mut replica.successor
+            && successor.assignment.generation == generation
+            && seen.state == ObservedState::Failed
+        {
+            successor.has_failed = true;
+        }
         if seen.state == ObservedState::Stopped {
             replica.leaving.retain(|leaving| leaving.generation != generation);
         }

@@ -1,0 +1,71 @@
+//! What must hold at every step, one promise a file. Each sees only what the step changed, and remembers what it
+//! must; [`settled`] is asked once, at the end.
+
+use std::fmt;
+
+use crate::world::World;
+
+mod capacity;
+mod data;
+mod identity;
+mod make_before_break;
+mod one_at_a_time;
+mod orphans;
+mod reasons;
+pub mod settled;
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    pub invariant: &'static str,
+    pub what: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+/// One promise, with what it needs to remember.
+pub trait Invariant: fmt::Debug {
+    fn name(&self) -> &'static str;
+    /// Looks at what the last step applied; says what is wrong.
+    fn check(&mut self, world: &World<'_>) -> Result<(), String>;
+}
+
+/// All of them, fresh.
+pub fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::new(NoComplaints),
+        Box::<capacity::Capacity>::default(),
+        Box::<data::DataStays>::default(),
+        Box::<identity::Identity>::default(),
+        Box::<make_before_break::MakeBeforeBreak>::default(),
+        Box::<one_at_a_time::OneAtATime>::default(),
+        Box::<orphans::Orphans>::default(),
+        Box::<reasons::Reasons>::default(),
+    ]
+}
+
+/// Checks every invariant and returns the first that is broken.
+pub fn check(invariants: &mut [Box<dyn Invariant>], world: &World<'_>) -> Result<(), Broken> {
+    for invariant in invariants {
+        invariant.check(world).map_err(|what| Broken { invariant: invariant.name(), what })?;
+    }
+    Ok(())
+}
+
+/// Every plan passes lint, and the model takes every report.
+#[derive(Debug)]
+struct NoComplaints;
+
+impl Invariant for NoComplaints {
+    fn name(&self) -> &'static str {
+        "lint"
+    }
+
+    fn check(&mut self, world: &World<'_>) -> Result<(), String> {
+        world.complaints.first().map_or(Ok(()), |complaint| Err(complaint.clone()))
+    }
+}

@@ -1,0 +1,52 @@
+//! A move ends only when the replica really runs at its destination: what the original gives up, the successor has.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::{Assignment, Event, Millis, ReplicaId};
+
+use super::Invariant;
+use crate::machine::Link;
+use crate::world::World;
+
+/// More than a report and a commit take together.
+const MOMENT: Millis = Millis::seconds(2);
+
+#[derive(Debug, Default)]
+pub(super) struct MakeBeforeBreak {
+    last: BTreeMap<ReplicaId, Assignment>,
+}
+
+impl Invariant for MakeBeforeBreak {
+    fn name(&self) -> &'static str {
+        "make before break"
+    }
+
+    fn check(&mut self, world: &World<'_>) -> Result<(), String> {
+        for event in world.applied.iter().flat_map(|applied| &applied.events) {
+            let Event::Replica(id) = event else { continue };
+            let Some(now) = world.state.replica(id).and_then(|replica| replica.assignment.as_ref())
+            else {
+                self.last.remove(id);
+                continue;
+            };
+            let Some(before) = self.last.insert(id.clone(), now.clone()) else { continue };
+            // In its own place the old one makes way first, and says so beforehand.
+            if before.generation == now.generation || before.node == now.node {
+                continue;
+            }
+            let Some(machine) = world.machines.get(&now.node) else { continue };
+            let runs =
+                machine.container(id, now.generation).is_some_and(|c| c.is_up() && c.is_healthy);
+            // It may be lost, or end by itself, in the moment between its report and the commit.
+            let just_lost = machine.link != Link::Up
+                || machine
+                    .container(id, now.generation)
+                    .is_some_and(|container| container.exits > 0)
+                || world.now().since(machine.since) < MOMENT;
+            if !runs && !just_lost {
+                return Err(format!("{id} left {} before it ran on {}", before.node, now.node));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! What a run leaves behind: the cell's life as numbers over time, and as a story.
+
+use plimsoll_model::audit::AuditEvent;
+use plimsoll_model::{Happening, Millis, NodeId, NodeStatus, Pressure};
+
+use crate::world::World;
+
+/// At most this many points in time: enough for a plot, whatever the length of the run.
+const MAX_SAMPLES: usize = 2_000;
+
+/// At most this many lines of story; the rest is counted.
+const MAX_STORY: usize = 10_000;
+
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    pub nodes: Vec<NodeId>,
+    pub samples: Vec<Sample>,
+    pub story: Vec<Line>,
+    /// Lines of story beyond the limit.
+    pub untold: u64,
+    pub placed: u64,
+    pub moves: u64,
+    pub undone: u64,
+    pub losses: u64,
+    pub steps: u64,
+    /// Batches refused because something had changed since they were decided.
+    pub refused: u64,
+    next_seq: u64,
+    cycles: u64,
+    every: u64,
+}
+
+/// The cell at one point in time.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    pub at: Millis,
+    /// The higher of cpu and memory, by node; none where it is down or not heard.
+    pub pressure: Vec<Option<Pressure>>,
+    pub wanted: u32,
+    pub running: u32,
+    pub unplaced: u32,
+    /// Moves begun so far.
+    pub moves: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub at: Millis,
+    pub what: Happening,
+}
+
+impl Report {
+    pub(crate) fn new(world: &World<'_>) -> Self {
+        let cycles = world.scenario.length.0 / world.scenario.cycle.0.max(1);
+        let every = cycles.div_ceil(MAX_SAMPLES as u64).max(1);
+        let mut nodes: Vec<NodeId> = world.scenario.nodes.keys().cloned().collect();
+        for (_, action) in &world.scenario.script {
+            if let crate::Action::Join(node, _) = action {
+                nodes.push(node.clone());
+            }
+        }
+        nodes.sort();
+        nodes.dedup();
+        Self { nodes, every, ..Self::default() }
+    }
+
+    /// Takes in what the last step did.
+    pub(crate) fn note(&mut self, world: &World<'_>) {
+        self.steps += 1;
+        self.refused = world.refused;
+        if !world.applied.is_empty() {
+            let ring = world.state.audit();
+            for event in ring.since(self.next_seq) {
+                self.tell(event, world);
+            }
+            self.next_seq = ring.next_seq();
+        }
+        if world.is_cycle {
+            if self.cycles.is_multiple_of(self.every) {
+                self.sample(world);
+            }
+            self.cycles += 1;
+        }
+    }
+
+    fn tell(&mut self, event: &AuditEvent, world: &World<'_>) {
+        match &event.what {
+            Happening::Placed { .. } => self.placed += 1,
+            Happening::MoveStarted { .. } => self.moves += 1,
+            Happening::MoveUndone { .. } => self.undone += 1,
+            Happening::NodeStatus { status: NodeStatus::Down, .. } => self.losses += 1,
+            _ => {}
+        }
+        if self.story.len() >= MAX_STORY {
+            self.untold += 1;
+            return;
+        }
+        let begun = Millis(world.now().0 - world.elapsed().0);
+        let at = Millis(event.at.0.saturating_sub(begun.0));
+        self.story.push(Line { at, what: event.what.clone() });
+    }
+
+    fn sample(&mut self, world: &World<'_>) {
+        let measured = world.pressures();
+        let pressure_of = |node: &NodeId| {
+            let at = measured.binary_search_by_key(&node, |(node, _)| node).ok()?;
+            measured[at].1.map(|[cpu, memory]| cpu.max(memory))
+        };
+        let (mut wanted, mut running, mut unplaced) = (0, 0, 0);
+        for service in world.state.services().values() {
+            let live = service.replicas.values().filter(|replica| replica.assignment.is_some());
+            let live = u32::try_from(live.count()).unwrap_or(u32::MAX);
+            let asked = service.desired().and_then(|spec| spec.placement.mode.replicas());
+            wanted += asked.unwrap_or(live);
+            let runs = service.replicas.values().filter(|replica| replica.is_running());
+            running += u32::try_from(runs.count()).unwrap_or(u32::MAX);
+            unplaced += service.row.unplaced.as_ref().map_or(0, |unplaced| unplaced.missing);
+        }
+        self.samples.push(Sample {
+            at: world.elapsed(),
+            pressure: self.nodes.iter().map(pressure_of).collect(),
+            wanted,
+            running,
+            unplaced,
+            moves: self.moves,
+        });
+    }
+}

@@ -1,0 +1,57 @@
+//! A whole run: steps until the end, invariants after each, and a settled cell at last.
+
+use std::fmt;
+
+use plimsoll_model::Millis;
+
+use crate::invariants::{self, Broken, settled};
+use crate::report::Report;
+use crate::scenario::Scenario;
+use crate::world::{EPOCH, World};
+
+/// How long after the last scripted thing the cell may still be busy.
+const SETTLING: Millis = Millis::minutes(10);
+
+#[derive(Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub report: Report,
+    pub failure: Option<Failure>,
+}
+
+/// A promise that was broken, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub seed: u64,
+    pub at: Millis,
+    pub broken: Broken,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} with seed {}: {}", self.at, self.seed, self.broken)
+    }
+}
+
+/// Runs the scenario with this seed. `progress` is told of the time now and then.
+pub fn run(scenario: &Scenario, seed: u64, progress: &mut dyn FnMut(Millis)) -> Outcome {
+    let mut world = World::new(scenario, seed);
+    let mut report = Report::new(&world);
+    let mut invariants = invariants::all();
+    let end = EPOCH.plus(scenario.length);
+    let mut failure = None;
+    while failure.is_none() && world.step(end) {
+        let broken = invariants::check(&mut invariants, &world).err();
+        failure = broken.map(|broken| Failure { seed, at: world.elapsed(), broken });
+        report.note(&world);
+        if world.is_cycle {
+            progress(world.elapsed());
+        }
+    }
+    let quiet = scenario.length.0.saturating_sub(scenario.last_action().0);
+    if failure.is_none() && quiet >= SETTLING.0 {
+        let broken = settled::check(&world).err();
+        failure = broken.map(|broken| Failure { seed, at: world.elapsed(), broken });
+    }
+    Outcome { seed, report, failure }
+}

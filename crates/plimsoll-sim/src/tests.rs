@@ -1,0 +1,154 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_model::testkit::{cpus, global, hosts, node_id, pack, spread};
+use plimsoll_model::{DeploymentName, Happening, Millis, NodeFacts, ServiceName, ServiceSpec};
+
+use crate::chaos::Chaos;
+use crate::scenario::{Action, Scenario, Services};
+use crate::{Outcome, run};
+
+fn services<const N: usize>(services: [(&str, ServiceSpec); N]) -> Services {
+    let named =
+        services.into_iter().map(|(name, spec)| (ServiceName::new(name).unwrap(), Arc::new(spec)));
+    named.collect::<BTreeMap<_, _>>()
+}
+
+fn deployment(name: &str) -> DeploymentName {
+    DeploymentName::new(name).unwrap()
+}
+
+fn small(length: Millis) -> Scenario {
+    let mut scenario = Scenario::new("small", length);
+    for (name, zone) in
+        [("ash", "a"), ("birch", "a"), ("cedar", "b"), ("dogwood", "b"), ("elm", "c")]
+    {
+        scenario.nodes.insert(node_id(name), cpus(4).zone(zone));
+    }
+    let shop = services([
+        ("web", spread(4).reserve(250, 128)),
+        ("db", spread(1).volume("data").reserve(500, 256)),
+        ("edge", spread(2).host_port(443)),
+    ]);
+    let mon = services([
+        ("agent", global()),
+        ("jobs", pack(5).reserve(100, 64)),
+        ("two", hosts(2, ["ash", "elm"])),
+    ]);
+    scenario.deployments.insert(deployment("shop"), shop);
+    scenario.deployments.insert(deployment("mon"), mon);
+    scenario
+}
+
+fn run_quietly(scenario: &Scenario, seed: u64) -> Outcome {
+    run(scenario, seed, &mut |_| {})
+}
+
+fn happened(outcome: &Outcome, is: impl Fn(&Happening) -> bool) -> usize {
+    outcome.report.story.iter().filter(|line| is(&line.what)).count()
+}
+
+#[test]
+fn a_quiet_day_places_everything_and_moves_nothing() {
+    let scenario = small(Millis::minutes(60));
+    let outcome = run_quietly(&scenario, 1);
+    assert_eq!(outcome.failure, None);
+    assert_eq!(outcome.report.moves, 0);
+    let last = outcome.report.samples.last().unwrap();
+    assert_eq!((last.running, last.unplaced), (last.wanted, 0));
+}
+
+#[test]
+fn a_lost_node_is_replaced_and_its_return_moves_nothing_back() {
+    let mut scenario = small(Millis::minutes(60));
+    scenario.script.push((Millis::minutes(10), Action::Crash(node_id("cedar"))));
+    scenario.script.push((Millis::minutes(30), Action::Return(node_id("cedar"))));
+    let outcome = run_quietly(&scenario, 7);
+    assert_eq!(outcome.failure, None);
+    assert!(outcome.report.moves > 0);
+    let after = outcome.report.story.iter().filter(|line| line.at > Millis::minutes(31));
+    assert_eq!(after.filter(|line| matches!(line.what, Happening::MoveStarted { .. })).count(), 0);
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_and_others_do_not() {
+    let mut scenario = small(Millis::minutes(40));
+    let chaos = Chaos {
+        until: Millis::minutes(20),
+        every: Millis::seconds(60),
+        outage: (Millis::seconds(5), Millis::minutes(5)),
+    };
+    chaos.unleash(&mut scenario, 3);
+    let story = |seed| format!("{:?}", run_quietly(&scenario, seed).report);
+    assert_eq!(story(5), story(5));
+    assert_ne!(story(5), story(6));
+}
+
+#[test]
+fn a_spec_that_never_becomes_healthy_leaves_the_old_one_running() {
+    let mut scenario = small(Millis::minutes(60));
+    let broken = spread(4).reserve(250, 128).image("app:broken");
+    scenario.script.push((Millis::minutes(5), Action::Break("app:broken".to_owned())));
+    let mut shop = scenario.deployments[&deployment("shop")].clone();
+    shop.insert(ServiceName::new("web").unwrap(), Arc::new(broken));
+    scenario.script.push((Millis::minutes(10), Action::Deploy(deployment("shop"), shop)));
+    let outcome = run_quietly(&scenario, 2);
+    assert_eq!(outcome.failure, None);
+    assert_eq!(
+        happened(&outcome, |what| matches!(what, Happening::MoveStarted { .. })),
+        1,
+        "tried once"
+    );
+    let least =
+        outcome.report.samples.iter().skip(4).map(|sample| sample.wanted - sample.running).max();
+    assert_eq!(least, Some(0), "nothing was ever missing");
+}
+
+#[test]
+fn a_drain_under_way_survives_a_new_leader() {
+    let mut scenario = small(Millis::minutes(60));
+    scenario.script.push((Millis::minutes(10), Action::Drain(node_id("ash"))));
+    for second in [1, 4, 9, 15] {
+        let at = Millis(Millis::minutes(10).0 + second * 1_000);
+        scenario.script.push((at, Action::NewLeader));
+    }
+    let outcome = run_quietly(&scenario, 11);
+    assert_eq!(outcome.failure, None);
+}
+
+/// The property of the whole: whatever happens, every invariant holds, and once it stops the cell settles.
+#[test]
+fn under_any_faults_every_invariant_holds_and_the_cell_settles() {
+    // More by hand: PLIMSOLL_SIM_SEEDS=20000 cargo test --release -p plimsoll-sim under_any_faults
+    let count =
+        option_env!("PLIMSOLL_SIM_SEEDS").and_then(|count| count.parse().ok()).unwrap_or(300);
+    let seeds = 0_u64..count;
+    for seed in seeds.clone() {
+        let mut scenario = small(Millis::minutes(75));
+        let chaos = Chaos {
+            until: Millis::minutes(45),
+            every: Millis::seconds(20 + seed % 90),
+            outage: (Millis::seconds(1), Millis::minutes(1 + seed % 12)),
+        };
+        chaos.unleash(&mut scenario, seed);
+        let outcome = run_quietly(&scenario, seed);
+        assert_eq!(outcome.failure, None, "seed {seed}");
+    }
+    println!("{} seeded runs, seeds {seeds:?}, all invariants green", seeds.clone().count());
+}
+
+/// A check that cannot fail is no check: a cell that overcommits a node is caught.
+#[test]
+fn a_run_that_breaks_a_promise_says_which_when_and_with_what_seed() {
+    let mut scenario = Scenario::new("shrink", Millis::minutes(30));
+    scenario.nodes.insert(node_id("ash"), cpus(4));
+    scenario.deployments.insert(deployment("d"), services([("s", spread(4).reserve(1_000, 64))]));
+    // The node shrinks below what it holds, and then something changes on it.
+    let smaller: NodeFacts = cpus(1);
+    scenario.script.push((Millis::minutes(5), Action::Join(node_id("ash"), smaller)));
+    let three = services([("s", spread(3).reserve(1_000, 64))]);
+    scenario.script.push((Millis::minutes(6), Action::Deploy(deployment("d"), three)));
+    let failure = run_quietly(&scenario, 4).failure.expect("three cores are promised of one");
+    let text = failure.to_string();
+    assert!(text.starts_with("after 6m with seed 4: capacity: ash is promised"), "{text}");
+}

@@ -1,0 +1,80 @@
+//! What the script does to the cell.
+
+use plimsoll_kernel::agent::Phase;
+use plimsoll_model::{Availability, Change, Millis, NodeId, ReplicaId};
+
+use super::{Due, HEARTBEAT, World};
+use crate::machine::{Link, Machine};
+use crate::scenario::Action;
+
+impl World<'_> {
+    pub(super) fn act(&mut self, action: Action) {
+        let availability = |node, availability| Change::SetAvailability { node, availability };
+        match action {
+            Action::Crash(node) => self.lose(&node, Link::Off),
+            Action::Cut(node) => self.lose(&node, Link::Cut),
+            Action::Return(node) => self.come_back(&node),
+            Action::Kill(node) => self.kill_one(&node),
+            Action::Break(image) => drop(self.broken.insert(image)),
+            Action::Mend(image) => drop(self.broken.remove(&image)),
+            Action::NewLeader if self.leader.is_some() => self.depose(),
+            Action::NewLeader => {}
+            other if self.leader.is_none() => self.wait_for_leader(other),
+            Action::Join(node, facts) => {
+                self.machines.entry(node.clone()).or_insert_with(|| Machine::new(self.clock.now));
+                self.operate(Change::PutNode { node, facts });
+            }
+            Action::Cordon(node) => self.operate(availability(node, Availability::Cordoned)),
+            Action::Uncordon(node) => self.operate(availability(node, Availability::Active)),
+            Action::Drain(node) => self.operate(availability(node, Availability::Draining)),
+            Action::Deploy(deployment, services) => {
+                self.operate(Change::Deploy { deployment, services });
+            }
+            Action::Undeploy(deployment) => self.operate(Change::Undeploy { deployment }),
+        }
+    }
+
+    fn lose(&mut self, node: &NodeId, link: Link) {
+        let now = self.clock.now;
+        let Some(machine) = self.machines.get_mut(node) else { return };
+        if machine.link != Link::Up {
+            return;
+        }
+        machine.link = link;
+        machine.since = now;
+        if link == Link::Off {
+            machine.boots += 1;
+            machine.containers.clear();
+        }
+        // Its last heartbeat came before this, so its TTL runs out no later than one TTL from now.
+        self.clock.after(self.scenario.policy.node_ttl, Due::Listen);
+    }
+
+    fn come_back(&mut self, node: &NodeId) {
+        let now = self.clock.now;
+        let Some(machine) = self.machines.get_mut(node) else { return };
+        if machine.link == Link::Up {
+            return;
+        }
+        machine.link = Link::Up;
+        machine.since = now;
+        self.reconnect(node);
+        let first_beat = self.chance.between((Millis(1), HEARTBEAT));
+        self.clock.after(first_beat, Due::Listen);
+    }
+
+    /// One healthy container of the node, drawn at random, ends by itself.
+    fn kill_one(&mut self, node: &NodeId) {
+        let Some(machine) = self.machines.get(node) else { return };
+        let healthy: Vec<(ReplicaId, _)> = machine
+            .containers
+            .iter()
+            .flat_map(|(replica, all)| all.iter().map(move |container| (replica, container)))
+            .filter(|(_, container)| container.local.phase == Phase::Up && container.is_healthy)
+            .map(|(replica, container)| (replica.clone(), container.local.generation))
+            .collect();
+        if let Some((replica, generation)) = self.chance.pick(&healthy).cloned() {
+            self.exited(node, &replica, generation);
+        }
+    }
+}
