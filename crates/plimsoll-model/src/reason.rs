@@ -116,7 +116,7 @@ impl fmt::Display for Filter {
             }
             Self::Constraint { wants, found: None } => write!(f, "wants {wants}, has none"),
             Self::NoGpu { asked, capacity } => {
-                write!(f, "asks for {asked} gpus, the node has {capacity}")
+                write!(f, "asks for {asked} gpu, the node has {capacity}")
             }
             Self::InsufficientCapacity(shortage) => shortage.fmt(f),
             Self::PortTaken { port, by } => write!(f, "{by} holds {port}"),
@@ -130,10 +130,23 @@ impl fmt::Display for Filter {
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_over = match self {
+            Self::Cpu { asked, free } => asked <= free,
+            Self::Memory { asked, free } => asked <= free,
+            Self::Gpus { asked, free } => asked <= free,
+        };
         match self {
-            Self::Cpu { asked, free } => write!(f, "asks for {asked} cpus, {free} free"),
+            // Whatever is asked for, a node that promised more than it has gives nothing.
+            Self::Cpu { .. } if is_over => f.write_str("more cpu is set aside than the node has"),
+            Self::Memory { .. } if is_over => {
+                f.write_str("more memory is set aside than the node has")
+            }
+            Self::Gpus { .. } if is_over => {
+                f.write_str("more gpus are set aside than the node has")
+            }
+            Self::Cpu { asked, free } => write!(f, "asks for {asked} cpu, {free} free"),
             Self::Memory { asked, free } => write!(f, "asks for {asked}, {free} free"),
-            Self::Gpus { asked, free } => write!(f, "asks for {asked} gpus, {free} free"),
+            Self::Gpus { asked, free } => write!(f, "asks for {asked} gpu, {free} free"),
         }
     }
 }

@@ -1,0 +1,170 @@
+//! What only shows in the whole: dependencies that are missing or circular, ports that meet, routes that lead
+//! nowhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_model::ids::ServiceName;
+use plimsoll_model::spec::{Dependency, Port, PortMode, Protocol, RouteSpec, ServiceSpec};
+
+use crate::diagnostic::{Problem, Report, Span};
+use crate::fields::nearest;
+use crate::routes::Route;
+use crate::service::{Drafts, Edge};
+
+/// Checks the services together and gives each its dependencies.
+pub(crate) fn whole(
+    report: &mut Report,
+    mut drafts: Drafts,
+    routes: Vec<Route>,
+) -> (BTreeMap<ServiceName, ServiceSpec>, Vec<RouteSpec>) {
+    dependencies(report, &mut drafts);
+    cycles(report, &drafts);
+    ports(report, &drafts);
+    for route in &routes {
+        let name = &route.spec.service;
+        if !drafts.enabled.contains_key(name) {
+            missing(report, &drafts, "the route leads to", name.as_str(), route.span);
+        }
+    }
+    let services = drafts.enabled.into_iter().map(|(name, draft)| (name, draft.spec)).collect();
+    (services, routes.into_iter().map(|route| route.spec).collect())
+}
+
+/// Says what became of a service that is not there, unless its own mistakes were said already.
+fn missing(report: &mut Report, drafts: &Drafts, what: &str, name: &str, span: Span) {
+    if drafts.broken.iter().any(|broken| broken == name) {
+        return;
+    }
+    if let Some(profiles) = drafts.disabled.get(name) {
+        let message = format!("{what} \"{name}\", which no active profile includes");
+        let profile = profiles.first().map_or("", String::as_str);
+        let hint = format!("activate it with `--profile {profile}`");
+        report.push(Problem::new(span, message).hint(hint));
+        return;
+    }
+    let message = format!("{what} \"{name}\", and there is no such service");
+    if !report.wants(span, &message) {
+        return;
+    }
+    let problem = Problem::new(span, message);
+    let known = drafts.enabled.keys().map(ServiceName::as_str);
+    report.push(match nearest(name, known) {
+        Some(key) => problem.hint(format!("did you mean `{key}`?")),
+        None => problem,
+    });
+}
+
+fn dependencies(report: &mut Report, drafts: &mut Drafts) {
+    let names: Vec<ServiceName> = drafts.enabled.keys().cloned().collect();
+    for name in names {
+        let edges = drafts.enabled[&name].depends_on.clone();
+        let mut depends_on: BTreeMap<ServiceName, Dependency> = BTreeMap::new();
+        for edge in edges {
+            match drafts.enabled.get_key_value(edge.on.as_str()) {
+                Some((on, _)) => {
+                    // `links` may name what `depends_on` waits for more patiently.
+                    depends_on.entry(on.clone()).or_insert(edge.condition);
+                }
+                None if !edge.is_required => {}
+                None => {
+                    let what = format!("service \"{name}\" depends on");
+                    missing(report, drafts, &what, &edge.on, edge.span);
+                }
+            }
+        }
+        let draft = drafts.enabled.get_mut(&name).expect("the name was taken from the map");
+        draft.spec.depends_on = depends_on;
+    }
+}
+
+/// Names each circle once, whole, at the edge that closes it.
+fn cycles(report: &mut Report, drafts: &Drafts) {
+    let mut done: BTreeSet<&str> = BTreeSet::new();
+    for start in drafts.enabled.keys() {
+        // The path from `start`, each step with the edges it has yet to try. No recursion: a file may chain
+        // more services than a stack has room for.
+        let mut path: Vec<(&str, std::slice::Iter<'_, Edge>)> = Vec::new();
+        let mut on_path: BTreeSet<&str> = BTreeSet::new();
+        let edges = |name: &str| drafts.enabled.get(name).map(|draft| draft.depends_on.iter());
+        if done.contains(start.as_str()) {
+            continue;
+        }
+        path.extend(edges(start.as_str()).map(|edges| (start.as_str(), edges)));
+        on_path.insert(start.as_str());
+        while let Some((name, rest)) = path.last_mut() {
+            let Some(edge) = rest.next() else {
+                done.insert(name);
+                on_path.remove(*name);
+                path.pop();
+                continue;
+            };
+            if on_path.contains(edge.on.as_str()) {
+                let names = path.iter().map(|(name, _)| *name);
+                let circle = names.skip_while(|name| *name != edge.on).chain([edge.on.as_str()]);
+                let circle = circle.collect::<Vec<_>>().join(" → ");
+                report.error(edge.span, format!("services wait for each other: {circle}"));
+            } else if !done.contains(edge.on.as_str())
+                && let Some(next) = edges(&edge.on)
+            {
+                on_path.insert(&edge.on);
+                path.push((&edge.on, next));
+            }
+        }
+    }
+}
+
+/// A port that someone holds already.
+struct Held<'d> {
+    service: &'d ServiceName,
+    port: &'d Port,
+    span: Span,
+}
+
+fn ports(report: &mut Report, drafts: &Drafts) {
+    let mut held: BTreeMap<(u16, Protocol), Vec<Held<'_>>> = BTreeMap::new();
+    let mut reported: BTreeSet<(Span, Span)> = BTreeSet::new();
+    for (service, draft) in &drafts.enabled {
+        for placed in &draft.ports {
+            let Some(published) = placed.port.published else { continue };
+            let holders = held.entry((published, placed.port.protocol)).or_default();
+            let holder = holders.iter().find(|holder| meet(holder, service, &placed.port));
+            if let Some(holder) = holder {
+                // Two ranges meet in many ports; one of them is enough to say it.
+                if reported.insert((holder.span, placed.span)) {
+                    let message = format!(
+                        "port {published}/{} is published twice, by \"{}\" and \"{service}\"",
+                        placed.port.protocol, holder.service
+                    );
+                    let problem = Problem::new(placed.span, message);
+                    report.push(problem.also(holder.span, "again here", "first here"));
+                }
+                continue;
+            }
+            holders.push(Held { service, port: &placed.port, span: placed.span });
+        }
+    }
+}
+
+/// Whether two ports of one number cannot both be had. Host ports of two services can: on two nodes.
+fn meet(holder: &Held<'_>, service: &ServiceName, port: &Port) -> bool {
+    let both_host = holder.port.mode == PortMode::Host && port.mode == PortMode::Host;
+    if both_host && holder.service != service {
+        return false;
+    }
+    match (&holder.port.host_ip, &port.host_ip) {
+        (Some(one), Some(other)) => {
+            one == other
+                || (is_any(one) && is_v4(one) == is_v4(other))
+                || (is_any(other) && is_v4(one) == is_v4(other))
+        }
+        _ => true,
+    }
+}
+
+fn is_any(ip: &str) -> bool {
+    matches!(ip, "0.0.0.0" | "::")
+}
+
+fn is_v4(ip: &str) -> bool {
+    ip.contains('.')
+}

@@ -1,0 +1,92 @@
+//! The keys at the top of a file, of what it declares there, and of `x-plimsoll`.
+
+use super::Row;
+use super::Verdict::{Honoured, Ignored, Refused};
+
+pub(super) const TOP: &[Row] = &[
+    ("name", Honoured, "of the deployment; `-p` wins over it"),
+    ("version", Ignored, "the Compose specification has no versions any more"),
+    ("services", Honoured, "required"),
+    ("networks", Honoured, ""),
+    ("volumes", Honoured, ""),
+    ("configs", Honoured, ""),
+    ("secrets", Honoured, ""),
+    ("include", Refused, "name each file with `-f`"),
+    ("models", Refused, "run the model as a service and pass its address in `environment`"),
+];
+
+pub(super) const VOLUME: &[Row] = &[
+    ("name", Honoured, ""),
+    ("external", Honoured, ""),
+    ("driver", Honoured, ""),
+    ("driver_opts", Honoured, ""),
+    ("labels", Honoured, ""),
+];
+
+pub(super) const NETWORK: &[Row] = &[
+    ("name", Honoured, ""),
+    ("external", Honoured, ""),
+    ("internal", Honoured, ""),
+    ("driver", Ignored, "plimsoll connects the nodes itself"),
+    ("driver_opts", Ignored, "plimsoll connects the nodes itself"),
+    ("attachable", Ignored, "only replicas of the deployment join its networks"),
+    ("enable_ipv4", Ignored, "plimsoll chooses the addresses"),
+    ("enable_ipv6", Ignored, "plimsoll chooses the addresses"),
+    ("ipam", Ignored, "plimsoll chooses the addresses"),
+    ("labels", Ignored, "networks carry no labels here"),
+];
+
+pub(super) const CONFIG: &[Row] = &[
+    ("file", Honoured, ""),
+    ("content", Honoured, ""),
+    ("environment", Honoured, ""),
+    ("external", Honoured, ""),
+    ("name", Honoured, "of an external one"),
+    ("labels", Ignored, "configs carry no labels here"),
+    ("template_driver", Refused, "write the values into the file with ${VARIABLES}"),
+];
+
+pub(super) const SECRET: &[Row] = &[
+    ("file", Honoured, ""),
+    ("environment", Honoured, ""),
+    ("external", Honoured, ""),
+    ("name", Honoured, "of an external one"),
+    ("labels", Ignored, "secrets carry no labels here"),
+    (
+        "driver",
+        Refused,
+        "fetch the secret before applying and pass it with `file` or `environment`",
+    ),
+    (
+        "driver_opts",
+        Refused,
+        "fetch the secret before applying and pass it with `file` or `environment`",
+    ),
+    ("template_driver", Refused, "write the finished value with `file` or `environment`"),
+];
+
+pub(super) const SERVICE_EXTENSION: &[Row] = &[
+    ("placement", Honoured, "`spread`, the default, `pack`, `hosts` or `global`"),
+    ("hosts", Honoured, "the nodes of `placement: hosts`"),
+    ("priority", Honoured, "who stays when room is short: the higher; 0 by default"),
+    (
+        "reschedule",
+        Honoured,
+        "`never`, or the least gain in score, up to 10000, that is worth a move",
+    ),
+    ("interruption_penalty", Honoured, "what a stop costs, from 0, the default, to 100"),
+];
+
+pub(super) const TOP_EXTENSION: &[Row] = &[
+    ("name", Honoured, "of the deployment; wins over the file's own `name`"),
+    ("routes", Honoured, ""),
+];
+
+pub(super) const ROUTE: &[Row] = &[
+    ("host", Honoured, "every host if absent"),
+    ("path", Honoured, "a prefix, `/` by default"),
+    ("strip_path", Honoured, "`true` hides the prefix from the service"),
+    ("service", Honoured, "required"),
+    ("port", Honoured, "the container's; required"),
+    ("tls", Honoured, "`off`, the default, `internal` or `files`"),
+];

@@ -1,0 +1,69 @@
+//! Which services start first: `depends_on`, and `links`, which say no more than that here.
+
+use plimsoll_model::spec::Dependency;
+
+use crate::diagnostic::{Problem, Report, Span};
+use crate::fields::Section;
+use crate::keys::Keys;
+use crate::read;
+use crate::yaml::{Mapping, Value};
+
+/// One service that another one waits for.
+#[derive(Debug, Clone)]
+pub(crate) struct Edge {
+    pub(crate) on: String,
+    pub(crate) span: Span,
+    pub(crate) condition: Dependency,
+    pub(crate) is_required: bool,
+}
+
+pub(super) fn read(report: &mut Report, service: &Mapping) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    if let Some(entry) = service.get("depends_on") {
+        if let Value::Mapping(mapping) = &entry.node.value {
+            edges.extend(mapping.entries().iter().filter_map(|entry| {
+                let (on, span) = (entry.key.clone(), entry.key_span);
+                if entry.node.is_null() {
+                    return Some(started(on, span));
+                }
+                let body = read::mapping(report, entry)?;
+                Some(long(report, body, on, span))
+            }));
+        } else {
+            let names = read::texts(report, entry);
+            edges.extend(names.into_iter().map(|name| started(name.text, name.span)));
+        }
+    }
+    edges.extend(links(report, service));
+    edges
+}
+
+fn started(on: String, span: Span) -> Edge {
+    Edge { on, span, condition: Dependency::Started, is_required: true }
+}
+
+fn long(report: &mut Report, body: &Mapping, on: String, span: Span) -> Edge {
+    let mut keys = Keys::checked(report, Section::DependsOn, body);
+    let conditions = [
+        ("service_started", Dependency::Started),
+        ("service_healthy", Dependency::Healthy),
+        ("service_completed_successfully", Dependency::Completed),
+    ];
+    let condition = keys.word("condition", &conditions).unwrap_or(Dependency::Started);
+    Edge { on, span, condition, is_required: keys.boolean("required").unwrap_or(true) }
+}
+
+fn links(report: &mut Report, service: &Mapping) -> Vec<Edge> {
+    let Some(entry) = service.get("links") else { return Vec::new() };
+    let mut edges = Vec::new();
+    for link in read::texts(report, entry) {
+        let (on, alias) = link.text.split_once(':').unwrap_or((&link.text, &link.text));
+        if on != alias {
+            let message = format!("`links` cannot call {on} by the name {alias}");
+            let hint = format!("give {on} the alias in `networks:`, or use its name");
+            report.push(Problem::new(link.span, message).hint(hint));
+        }
+        edges.push(started(on.to_owned(), link.span));
+    }
+    edges
+}

@@ -1,0 +1,96 @@
+//! The environment of a container: files in their order, then `environment`, which wins.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use plimsoll_model::spec::ContainerSpec;
+
+use super::Context;
+use crate::diagnostic::{Problem, Span};
+use crate::dotenv::Format;
+use crate::fields::Section;
+use crate::keys::Keys;
+use crate::read;
+use crate::yaml::{Mapping, Node, Value};
+
+/// A file named by `env_file`.
+struct EnvFile {
+    path: String,
+    span: Span,
+    is_required: bool,
+    format: Format,
+}
+
+pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
+    for file in env_files(context, service) {
+        if !read_file(context, &file, &mut container.environment) {
+            return;
+        }
+    }
+    let Some(entry) = service.get("environment") else { return };
+    for pair in read::pairs(context.report, entry) {
+        // A name alone takes the shell's value; what the shell does not have, the container does not get.
+        let value = pair.value.or_else(|| context.options.env.get(&pair.key).cloned());
+        match value {
+            Some(value) => {
+                if !context.carry(pair.key.len() + value.len(), pair.span) {
+                    return;
+                }
+                container.environment.insert(pair.key, value);
+            }
+            None => {
+                container.environment.remove(&pair.key);
+            }
+        }
+    }
+}
+
+fn env_files(context: &mut Context<'_>, service: &Mapping) -> Vec<EnvFile> {
+    let Some(entry) = service.get("env_file") else { return Vec::new() };
+    match &entry.node.value {
+        Value::Sequence(items) => items.iter().filter_map(|item| env_file(context, item)).collect(),
+        _ => env_file(context, &entry.node).into_iter().collect(),
+    }
+}
+
+fn env_file(context: &mut Context<'_>, node: &Node) -> Option<EnvFile> {
+    let Some(mapping) = node.as_mapping() else {
+        let path = read::text_of(context.report, "env_file", node)?;
+        return Some(EnvFile { path, span: node.span, is_required: true, format: Format::Quoted });
+    };
+    let mut keys = Keys::checked(context.report, Section::EnvFile, mapping);
+    let is_required = keys.boolean("required").unwrap_or(true);
+    let format = keys.word("format", &[("raw", Format::Raw)]).unwrap_or(Format::Quoted);
+    let Some(path) = keys.text("path") else {
+        keys.report.error(node.span, "an entry of `env_file` needs `path`");
+        return None;
+    };
+    let span = mapping.get("path").map_or(node.span, |entry| entry.node.span);
+    Some(EnvFile { path, span, is_required, format })
+}
+
+/// Adds the lines of a file; `false` once the deployment carries too much.
+fn read_file(
+    context: &mut Context<'_>,
+    file: &EnvFile,
+    environment: &mut BTreeMap<String, String>,
+) -> bool {
+    let lines = match context.env_file(&file.path, file.format) {
+        Ok(lines) => lines,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_required => return true,
+        Err(error) => {
+            let problem = Problem::new(file.span, format!("cannot read {}: {error}", file.path));
+            context.report.push(problem.hint("`required: false` allows an env file to be missing"));
+            return true;
+        }
+    };
+    let env = &context.options.env;
+    for (key, value) in lines.iter() {
+        let Some(value) = value.as_ref().or_else(|| env.get(key)) else { continue };
+        if !context.carry(key.len() + value.len(), file.span) {
+            return false;
+        }
+        environment.insert(key.clone(), value.clone());
+    }
+    true
+}

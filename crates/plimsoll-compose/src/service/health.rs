@@ -1,0 +1,52 @@
+//! How a container says that it is well.
+
+use plimsoll_model::spec::{ContainerSpec, HealthTest, Healthcheck};
+
+use crate::diagnostic::{Problem, Report};
+use crate::fields::Section;
+use crate::keys::Keys;
+use crate::read;
+use crate::yaml::{Entry, Mapping};
+
+pub(super) fn fill(report: &mut Report, service: &Mapping, container: &mut ContainerSpec) {
+    let mut keys = Keys::of(report, service);
+    let Some(mut keys) = keys.section("healthcheck", Section::Healthcheck) else { return };
+    let disabled = keys.boolean("disable").unwrap_or_default();
+    let test = match keys.get("test") {
+        Some(entry) => test(keys.report, entry),
+        None => HealthTest::Image,
+    };
+    container.healthcheck = Some(Healthcheck {
+        test: if disabled { HealthTest::Disabled } else { test },
+        interval: keys.parse("interval"),
+        timeout: keys.parse("timeout"),
+        start_period: keys.parse("start_period"),
+        start_interval: keys.parse("start_interval"),
+        retries: keys.integer("retries", 0, 1_000),
+    });
+}
+
+/// A text runs in the container's shell; a list says by its first word how it runs.
+fn test(report: &mut Report, entry: &Entry) -> HealthTest {
+    if let Some(scalar) = entry.node.as_scalar() {
+        return HealthTest::Shell(scalar.text.clone());
+    }
+    let words = read::plain(read::texts(report, entry));
+    match words.split_first() {
+        None => HealthTest::Image,
+        Some((first, [])) if first == "NONE" => HealthTest::Disabled,
+        Some((first, [shell])) if first == "CMD-SHELL" => HealthTest::Shell(shell.clone()),
+        Some((first, rest)) if first == "CMD" && !rest.is_empty() => {
+            HealthTest::Command(rest.to_vec())
+        }
+        Some(_) => {
+            let problem = Problem::new(entry.node.span, "`test` does not say how it runs");
+            report.push(
+                problem.hint(
+                    "write a text, [\"CMD\", program, …], [\"CMD-SHELL\", line] or [\"NONE\"]",
+                ),
+            );
+            HealthTest::Image
+        }
+    }
+}

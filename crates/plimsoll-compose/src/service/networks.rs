@@ -1,0 +1,132 @@
+//! The networks a service joins, its names in them, and its names for others.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::spec::{ContainerSpec, NetworkAttachment};
+
+use super::Context;
+use crate::declared::Network;
+use crate::diagnostic::{Problem, Span};
+use crate::fields::Section;
+use crate::keys::Keys;
+use crate::read;
+use crate::yaml::{Entry, Mapping, Value};
+
+/// The network of services that name none.
+const DEFAULT: &str = "default";
+
+pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
+    let mut keys = Keys::of(context.report, service);
+    container.dns = keys.one_or_many("dns");
+    container.dns_opt = keys.one_or_many("dns_opt");
+    container.dns_search = keys.one_or_many("dns_search");
+    container.extra_hosts = extra_hosts(&mut keys);
+    container.network_mode = mode(&mut keys, "network_mode", &["bridge", "host", "none"]);
+    let (mode, networks) = (service.get("network_mode"), service.get("networks"));
+    match (mode, networks) {
+        (Some(mode), Some(networks)) => {
+            let message = "a service has `network_mode` or `networks`, not both";
+            let problem = Problem::new(mode.key_span, message);
+            context.report.push(problem.also(networks.key_span, "this", "and this"));
+        }
+        (Some(_), None) => {}
+        (None, Some(networks)) => container.networks = attachments(context, networks),
+        (None, None) => {
+            let declared = context.declared.networks.get(DEFAULT).cloned().unwrap_or_default();
+            let attachment = attachment(declared);
+            container.networks = [(DEFAULT.to_owned(), attachment)].into();
+        }
+    }
+}
+
+/// A namespace that may be the container's own or the node's, never another container's: that one may run
+/// elsewhere, or be replaced.
+pub(super) fn mode(keys: &mut Keys<'_, '_>, key: &str, known: &[&str]) -> Option<String> {
+    let entry = keys.get(key)?;
+    let text = keys.text(key)?;
+    if known.contains(&text.as_str()) {
+        return Some(text);
+    }
+    let problem = if text.starts_with("service:") || text.starts_with("container:") {
+        let message = format!("`{key}: {text}` is not supported");
+        Problem::new(entry.node.span, message)
+            .hint("replicas are placed one by one: put both programs in one image, or connect over a network")
+    } else {
+        let message = format!("`{key}` must be {}, found {text:?}", read::or(known));
+        Problem::new(entry.node.span, message)
+    };
+    keys.report.push(problem);
+    None
+}
+
+fn attachment(network: Network) -> NetworkAttachment {
+    NetworkAttachment {
+        name: network.name,
+        external: network.external,
+        internal: network.internal,
+        ..NetworkAttachment::default()
+    }
+}
+
+fn attachments(context: &mut Context<'_>, entry: &Entry) -> BTreeMap<String, NetworkAttachment> {
+    let mut attachments = BTreeMap::new();
+    if let Value::Mapping(mapping) = &entry.node.value {
+        for network in mapping.entries() {
+            let Some(mut attachment) = declared(context, &network.key, network.key_span) else {
+                continue;
+            };
+            if !network.node.is_null() {
+                let Some(body) = read::mapping(context.report, network) else { continue };
+                let mut keys = Keys::checked(context.report, Section::NetworkAttachment, body);
+                attachment.aliases = keys.texts("aliases").into_iter().collect();
+                attachment.ipv4_address = keys.text("ipv4_address");
+                attachment.ipv6_address = keys.text("ipv6_address");
+            }
+            attachments.insert(network.key.clone(), attachment);
+        }
+        return attachments;
+    }
+    for name in read::texts(context.report, entry) {
+        if let Some(attachment) = declared(context, &name.text, name.span) {
+            attachments.insert(name.text, attachment);
+        }
+    }
+    attachments
+}
+
+fn declared(context: &mut Context<'_>, name: &str, span: Span) -> Option<NetworkAttachment> {
+    match context.declared.networks.get(name) {
+        Some(network) => Some(attachment(network.clone())),
+        None if name == DEFAULT => Some(NetworkAttachment::default()),
+        None => {
+            let problem = Problem::new(span, format!("network \"{name}\" is not declared"));
+            let hint = format!("add `{name}:` under the top-level `networks:`");
+            context.report.push(problem.hint(hint));
+            None
+        }
+    }
+}
+
+/// `host: address`, `host=address`, or `host:address` in a list; an address may be a list of its own.
+fn extra_hosts(keys: &mut Keys<'_, '_>) -> BTreeMap<String, Vec<String>> {
+    let mut hosts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let Some(entry) = keys.get("extra_hosts") else { return hosts };
+    if let Value::Mapping(mapping) = &entry.node.value {
+        for host in mapping.entries() {
+            let addresses = read::plain(read::one_or_many(keys.report, host));
+            hosts.entry(host.key.clone()).or_default().extend(addresses);
+        }
+        return hosts;
+    }
+    for text in read::texts(keys.report, entry) {
+        let parts = text.text.split_once('=').or_else(|| text.text.split_once(':'));
+        let Some((host, address)) = parts else {
+            let message = format!("{:?} is not host=address", text.text);
+            keys.report.error(text.span, message);
+            continue;
+        };
+        let address = address.trim_start_matches('[').trim_end_matches(']').to_owned();
+        hosts.entry(host.to_owned()).or_default().push(address);
+    }
+    hosts
+}

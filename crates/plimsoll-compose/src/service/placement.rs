@@ -1,0 +1,245 @@
+//! How many replicas, and where they may run: `deploy.mode`, `replicas`, `scale`, `deploy.placement`, and the
+//! placement of `x-plimsoll`.
+
+use std::collections::BTreeSet;
+
+use plimsoll_model::spec::{Attribute, Constraint, Mode, Placement};
+
+use super::plimsoll::{Extension, Layout};
+use crate::diagnostic::{Problem, Report};
+use crate::fields::Section;
+use crate::keys::Keys;
+use crate::read;
+use crate::yaml::{Entry, Mapping};
+
+/// More replicas than a cell is built for is a typing error.
+const MAX_REPLICAS: i64 = 1_000_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DeployMode {
+    Replicated,
+    Global,
+    Job,
+}
+
+pub(super) fn read(
+    report: &mut Report,
+    service: &Entry,
+    mapping: &Mapping,
+    deploy: Option<&Mapping>,
+    extension: &Extension,
+) -> Option<Placement> {
+    let mode = mode(report, service, mapping, deploy, extension);
+    let mut placement = Placement {
+        mode: mode?,
+        constraints: BTreeSet::new(),
+        preferences: Vec::new(),
+        max_per_node: None,
+    };
+    let Some(deploy) = deploy else { return Some(placement) };
+    let mut deploy = Keys::of(report, deploy);
+    let Some(mut keys) = deploy.section("placement", Section::Placement) else {
+        return Some(placement);
+    };
+    let max: Option<u32> = keys.integer("max_replicas_per_node", 0, MAX_REPLICAS);
+    placement.max_per_node = max.filter(|max| *max > 0);
+    if let Some(entry) = keys.get("constraints") {
+        for text in read::texts(keys.report, entry) {
+            match constraint(&text.text) {
+                Ok(constraint) => {
+                    placement.constraints.insert(constraint);
+                }
+                Err((message, hint)) => {
+                    keys.report.push(Problem::new(text.span, message).hint(hint));
+                }
+            }
+        }
+    }
+    preferences(&mut keys);
+    Some(placement)
+}
+
+fn mode(
+    report: &mut Report,
+    service: &Entry,
+    mapping: &Mapping,
+    deploy: Option<&Mapping>,
+    extension: &Extension,
+) -> Option<Mode> {
+    let replicas = replicas(report, mapping, deploy);
+    let deploy_mode = deploy.and_then(|deploy| {
+        let modes = [
+            ("replicated", DeployMode::Replicated),
+            ("global", DeployMode::Global),
+            ("replicated-job", DeployMode::Job),
+            ("global-job", DeployMode::Job),
+        ];
+        let entry = deploy.get("mode")?;
+        Some((Keys::of(report, deploy).word("mode", &modes)?, entry))
+    });
+    if let Some((DeployMode::Job, entry)) = deploy_mode {
+        let problem = Problem::new(entry.node.span, "jobs are not supported");
+        report.push(problem.hint(
+            "run it as a service that others wait for with `condition: service_completed_successfully`",
+        ));
+        return None;
+    }
+    let is_global = matches!(deploy_mode, Some((DeployMode::Global, _)));
+    let layout = match extension.layout {
+        None if is_global => Layout::Global,
+        None => Layout::Spread,
+        Some((layout, span)) => {
+            if let (true, Some((_, entry))) = (is_global && layout != Layout::Global, deploy_mode) {
+                let message = "`deploy.mode: global` and this placement say different things";
+                let problem = Problem::new(span, message);
+                report.push(problem.also(entry.node.span, "this", "and this"));
+                return None;
+            }
+            layout
+        }
+    };
+    if let (Layout::Global, Some((_, entry))) = (layout, replicas) {
+        let message = format!(
+            "service \"{}\" uses placement=global; remove replicas (global runs one replica per \
+             ready node)",
+            service.key
+        );
+        report.error(entry.key_span, message);
+    }
+    let count = replicas.map_or(1, |(count, _)| count);
+    match (layout, &extension.hosts) {
+        (Layout::Hosts, Some((hosts, span))) if hosts.is_empty() => {
+            report.error(*span, "`hosts` names no node");
+            None
+        }
+        (Layout::Hosts, Some((hosts, _))) => {
+            Some(Mode::Hosts { replicas: count, hosts: hosts.clone() })
+        }
+        (Layout::Hosts, None) => {
+            let at = extension.layout.map_or(service.key_span, |(_, span)| span);
+            let problem = Problem::new(at, "`placement: hosts` needs `hosts`");
+            report.push(problem.hint("list the nodes: `hosts: [ash, birch]`"));
+            None
+        }
+        (_, Some((_, span))) => {
+            let problem = Problem::new(*span, "`hosts` needs `placement: hosts`");
+            report.push(problem.hint("choose other nodes with `deploy.placement.constraints`"));
+            None
+        }
+        (Layout::Spread, None) => Some(Mode::Spread { replicas: count }),
+        (Layout::Pack, None) => Some(Mode::Pack { replicas: count }),
+        (Layout::Global, None) => Some(Mode::Global),
+    }
+}
+
+/// `deploy.replicas` or `scale`, with the entry that says it.
+fn replicas<'n>(
+    report: &mut Report,
+    mapping: &'n Mapping,
+    deploy: Option<&'n Mapping>,
+) -> Option<(u32, &'n Entry)> {
+    let mut count = |mapping: &'n Mapping, key: &str| -> Option<(u32, &'n Entry)> {
+        let entry = mapping.get(key)?;
+        Some((read::integer(report, entry, 0, MAX_REPLICAS)?, entry))
+    };
+    let scale = count(mapping, "scale");
+    let replicas = deploy.and_then(|deploy| count(deploy, "replicas"));
+    if let (Some((one, scale)), Some((other, replicas))) = (scale, replicas)
+        && one != other
+    {
+        let message = "`scale` and `deploy.replicas` say different things";
+        let problem = Problem::new(scale.node.span, message);
+        report.push(problem.also(replicas.node.span, "this", "and this"));
+    }
+    replicas.or(scale)
+}
+
+/// `node.labels.disk == ssd`; the error has a message and a hint.
+fn constraint(text: &str) -> Result<Constraint, (String, String)> {
+    let shape = || {
+        let message = format!("{text:?} is not a constraint");
+        (message, "write node.labels.disk == ssd, or != for any other".to_owned())
+    };
+    let (left, equal, value) = match (text.split_once("=="), text.split_once("!=")) {
+        (Some((left, value)), None) => (left.trim(), true, value.trim()),
+        (None, Some((left, value))) => (left.trim(), false, value.trim()),
+        _ => return Err(shape()),
+    };
+    if left.is_empty() || value.is_empty() {
+        return Err(shape());
+    }
+    let lower = left.to_ascii_lowercase();
+    let on = match lower.as_str() {
+        "node.hostname" | "node.id" => Attribute::Name,
+        "node.zone" | "node.labels.zone" => Attribute::Zone,
+        "node.platform.os" => Attribute::Os,
+        "node.platform.arch" => Attribute::Arch,
+        "node.role" => {
+            let message = "plimsoll's nodes have no roles: servers run replicas as agents do";
+            let hint = "label the nodes that are meant and write node.labels.<label> == <value>";
+            return Err((message.to_owned(), hint.to_owned()));
+        }
+        _ if lower.starts_with("engine.labels.") => {
+            let message =
+                format!("{left} looks at a label of the engine, which plimsoll has none of");
+            let hint =
+                format!("label the node and write node.labels.{}", &left["engine.labels.".len()..]);
+            return Err((message, hint));
+        }
+        // Labels keep their case; only the words before them have none.
+        _ if lower.starts_with("node.labels.") && left.len() > "node.labels.".len() => {
+            Attribute::Label(left["node.labels.".len()..].to_owned())
+        }
+        _ => {
+            let hint = "a constraint looks at node.labels.*, node.hostname, node.id, node.zone, \
+                        node.platform.os or node.platform.arch";
+            return Err((format!("a node has no {left:?}"), hint.to_owned()));
+        }
+    };
+    Ok(Constraint { on, equal, value: value.to_owned() })
+}
+
+fn preferences(keys: &mut Keys<'_, '_>) {
+    for item in keys.items("preferences") {
+        let Some(mapping) = read::mapping_of(keys.report, "preferences", item) else { continue };
+        let mut preference = Keys::checked(keys.report, Section::Preference, mapping);
+        let Some(spread) = preference.text("spread") else { continue };
+        if !matches!(spread.as_str(), "node.labels.zone" | "node.zone") {
+            let message = format!(
+                "the preference for {spread} is ignored: replicas are spread over zones and nodes"
+            );
+            keys.report.warn(item.span, message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constraints_read_as_swarm_reads_them() {
+        for (text, read) in [
+            ("node.labels.disk == ssd", "node.labels.disk == ssd"),
+            ("node.labels.Disk==SSD", "node.labels.Disk == SSD"),
+            ("node.hostname != ash", "node.hostname != ash"),
+            ("node.id == ash", "node.hostname == ash"),
+            ("node.platform.arch==arm64", "node.platform.arch == arm64"),
+            ("node.platform.os == linux", "node.platform.os == linux"),
+            ("node.labels.zone == a", "node.zone == a"),
+            ("node.zone != a", "node.zone != a"),
+        ] {
+            assert_eq!(constraint(text).unwrap().to_string(), read, "{text}");
+        }
+        for text in [
+            "node.role == manager",
+            "engine.labels.x == y",
+            "node.labels. == y",
+            "a",
+            "a == b",
+            "node.id ==",
+        ] {
+            assert!(constraint(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Published ports: `"8080:80"`, ranges, addresses, and the long form.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use plimsoll_model::spec::{ContainerSpec, Port, PortMode, Protocol};
+
+use super::{Context, MAX_PORTS};
+use crate::diagnostic::{Problem, Report, Span};
+use crate::fields::Section;
+use crate::keys::Keys;
+use crate::read;
+use crate::yaml::{Mapping, Node, Value};
+
+/// A port and the entry that asks for it.
+#[derive(Debug, Clone)]
+pub(crate) struct PlacedPort {
+    pub(crate) port: Port,
+    pub(crate) span: Span,
+}
+
+/// An entry before its ranges are unrolled.
+#[derive(Debug, PartialEq, Eq)]
+struct Written {
+    host_ip: Option<String>,
+    published: Option<String>,
+    target: String,
+    protocol: Option<String>,
+    mode: PortMode,
+}
+
+pub(super) fn fill(
+    context: &mut Context<'_>,
+    service: &Mapping,
+    container: &mut ContainerSpec,
+) -> Vec<PlacedPort> {
+    let mut placed = Vec::new();
+    for item in Keys::of(context.report, service).items("ports") {
+        let ports = written(context.report, item).and_then(|written| {
+            let problem = |message| context.report.push(hinted(item.span, message));
+            unroll(&written).map_err(problem).ok()
+        });
+        let Some(ports) = ports else { continue };
+        if let ([only], Some(range)) = (ports.as_slice(), published_range(item)) {
+            let published = only.published.unwrap_or_default();
+            let message = format!("of the ports {range}, {published} is used for every replica");
+            context.report.warn(item.span, message);
+        }
+        if context.ports + ports.len() > MAX_PORTS {
+            let message = format!("the file publishes more than {MAX_PORTS} ports");
+            context.report.error(item.span, message);
+            break;
+        }
+        context.ports += ports.len();
+        let published = item.as_mapping().and_then(|mapping| mapping.get("published"));
+        let span = published.map_or(item.span, |entry| entry.node.span);
+        placed.extend(ports.into_iter().map(|port| PlacedPort { port, span }));
+    }
+    container.ports = placed.iter().map(|placed| placed.port.clone()).collect();
+    container.ports.sort();
+    container.ports.dedup();
+    container.expose = Keys::of(context.report, service).texts("expose").into_iter().collect();
+    placed
+}
+
+fn hinted(span: Span, message: String) -> Problem {
+    Problem::new(span, message)
+        .hint("write \"8080:80\", \"127.0.0.1:8080:80/udp\" or \"8000-8002:80-82\"")
+}
+
+/// A published range as it is written.
+fn published_range(node: &Node) -> Option<String> {
+    let published = match &node.value {
+        Value::Scalar(scalar) => split(&scalar.text).published,
+        Value::Mapping(mapping) => Some(mapping.get("published")?.node.as_scalar()?.text.clone()),
+        Value::Sequence(_) => None,
+    };
+    published.filter(|published| published.contains('-'))
+}
+
+/// What makes two entries of two files the same port.
+pub(crate) fn identity(node: &Node) -> Option<String> {
+    let written = match &node.value {
+        Value::Scalar(scalar) => split(&scalar.text),
+        Value::Mapping(mapping) => {
+            let text = |key: &str| {
+                let scalar = mapping.get(key).and_then(|entry| entry.node.as_scalar());
+                scalar.map(|scalar| scalar.text.clone())
+            };
+            Written {
+                host_ip: text("host_ip"),
+                published: text("published"),
+                target: text("target")?,
+                protocol: text("protocol"),
+                mode: PortMode::Routed,
+            }
+        }
+        Value::Sequence(_) => return None,
+    };
+    let Written { host_ip, published, target, protocol, .. } = written;
+    let protocol = protocol.unwrap_or_else(|| "tcp".to_owned());
+    let (host_ip, published) = (host_ip.unwrap_or_default(), published.unwrap_or_default());
+    Some(format!("{host_ip}|{published}|{target}|{protocol}"))
+}
+
+fn written(report: &mut Report, node: &Node) -> Option<Written> {
+    let Some(mapping) = node.as_mapping() else {
+        return Some(split(&read::text_of(report, "ports", node)?));
+    };
+    let mut keys = Keys::checked(report, Section::Port, mapping);
+    let words = [("ingress", PortMode::Routed), ("host", PortMode::Host)];
+    let written = Written {
+        host_ip: keys.text("host_ip"),
+        published: keys.text("published").filter(|published| !published.is_empty()),
+        target: keys.text("target").unwrap_or_default(),
+        protocol: keys.text("protocol"),
+        mode: keys.word("mode", &words).unwrap_or(PortMode::Routed),
+    };
+    if mapping.get("target").is_none() {
+        report.error(node.span, "an entry of `ports` needs `target`");
+        return None;
+    }
+    Some(written)
+}
+
+/// `[address:][published:]target[/protocol]`, cut from the end, since an IPv6 address has colons of its own.
+fn split(text: &str) -> Written {
+    let (rest, protocol) = match text.rsplit_once('/') {
+        Some((rest, protocol)) => (rest, Some(protocol.to_owned())),
+        None => (text, None),
+    };
+    let (rest, target) = match rest.rsplit_once(':') {
+        Some((rest, target)) => (Some(rest), target),
+        None => (None, rest),
+    };
+    let (host_ip, published) = match rest {
+        None => (None, None),
+        Some(rest) => match rest.rsplit_once(':') {
+            Some((ip, published)) => (Some(ip), Some(published)),
+            None => (None, Some(rest)),
+        },
+    };
+    let unbracketed = |ip: &str| {
+        ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip).to_owned()
+    };
+    Written {
+        host_ip: host_ip.map(unbracketed),
+        published: published.filter(|published| !published.is_empty()).map(str::to_owned),
+        target: target.to_owned(),
+        protocol,
+        mode: PortMode::Routed,
+    }
+}
+
+fn unroll(written: &Written) -> Result<Vec<Port>, String> {
+    let protocol = match written.protocol.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None | Some("tcp") => Protocol::Tcp,
+        Some("udp") => Protocol::Udp,
+        Some("sctp") => Protocol::Sctp,
+        Some(other) => return Err(format!("{other:?} is not a protocol: use tcp, udp or sctp")),
+    };
+    let host_ip = match written.host_ip.as_deref() {
+        None | Some("") => None,
+        Some(ip) => {
+            let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address"))?;
+            Some(ip.to_string())
+        }
+    };
+    let port = |target: u16, published: Option<u16>| Port {
+        target,
+        published,
+        host_ip: host_ip.clone(),
+        protocol,
+        mode: written.mode,
+    };
+    let targets = range(&written.target)?;
+    let Some(published) = &written.published else {
+        return Ok(targets.map(|target| port(target, None)).collect());
+    };
+    let published = range(published)?;
+    if let (1, Some(first)) = (targets.len(), published.clone().next()) {
+        // Docker takes whichever of the range is free. Here every replica is reached through one port.
+        return Ok(targets.map(|target| port(target, Some(first))).collect());
+    }
+    if published.len() != targets.len() {
+        return Err(format!(
+            "{} published ports for {} container ports: give as many of one as of the other",
+            published.len(),
+            targets.len()
+        ));
+    }
+    Ok(targets.zip(published).map(|(target, published)| port(target, Some(published))).collect())
+}
+
+fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let number = |text: &str| match text.trim().parse::<u16>() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(format!("{text:?} is not a port: use a number from 1 to 65535")),
+    };
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let (from, to) = (number(from)?, number(to)?);
+    if from > to {
+        return Err(format!("the range {from}-{to} runs backwards"));
+    }
+    Ok(from..=to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn short(text: &str) -> Result<Vec<String>, String> {
+        let ports = unroll(&split(text))?;
+        let show = |port: Port| {
+            let ip = port.host_ip.map(|ip| format!("{ip} ")).unwrap_or_default();
+            let published = port.published.map_or("?".to_owned(), |port| port.to_string());
+            format!("{ip}{published}>{}/{}", port.target, port.protocol)
+        };
+        Ok(ports.into_iter().map(show).collect())
+    }
+
+    #[test]
+    fn short_forms_read_as_docker_reads_them() {
+        for (text, ports) in [
+            ("80", &["?>80/tcp"][..]),
+            ("8080:80", &["8080>80/tcp"]),
+            ("53:53/udp", &["53>53/udp"]),
+            ("127.0.0.1:8080:80", &["127.0.0.1 8080>80/tcp"]),
+            ("127.0.0.1::80", &["127.0.0.1 ?>80/tcp"]),
+            ("[::1]:8080:80", &["::1 8080>80/tcp"]),
+            ("::1:8080:80", &["::1 8080>80/tcp"]),
+            ("8000-8001:80-81", &["8000>80/tcp", "8001>81/tcp"]),
+            ("3000-3001", &["?>3000/tcp", "?>3001/tcp"]),
+            ("8000-8002:80", &["8000>80/tcp"]),
+            ("9:9/sctp", &["9>9/sctp"]),
+        ] {
+            assert_eq!(short(text).unwrap(), ports, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_port_says_why() {
+        for (text, error) in [
+            ("http", "\"http\" is not a port: use a number from 1 to 65535"),
+            ("0:80", "\"0\" is not a port: use a number from 1 to 65535"),
+            ("70000:80", "\"70000\" is not a port: use a number from 1 to 65535"),
+            ("-1:80", "\"\" is not a port: use a number from 1 to 65535"),
+            ("9-8:9-8", "the range 9-8 runs backwards"),
+            ("80:80/icmp", "\"icmp\" is not a protocol: use tcp, udp or sctp"),
+            ("local:80:80", "\"local\" is not an IP address"),
+            (
+                "8000-8002:80-81",
+                "3 published ports for 2 container ports: give as many of one as of the other",
+            ),
+        ] {
+            assert_eq!(short(text).unwrap_err(), error, "{text}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Compose files as people write them, from text to spec or to the message they read.
+
+// Helpers of tests may unwrap and build texts plainly; `UPDATE_EXPECT` writes texts with hashes.
+#![allow(clippy::unwrap_used, clippy::format_collect, clippy::needless_raw_string_hashes)]
+
+mod bad_input;
+mod case;
+mod diagnostics;
+mod environment;
+mod field_table;
+mod fixtures;
+mod hash;
+mod layers;
+mod names;
+mod placement;
+mod random;
+mod services;
+mod whole;
