@@ -68,9 +68,14 @@ struct New<'a> {
 struct Plan<'a> {
     state: &'a State,
     new: Vec<New<'a>>,
+    /// Positions in `new`.
+    by_service: BTreeMap<&'a ServiceKey, Vec<usize>>,
+    moved: BTreeSet<&'a ReplicaId>,
     retired: BTreeSet<&'a ReplicaId>,
     abandoned: BTreeSet<&'a ReplicaId>,
-    services: BTreeSet<&'a ServiceKey>,
+    /// What the new assignments add to each node. What is replaced in its own place makes way for its successor and
+    /// adds nothing.
+    added: BTreeMap<&'a NodeId, Resources>,
 }
 
 impl<'a> Plan<'a> {
@@ -78,50 +83,62 @@ impl<'a> Plan<'a> {
         let mut plan = Self {
             state,
             new: Vec::new(),
+            by_service: BTreeMap::new(),
+            moved: BTreeSet::new(),
             retired: BTreeSet::new(),
             abandoned: BTreeSet::new(),
-            services: BTreeSet::new(),
+            added: BTreeMap::new(),
         };
         for guarded in batch {
+            if let Some(replica) = guarded.change.replica() {
+                plan.by_service.entry(&replica.service).or_default();
+            }
             match &guarded.change {
                 Change::Place { replica, node, .. } => plan.add(replica, node, None),
                 Change::Succeed { replica, node, cause, .. } => {
-                    plan.add(replica, node, Some(*cause));
+                    plan.add(replica, node, Some(*cause))
                 }
                 Change::Promote { replica } => {
                     // A successor that this very batch gave out has not run yet: the old copy makes way for it.
-                    for new in plan.new.iter_mut().filter(|new| new.replica == replica) {
-                        new.is_in_place = true;
+                    if let Some(last) = plan.new.last_mut().filter(|last| last.replica == replica) {
+                        last.is_in_place = true;
                     }
                 }
                 Change::Retire { replica } => drop(plan.retired.insert(replica)),
                 Change::Abandon { replica, .. } => drop(plan.abandoned.insert(replica)),
                 _ => {}
             }
-            if let Some(replica) = guarded.change.replica() {
-                plan.services.insert(&replica.service);
-            }
+        }
+        for new in plan.new.iter().filter(|new| !new.is_in_place) {
+            let added = plan.added.entry(new.node).or_insert(Resources::NONE);
+            *added = added.plus(new.spec.request());
         }
         plan
     }
 
     fn add(&mut self, replica: &'a ReplicaId, node: &'a NodeId, cause: Option<MoveCause>) {
-        let Some(spec) = self.state.service(&replica.service).and_then(|service| service.desired())
-        else {
-            return;
-        };
+        let service = self.state.service(&replica.service);
+        let Some(spec) = service.and_then(|service| service.desired()) else { return };
+        self.by_service.entry(&replica.service).or_default().push(self.new.len());
+        if cause.is_some() {
+            self.moved.insert(replica);
+        }
         self.new.push(New { replica, node, spec, cause, is_in_place: false });
+    }
+
+    /// The new assignments of one service.
+    fn new_of(&self, key: &ServiceKey) -> impl Iterator<Item = &New<'a>> {
+        self.by_service.get(key).into_iter().flatten().map(|at| &self.new[*at])
     }
 
     fn node(&self, new: &New<'_>) -> Option<&'a Node> {
         self.state.node(new.node)
     }
 
-    /// What the node will have set aside, by the plan. What is replaced in its own place makes way for its successor.
+    /// What the node will have set aside, by the plan.
     fn reserved(&self, node: &NodeId) -> Resources {
         let before = self.state.load(node).map_or(Resources::NONE, |load| load.reserved);
-        let added = self.new.iter().filter(|new| new.node == node && !new.is_in_place);
-        added.fold(before, |sum, new| sum.plus(new.spec.request()))
+        before.plus(self.added.get(node).copied().unwrap_or(Resources::NONE))
     }
 
     /// How many replicas of the service each node has, once the plan is carried out.
@@ -130,15 +147,14 @@ impl<'a> Plan<'a> {
         let service = self.state.service(key);
         for (slot, replica) in service.into_iter().flat_map(|service| &service.replicas) {
             let id = ReplicaId::new(key.clone(), slot.clone());
-            let moves = self.new.iter().any(|new| *new.replica == id);
-            if !moves
+            if !self.moved.contains(&id)
                 && !self.retired.contains(&id)
                 && let Some(at) = self.heading(&id, replica)
             {
                 *counts.entry(at).or_default() += 1;
             }
         }
-        for new in self.new.iter().filter(|new| new.replica.service == *key) {
+        for new in self.new_of(key) {
             *counts.entry(new.node).or_default() += 1;
         }
         counts

@@ -83,24 +83,6 @@ impl Tally {
     }
 }
 
-/// How crowded the nodes and zones of a service are as its replicas go.
-#[derive(Debug)]
-pub(crate) struct Crowd(Tally);
-
-impl Crowd {
-    /// How many there are in the node's zone, and on the node.
-    pub(crate) fn at(&self, roster: &Roster, node: &NodeId) -> (u32, u32) {
-        let Some(at) = roster.place_of(node) else { return (0, 0) };
-        (self.0.by_zone[roster.class_of(at).zone as usize], self.0.here(at))
-    }
-
-    pub(crate) fn leave(&mut self, roster: &Roster, node: &NodeId) {
-        if let Some(at) = roster.place_of(node) {
-            self.0.subtract(at, roster.class_of(at).zone);
-        }
-    }
-}
-
 impl<'a> Placer<'a> {
     /// `headings` are the nodes the service's replicas are on or on their way to.
     pub(crate) fn new<'n>(
@@ -126,6 +108,12 @@ impl<'a> Placer<'a> {
         if let Some(search) = self.search.take() {
             search.close(self.roster);
         }
+    }
+
+    /// A replica that ends counts nowhere from now on, though its room is free only once it has stopped.
+    pub(crate) fn end(&mut self, node: &NodeId) {
+        self.lift(node);
+        self.roster.end_one(node);
     }
 
     /// Puts back what [`lift`](Self::lift) took, when the replica stays after all.
@@ -196,9 +184,10 @@ impl<'a> Placer<'a> {
         (ready < needed as usize).then_some(NoPlace::CannotSatisfyHostPlacement { needed, missing })
     }
 
-    /// The service's replicas by zone and node, to choose which of too many go.
-    pub(crate) fn crowd(&self) -> Crowd {
-        Crowd(self.tally.clone())
+    /// How many replicas of the service there are in the node's zone, and on the node.
+    pub(crate) fn crowd(&self, node: &NodeId) -> (u32, u32) {
+        let Some(at) = self.roster.place_of(node) else { return (0, 0) };
+        (self.tally.by_zone[self.roster.class_of(at).zone as usize], self.tally.here(at))
     }
 
     pub(crate) fn close(mut self) -> Tally {

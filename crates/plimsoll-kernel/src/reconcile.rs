@@ -94,7 +94,7 @@ struct Pass<'s> {
 impl<'s> Pass<'s> {
     fn service(&mut self, roster: &mut Roster, key: &'s ServiceKey, service: &'s Service) {
         match service.desired() {
-            None => self.retire_all(key, service),
+            None => self.retire_all(roster, key, service),
             Some(spec) => match spec.placement.mode {
                 Mode::Global => self.global(roster, key, service, spec),
                 Mode::Spread { .. } | Mode::Pack { .. } | Mode::Hosts { .. } => {
@@ -104,9 +104,10 @@ impl<'s> Pass<'s> {
         }
     }
 
-    fn retire_all(&mut self, key: &ServiceKey, service: &Service) {
+    fn retire_all(&mut self, roster: &mut Roster, key: &ServiceKey, service: &Service) {
         for (slot, replica) in &service.replicas {
-            if replica.assignment.is_some() {
+            if let Some(heading) = replica.heading() {
+                roster.end_one(&heading.node);
                 self.retire(&ReplicaId::new(key.clone(), slot.clone()));
             }
         }

@@ -21,18 +21,14 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
             )),
         }
     }
-    for key in &plan.services {
+    for key in plan.by_service.keys() {
         let Some(service) = plan.state.service(key) else { continue };
         let old = service.replicas.iter().filter(|(slot, replica)| {
             let id = ReplicaId::new((*key).clone(), (*slot).clone());
             replica.assignment.is_some() && !plan.retired.contains(&id)
         });
         let old: Vec<_> = old.map(|(slot, _)| slot).collect();
-        let added = plan
-            .new
-            .iter()
-            .filter(|new| new.cause.is_none() && new.replica.service == **key)
-            .count();
+        let added = plan.new_of(key).filter(|new| new.cause.is_none()).count();
         let Some(spec) = service.desired() else {
             if added > 0 || !old.is_empty() {
                 broken.push(format!("{key} is retired but keeps {} replicas", old.len() + added));

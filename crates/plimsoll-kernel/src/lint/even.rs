@@ -1,49 +1,46 @@
-//! A `spread` service is even: no replica goes where there are already two more than where else it could have gone,
-//! zones before nodes.
+//! `spread` and `hosts` are even: no replica goes where there are already two more than where else it could have gone,
+//! in zones before nodes; and of zones with equally many, it goes to the node with the fewest.
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Mode, Node, NodeId, Zone};
+use plimsoll_model::{Mode, Node, NodeId, ServiceKey, Zone};
 
 use super::{New, Plan};
 
 pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+    plan.by_service.keys().flat_map(|key| check_service(plan, key)).collect()
+}
+
+fn check_service(plan: &Plan<'_>, key: &ServiceKey) -> Vec<String> {
+    let is_asked = |new: &&New<'_>| {
+        let mode = &new.spec.placement.mode;
+        !new.is_in_place && matches!(mode, Mode::Spread { .. } | Mode::Hosts { .. })
+    };
+    let news: Vec<&New<'_>> =
+        plan.new_of(key).filter(is_asked).filter(|new| !stays(plan, new)).collect();
+    if news.is_empty() {
+        return Vec::new();
+    }
+    let counts = plan.counts(key);
+    let mut zones: BTreeMap<Option<&Zone>, u32> = BTreeMap::new();
+    for (node, count) in &counts {
+        *zones.entry(zone_of(plan, node)).or_default() += count;
+    }
     let mut broken = Vec::new();
-    for key in &plan.services {
-        let mut news = plan
-            .new
-            .iter()
-            .filter(|new| new.replica.service == **key && !new.is_in_place)
-            .peekable();
-        let is_spread =
-            news.peek().is_some_and(|new| matches!(new.spec.placement.mode, Mode::Spread { .. }));
-        if !is_spread {
-            continue;
-        }
-        let counts = plan.counts(key);
-        let mut zones: BTreeMap<Option<&Zone>, u32> = BTreeMap::new();
-        for (node, count) in &counts {
-            *zones.entry(zone_of(plan, node)).or_default() += count;
-        }
-        for new in news.filter(|new| !stays(plan, new)) {
-            let here = counts[new.node];
-            let zone = zone_of(plan, new.node);
-            for (other, node) in plan.state.nodes() {
-                let there = counts.get(other).copied().unwrap_or(0);
-                if other == new.node || !could_take(plan, new, other, node, there) {
-                    continue;
-                }
-                let other_zone = node.facts.zone.as_ref();
-                let (in_zone, in_other) =
-                    (zones[&zone], zones.get(&other_zone).copied().unwrap_or(0));
-                let better_zone = in_other + 1 < in_zone;
-                let better_node = other_zone == zone && there + 1 < here;
-                if better_zone || better_node {
-                    broken.push(format!(
-                        "{} goes to {} ({here}), not {other} ({there})",
-                        new.replica, new.node
-                    ));
-                }
+    for new in news {
+        let (here, zone) = (counts[new.node], zone_of(plan, new.node));
+        let in_zone = zones[&zone];
+        for (other, node) in plan.state.nodes() {
+            let there = counts.get(other).copied().unwrap_or(0);
+            let other_zone = node.facts.zone.as_ref();
+            let in_other = zones.get(&other_zone).copied().unwrap_or(0);
+            // With this replica there instead of here: one more in the other zone and node, one fewer in these.
+            let better_zone = in_other + 1 < in_zone;
+            let no_worse_zone = other_zone == zone || in_other < in_zone;
+            let better_node = no_worse_zone && there + 1 < here;
+            if (better_zone || better_node) && could_take(plan, new, other, node, there) {
+                let (replica, node) = (new.replica, new.node);
+                broken.push(format!("{replica} goes to {node} ({here}), not {other} ({there})"));
             }
         }
     }
@@ -65,6 +62,10 @@ fn could_take(plan: &Plan<'_>, new: &New<'_>, id: &NodeId, node: &Node, here: u3
     let placement = &new.spec.placement;
     let service = plan.state.service(&new.replica.service);
     let has_failed = service.is_some_and(|service| service.row.failures.contains_key(id));
+    let is_listed = match &placement.mode {
+        Mode::Hosts { hosts, .. } => hosts.contains(id),
+        Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => true,
+    };
     let load = plan.state.load(id);
     let takes_port = |port| load.is_some_and(|load| load.port_holder(port).is_some());
     let planned = |port| {
@@ -72,6 +73,7 @@ fn could_take(plan: &Plan<'_>, new: &New<'_>, id: &NodeId, node: &Node, here: u3
         others.any(|other| other.spec.host_ports().any(|p| p == port))
     };
     node.is_open()
+        && is_listed
         && placement.constraints.iter().all(|constraint| node.facts.meets(id, constraint))
         && placement.max_per_node.is_none_or(|max| here < max)
         && !has_failed

@@ -21,7 +21,7 @@ const PREFERRED: u16 = 200;
 pub struct Score {
     /// Evenness over zones.
     pub zone: u16,
-    /// Evenness over the nodes of a zone.
+    /// Evenness over the nodes of zones that are equally crowded.
     pub node: u16,
     /// The band its fullest dimension falls in once the replica is there.
     pub headroom: u16,
@@ -54,7 +54,7 @@ impl fmt::Display for Score {
 pub(crate) struct Standing {
     /// Replicas of the service in the node's zone, above those in the zone with the fewest.
     pub(crate) zone_excess: u32,
-    /// Replicas of the service on the node, above those on the zone's node with the fewest.
+    /// Replicas of the service on the node, above those on the emptiest node of the zones equally crowded.
     pub(crate) node_excess: u32,
     /// Which headroom line it stays below with the replica: 0, 1, or 2 for neither.
     pub(crate) band: u16,

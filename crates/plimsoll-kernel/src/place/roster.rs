@@ -184,6 +184,14 @@ impl Roster {
         berth.ports.retain(|(_, holder)| holder != replica);
     }
 
+    /// One replica fewer runs there, though what it set aside stays until it has stopped.
+    pub(crate) fn end_one(&mut self, node: &NodeId) {
+        let Some(at) = self.place_of(node) else { return };
+        self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
+        self.berths[at].replicas = self.berths[at].replicas.saturating_sub(1);
+        self.show(at);
+    }
+
     /// Takes back what the pass wrote: what it decided becomes true only once the command is applied.
     pub(crate) fn forget_pass(&mut self, state: &State) {
         let mut touched = std::mem::take(&mut self.touched);

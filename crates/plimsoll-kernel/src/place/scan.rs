@@ -101,9 +101,15 @@ fn judge(
         let least = &mut least_in_zone[roster.class_of(*at).zone as usize];
         *least = tally.here(*at).min(*least);
     }
-    let open_zones =
-        least_in_zone.iter().zip(&tally.by_zone).filter(|(least, _)| **least < u32::MAX);
-    let least_zone = open_zones.map(|(_, count)| *count).min().unwrap_or(0);
+    let zones = || tally.by_zone.iter().zip(&least_in_zone).filter(|(_, least)| **least < u32::MAX);
+    let least_zone = zones().map(|(count, _)| *count).min().unwrap_or(0);
+    // Zones that are equally crowded compete as one: the emptiest node of any of them is the measure for all.
+    let least_node =
+        zones().filter(|(count, _)| **count == least_zone).map(|(_, least)| *least).min();
+    let least_of = |zone: usize| match least_node {
+        Some(least) if tally.by_zone[zone] == least_zone => least,
+        _ => least_in_zone[zone],
+    };
 
     let need = ask.need();
     let scores = places.iter().zip(&admitted).map(|(at, admitted)| {
@@ -111,7 +117,7 @@ fn judge(
         admitted.then(|| {
             let standing = Standing {
                 zone_excess: tally.by_zone[class.zone as usize] - least_zone,
-                node_excess: tally.here(*at) - least_in_zone[class.zone as usize],
+                node_excess: tally.here(*at) - least_of(class.zone as usize),
                 band: roster.band(*at, &need),
                 preferred: ask.preferred(class, &roster.berths[*at].id),
             };

@@ -55,9 +55,11 @@ struct Tier {
     ranges: Vec<Range<usize>>,
 }
 
-/// The best of one zone, in the order of the rank: least wins.
+/// The best of one zone, in the order of the rank: least wins. Zones that are equally crowded compete with these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Find {
+    /// Replicas of the service there.
+    here: u32,
     line: usize,
     points: Reverse<u16>,
     distance: usize,
@@ -212,7 +214,7 @@ impl Search {
                         first.or_else(|| self.first_admitted(ask, roster, tally, wrapped, line));
                     let Some(at) = first else { continue };
                     let distance = ring::distance(start, at, roster.len());
-                    let find = Find { line, points, distance, at };
+                    let find = Find { here: tally.here(at), line, points, distance, at };
                     best = [best, Some(find)].into_iter().flatten().min();
                 }
                 if best.is_some() {

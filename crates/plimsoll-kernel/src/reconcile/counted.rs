@@ -48,7 +48,7 @@ impl<'s> Pass<'s> {
         self.drop_other_kind(key, &mut live, wanted);
         let headings: Vec<_> = live.iter().map(|l| l.heading.node.clone()).collect();
         let mut placer = Placer::new(roster, ask, headings.iter());
-        self.drop_surplus(key, &placer, &mut live, wanted);
+        self.drop_surplus(key, &mut placer, &mut live, wanted);
         let waiting = self.relocate(key, &mut placer, spec, &mut live);
         let missing = self.place_missing(key, &mut placer, service, spec, live.len(), wanted);
         self.roll(key, &mut placer, spec, &mut live);
@@ -148,17 +148,13 @@ impl<'s> Pass<'s> {
     fn drop_surplus(
         &mut self,
         key: &ServiceKey,
-        placer: &Placer<'_>,
+        placer: &mut Placer<'_>,
         live: &mut Vec<Live<'_>>,
         wanted: usize,
     ) {
-        if live.len() <= wanted {
-            return;
-        }
-        let mut crowd = placer.crowd();
         while live.len() > wanted {
             let worth = |l: &Live<'_>| {
-                let (zone, node) = crowd.at(placer.roster(), &l.heading.node);
+                let (zone, node) = placer.crowd(&l.heading.node);
                 let slot = match l.slot {
                     Slot::Index(index) => *index,
                     Slot::Node(_) => u32::MAX,
@@ -167,7 +163,7 @@ impl<'s> Pass<'s> {
             };
             let Some(last) = (0..live.len()).max_by_key(|i| worth(&live[*i])) else { return };
             let l = live.remove(last);
-            crowd.leave(placer.roster(), &l.heading.node);
+            placer.end(&l.heading.node);
             self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
         }
     }

@@ -41,6 +41,34 @@ fn three_replicas_on_three_nodes_are_on_three_nodes_whatever_their_names() {
 }
 
 #[test]
+fn three_replicas_on_three_nodes_in_uneven_zones_are_on_three_nodes_too() {
+    for seed in 0..300 {
+        let cell = cell()
+            .node("ash", cpus(4).zone("north"))
+            .node("birch", cpus(4).zone("north"))
+            .node("cedar", cpus(4).zone("south"))
+            .deploy(&word(seed), [("web", spread(3))])
+            .settle();
+        let key = format!("{}/web", word(seed));
+        assert_eq!(cell.nodes_of(&key), names(["ash", "birch", "cedar"]), "{key}");
+    }
+}
+
+#[test]
+fn what_is_dropped_as_surplus_does_not_count_where_the_rest_goes() {
+    let four = cell()
+        .node("ash", cpus(4).zone("a"))
+        .node("birch", cpus(4).zone("b"))
+        .node("cedar", cpus(4).zone("b"))
+        .node("dogwood", cpus(4).zone("a"))
+        .deploy("shop", [("web", spread(4))])
+        .settle();
+    let cell = four.down("cedar").later(Millis::minutes(1)).drain("dogwood");
+    let cell = cell.deploy("shop", [("web", spread(2))]).settle();
+    assert_eq!(cell.nodes_of("shop/web"), names(["ash", "birch"]));
+}
+
+#[test]
 fn hosts_changed_from_a_b_to_b_c_moves_only_what_must_move() {
     let cell = three().deploy("shop", [("web", hosts(2, ["ash", "birch"]))]).settle();
     assert_eq!(cell.nodes_of("shop/web"), names(["ash", "birch"]));

@@ -77,17 +77,20 @@ impl World<'_> {
         self.want_pass();
     }
 
-    /// Commits the reports, then decides on what they changed.
+    /// Commits the reports, then decides on what they changed. One batch at a time: a second one decided before the
+    /// first is applied would count on the same room and the same budgets.
     pub(super) fn pass(&mut self) {
         let Some(leader) = &mut self.leader else { return };
-        leader.is_pass_due = false;
         let reports = std::mem::take(&mut leader.inbox);
         self.commit_reports(reports);
 
         let Some(leader) = &mut self.leader else { return };
+        leader.is_pass_due = false;
+        if leader.is_committing {
+            return;
+        }
         let dirty = leader.dirty.take();
         let is_full = std::mem::take(&mut leader.is_full_due);
-        leader.is_pass_due = false;
         let scope = if is_full { Scope::All } else { Scope::Services(&dirty) };
         let decision = reconcile(
             &self.state,
