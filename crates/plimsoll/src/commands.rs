@@ -1,0 +1,6 @@
+//! One file a command: its arguments, and what it does with them.
+
+pub(crate) mod completion;
+pub(crate) mod decide;
+pub(crate) mod explain;
+pub(crate) mod validate;

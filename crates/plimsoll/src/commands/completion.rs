@@ -1,0 +1,27 @@
+//! `plimsoll completion`: what a shell needs to complete plimsoll's words.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::output::data;
+use crate::trouble::Trouble;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll
+  plimsoll completion zsh > ~/.zfunc/_plimsoll
+  plimsoll completion fish > ~/.config/fish/completions/plimsoll.fish";
+
+/// Print the completion script of a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "plimsoll", &mut script);
+    data(&String::from_utf8_lossy(&script))
+}

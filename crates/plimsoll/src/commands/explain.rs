@@ -1,0 +1,72 @@
+//! `plimsoll explain`: why each replica of a case is where it is, or why it is nowhere, node by node.
+
+use plimsoll_model::ReplicaId;
+
+use crate::case;
+use crate::decided::{Decided, Moments, Outcome};
+use crate::output::{Format, print};
+use crate::trouble::Trouble;
+
+mod name;
+mod sentence;
+mod view;
+
+use name::Named;
+use view::View;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll explain --input examples/cell.yaml               every replica, one line each
+  plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
+  plimsoll explain shop/web --input examples/cell.yaml      the next one, or why there is none
+
+The nodes stand best first, as they were when the replica's turn came.";
+
+/// Say why replicas are where they are, with every node's filter or score.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A replica (shop-web-2) or a service (shop/web); all replicas if left out
+    #[arg(value_name = "REPLICA|SERVICE")]
+    subject: Option<String>,
+    /// The case: nodes, deployments and what runs now, as YAML or JSON; `-` for stdin
+    #[arg(short, long, value_name = "CASE")]
+    input: String,
+    /// How to print the explanation
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let decided = Decided::new(case::read(&args.input)?)?;
+    let mut moments = Moments::new(&decided);
+    let Some(text) = &args.subject else {
+        return print(args.output, &all(&decided, &mut moments), |views| view::short(views));
+    };
+    let view = match name::find(&decided, text)? {
+        Named::Replica(outcome) => View::of_replica(&decided, outcome, moments.of(outcome)),
+        Named::Service(key) => View::of_service(&decided, key, moments.end()),
+    };
+    let view = view.ok_or_else(|| Trouble::failed(format!("cannot explain {text}")))?;
+    print(args.output, &view, View::text)
+}
+
+/// Every replica, then every service that lacks some.
+fn all(decided: &Decided, moments: &mut Moments<'_>) -> Vec<View> {
+    let mut outcomes: Vec<&Outcome> = decided.outcomes.iter().collect();
+    // In the order they were decided, so that the cell is built up once.
+    outcomes.sort_by_key(|outcome| outcome.position);
+    let mut views: Vec<(&ReplicaId, View)> = outcomes
+        .into_iter()
+        .filter_map(|outcome| {
+            let view = View::of_replica(decided, outcome, moments.of(outcome))?;
+            Some((&outcome.id, view))
+        })
+        .collect();
+    views.sort_by_key(|(id, _)| *id);
+    let lacking: Vec<View> = decided
+        .unplaced()
+        .filter_map(|(key, _)| View::of_service(decided, key, moments.end()))
+        .collect();
+    views.into_iter().map(|(_, view)| view).chain(lacking).collect()
+}

@@ -1,0 +1,251 @@
+//! `plimsoll validate`: whether compose files are good, and what they ask for.
+
+use plimsoll_compose::{Diagnostic, Diagnostics, Loaded};
+use plimsoll_model::spec::{DeploymentSpec, Port, PortMode, RouteSpec, Tls};
+use plimsoll_model::{Bytes, Mode, Resources, ServiceSpec};
+use serde::Serialize;
+
+use crate::input::Place;
+use crate::output::{Format, count, note, print};
+use crate::project::{self, Project, Unloaded};
+use crate::table::Table;
+use crate::trouble::Trouble;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll validate                                 compose.yaml here, with its override
+  plimsoll validate -f compose.yaml -f prod.yaml    the second laid over the first
+  plimsoll validate -f - < compose.yaml             from stdin
+  plimsoll validate -f compose.yaml -o json         for a program";
+
+/// Check compose files and show what they ask for.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A compose file, `-` for stdin; later ones are laid over earlier ones [default: as Compose]
+    #[arg(short, long = "file", value_name = "FILE")]
+    file: Vec<String>,
+    /// The deployment's name, instead of the one in the file
+    #[arg(short = 'p', long = "project-name", value_name = "NAME")]
+    name: Option<String>,
+    /// A profile to enable; `*` for all
+    #[arg(long, value_name = "PROFILE")]
+    profile: Vec<String>,
+    /// Where variables come from, instead of `.env` beside the first file
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<String>,
+    /// How to print what was found
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let files = if args.file.is_empty() {
+        project::find(std::path::Path::new("."))?
+    } else {
+        args.file.iter().map(|file| Place::of(file)).collect()
+    };
+    let project = Project {
+        files,
+        name: args.name.clone(),
+        profiles: args.profile.iter().cloned().collect(),
+        env_file: args.env_file.as_deref().map(Place::of),
+    };
+    match project.load() {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                note(&warning.render(true));
+            }
+            print(args.output, &Summary::of(&loaded), table)
+        }
+        Err(unloaded) => {
+            if let (Unloaded::Wrong(wrong, _), Format::Json | Format::Yaml) =
+                (&unloaded, args.output)
+            {
+                print(args.output, &Refusal::of(wrong), |_| String::new())?;
+            }
+            Err(unloaded.into())
+        }
+    }
+}
+
+/// What a good file asks for.
+#[derive(Debug, Serialize)]
+struct Summary {
+    valid: bool,
+    deployment: String,
+    services: Vec<Service>,
+    routes: Vec<String>,
+    warnings: Vec<Remark>,
+}
+
+#[derive(Debug, Serialize)]
+struct Service {
+    name: String,
+    image: String,
+    placement: &'static str,
+    /// None for `global`, which has as many as there are nodes.
+    replicas: Option<u32>,
+    hosts: Vec<String>,
+    constraints: Vec<String>,
+    reserves: Reserves,
+    ports: Vec<String>,
+    stateful: bool,
+    priority: i32,
+    spec_hash: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Reserves {
+    cpus: String,
+    memory_bytes: u64,
+    gpus: u32,
+}
+
+/// What is wrong with a bad one.
+#[derive(Debug, Serialize)]
+struct Refusal {
+    valid: bool,
+    errors: Vec<Remark>,
+    /// Errors found beyond those listed.
+    more: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Remark {
+    file: String,
+    line: usize,
+    column: usize,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Remark {
+    fn of(diagnostic: &Diagnostic) -> Self {
+        Self {
+            file: diagnostic.file.clone(),
+            line: diagnostic.line,
+            column: diagnostic.column,
+            message: diagnostic.message.clone(),
+            hint: diagnostic.hint.clone(),
+        }
+    }
+}
+
+impl Refusal {
+    fn of(wrong: &Diagnostics) -> Self {
+        let errors = wrong.list.iter().map(Remark::of).collect();
+        Self { valid: false, errors, more: wrong.more }
+    }
+}
+
+impl Summary {
+    fn of(loaded: &Loaded) -> Self {
+        let DeploymentSpec { name, services, routes } = &loaded.deployment;
+        let services =
+            services.iter().map(|(name, spec)| Service::of(name.as_str(), spec)).collect();
+        Self {
+            valid: true,
+            deployment: name.to_string(),
+            services,
+            routes: routes.iter().map(route).collect(),
+            warnings: loaded.warnings.iter().map(Remark::of).collect(),
+        }
+    }
+}
+
+impl Service {
+    fn of(name: &str, spec: &ServiceSpec) -> Self {
+        let hosts = match &spec.placement.mode {
+            Mode::Hosts { hosts, .. } => hosts.iter().map(ToString::to_string).collect(),
+            Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => Vec::new(),
+        };
+        let Resources { cpu, memory, gpus } = spec.request();
+        Self {
+            name: name.to_owned(),
+            image: spec.container.image.clone(),
+            placement: spec.placement.mode.word(),
+            replicas: spec.placement.mode.replicas(),
+            hosts,
+            constraints: spec.placement.constraints.iter().map(ToString::to_string).collect(),
+            reserves: Reserves { cpus: cpu.to_string(), memory_bytes: memory.0, gpus },
+            ports: spec.container.ports.iter().map(port).collect(),
+            stateful: spec.is_stateful(),
+            priority: spec.priority,
+            spec_hash: spec.hash.to_string(),
+        }
+    }
+}
+
+/// `8080:80/tcp`, `*:80/tcp` where plimsoll chooses the number, `host 9100:9100/tcp` on the replica's own node.
+fn port(port: &Port) -> String {
+    let published = port.published.map_or_else(|| "*".to_owned(), |number| number.to_string());
+    let host = if port.mode == PortMode::Host { "host " } else { "" };
+    format!("{host}{published}:{}/{}", port.target, port.protocol)
+}
+
+fn route(route: &RouteSpec) -> String {
+    let scheme = if route.tls == Tls::Off { "http" } else { "https" };
+    let host = route.host.as_deref().unwrap_or("*");
+    format!("{scheme}://{host}{} -> {}:{}", route.path, route.service, route.port)
+}
+
+fn table(summary: &Summary) -> String {
+    let replicas: u32 = summary.services.iter().filter_map(|service| service.replicas).sum();
+    let mut text = format!(
+        "{}: {}, {}\n\n",
+        summary.deployment,
+        count(summary.services.len(), "service"),
+        count(replicas as usize, "replica"),
+    );
+    let mut table =
+        Table::new(["SERVICE", "IMAGE", "PLACEMENT", "RESERVES", "PORTS", "DATA", "SPEC"]);
+    for service in &summary.services {
+        table.row([
+            service.name.clone(),
+            service.image.clone(),
+            placement(service),
+            reserves(&service.reserves),
+            or_dash(service.ports.join(", ")),
+            (if service.stateful { "stateful" } else { "stateless" }).to_owned(),
+            service.spec_hash[..12].to_owned(),
+        ]);
+    }
+    text.push_str(&table.render());
+    if !summary.routes.is_empty() {
+        let mut routes = Table::new(["ROUTES"]);
+        for route in &summary.routes {
+            routes.row([route.clone()]);
+        }
+        text.extend(["\n", &routes.render()]);
+    }
+    text
+}
+
+/// `spread ×3`, `global`, `hosts ×1 on ash`.
+fn placement(service: &Service) -> String {
+    let word = service.placement;
+    match (service.replicas, service.hosts.as_slice()) {
+        (None, _) => word.to_owned(),
+        (Some(replicas), []) => format!("{word} ×{replicas}"),
+        (Some(replicas), hosts) => format!("{word} ×{replicas} on {}", hosts.join(", ")),
+    }
+}
+
+fn reserves(reserves: &Reserves) -> String {
+    let mut parts = Vec::new();
+    if reserves.cpus != "0" {
+        parts.push(format!("{} cpu", reserves.cpus));
+    }
+    if reserves.memory_bytes > 0 {
+        parts.push(Bytes(reserves.memory_bytes).to_string());
+    }
+    if reserves.gpus > 0 {
+        parts.push(format!("{} gpu", reserves.gpus));
+    }
+    or_dash(parts.join(", "))
+}
+
+fn or_dash(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
+}

@@ -1,0 +1,89 @@
+//! What the documents show is what the binary prints, and their examples run.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use expect_test::expect_file;
+use plimsoll_kernel::Policy;
+
+use crate::run::{UNSET, directory, plimsoll, root};
+
+/// Runs a line of the guide as a reader would, in the root of the repository.
+fn shell(line: &str) -> String {
+    let binary = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", binary.parent().unwrap().display());
+    let mut command = Command::new("sh");
+    for name in UNSET {
+        command.env_remove(name);
+    }
+    let output = command
+        .args(["-c", &format!("( {line} ) 2>&1")])
+        .current_dir(root())
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The document with every `console` block as it would read today.
+fn replayed(text: &str) -> String {
+    let mut fresh = String::new();
+    let mut in_console = false;
+    for line in text.lines() {
+        match (in_console, line) {
+            (false, _) => {
+                in_console = line == "```console";
+                fresh.extend([line, "\n"]);
+            }
+            (true, "```") => {
+                in_console = false;
+                fresh.push_str("```\n");
+            }
+            (true, _) => {
+                if let Some(command) = line.strip_prefix("$ ") {
+                    fresh.extend([line, "\n", &shell(command)]);
+                }
+            }
+        }
+    }
+    fresh
+}
+
+#[test]
+fn the_guide_shows_what_its_commands_print() {
+    let text = fs::read_to_string(root().join("docs/guide/getting-started.md")).unwrap();
+    expect_file!["../../../../docs/guide/getting-started.md"].assert_eq(&replayed(&text));
+}
+
+#[test]
+fn the_example_of_the_case_format_runs() {
+    let text = fs::read_to_string(root().join("docs/reference/case-format.md")).unwrap();
+    let example = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let workers = fs::read_to_string(root().join("examples/workers.yaml")).unwrap();
+    let here = directory("case_format", [("docs/reference/case.yaml", example)]);
+    fs::create_dir_all(Path::new(env!("CARGO_TARGET_TMPDIR")).join("case_format/examples"))
+        .unwrap();
+    here.write("examples/workers.yaml", workers.as_bytes());
+    let ran = here.run("decide place --input docs/reference/case.yaml");
+    assert_eq!(ran.code(), 0, "{}", ran.text());
+    assert_eq!(ran.stderr(), "18 placed, 1 moved, 3 stay, 1 retired, 1 unplaced\n");
+}
+
+#[test]
+fn the_case_format_quotes_the_grace_the_code_has() {
+    let text = fs::read_to_string(root().join("docs/reference/case-format.md")).unwrap();
+    let quote = format!("within the grace of {},", Policy::default().loss_grace);
+    assert!(text.contains(&quote), "{quote}");
+}
+
+#[test]
+fn every_example_cell_is_decided_and_explained() {
+    for name in ["cell", "busy"] {
+        for command in ["decide place", "explain"] {
+            let ran = plimsoll(&format!("{command} --input examples/{name}.yaml"));
+            assert_eq!(ran.code(), 0, "{command} {name}: {}", ran.text());
+        }
+    }
+}

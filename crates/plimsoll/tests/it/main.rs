@@ -1,0 +1,14 @@
+//! The binary as people use it: what it prints, where, and how it exits.
+
+// Helpers of tests may unwrap as tests do, and the expectations are written by their tool.
+#![allow(clippy::unwrap_used, clippy::needless_raw_string_hashes)]
+
+mod bad_cases;
+mod bad_cells;
+mod decide;
+mod docs;
+mod explain;
+mod refusals;
+mod run;
+mod shell;
+mod validate;
