@@ -73,6 +73,8 @@ struct Plan<'a> {
     moved: BTreeSet<&'a ReplicaId>,
     retired: BTreeSet<&'a ReplicaId>,
     abandoned: BTreeSet<&'a ReplicaId>,
+    /// Those whose move ends in this batch, one way or the other.
+    stepped: BTreeSet<&'a ReplicaId>,
     /// What the new assignments add to each node. What is replaced in its own place makes way for its successor and
     /// adds nothing.
     added: BTreeMap<&'a NodeId, Resources>,
@@ -87,6 +89,7 @@ impl<'a> Plan<'a> {
             moved: BTreeSet::new(),
             retired: BTreeSet::new(),
             abandoned: BTreeSet::new(),
+            stepped: BTreeSet::new(),
             added: BTreeMap::new(),
         };
         for guarded in batch {
@@ -102,10 +105,15 @@ impl<'a> Plan<'a> {
                     // A successor that this very batch gave out has not run yet: the old copy makes way for it.
                     if let Some(last) = plan.new.last_mut().filter(|last| last.replica == replica) {
                         last.is_in_place = true;
+                    } else {
+                        plan.stepped.insert(replica);
                     }
                 }
                 Change::Retire { replica } => drop(plan.retired.insert(replica)),
-                Change::Abandon { replica, .. } => drop(plan.abandoned.insert(replica)),
+                Change::Abandon { replica, .. } => {
+                    plan.abandoned.insert(replica);
+                    plan.stepped.insert(replica);
+                }
                 _ => {}
             }
         }

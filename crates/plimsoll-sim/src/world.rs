@@ -34,6 +34,7 @@ enum Due {
     Wake(Term),
     Commit {
         term: Term,
+        decided_on: u64,
         batch: Vec<Guarded>,
     },
     Elected,
@@ -106,6 +107,8 @@ pub struct World<'s> {
     pub is_cycle: bool,
     /// Batches that were refused because something had changed since they were decided.
     pub refused: u64,
+    /// How many commands changed the state so far.
+    commands: u64,
     term: Term,
     leader: Option<Leader>,
     clock: Clock<Due>,
@@ -128,6 +131,7 @@ impl<'s> World<'s> {
             complaints: Vec::new(),
             is_cycle: false,
             refused: 0,
+            commands: 0,
             term: Term(1),
             leader: None,
             clock: Clock::new(EPOCH),
@@ -178,7 +182,9 @@ impl<'s> World<'s> {
             Due::Cycle => self.cycle(),
             Due::Pass(term) if term == self.term => self.pass(),
             Due::Wake(term) if term == self.term => self.look_at_everything(),
-            Due::Commit { term, batch } if term == self.term => self.commit(batch),
+            Due::Commit { term, decided_on, batch } if term == self.term => {
+                self.commit(decided_on, batch);
+            }
             // What an earlier leader had under way is lost with it.
             Due::Pass(_) | Due::Wake(_) | Due::Commit { .. } => {}
             Due::Elected => self.elected(),
@@ -209,6 +215,7 @@ impl<'s> World<'s> {
         }
         self.send_orders(&events);
         if !events.is_empty() {
+            self.commands += 1;
             self.applied.push(Applied { writer, events });
         }
         Ok(())

@@ -36,9 +36,15 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
             continue;
         };
         let Some(wanted) = spec.placement.mode.replicas() else { continue };
-        // Replicas of another kind are on their way out, and wait for these to run.
-        let counted = old.iter().filter(|slot| matches!(slot, Slot::Index(_))).count();
-        if counted + added > wanted as usize {
+        // Replicas of another kind are on their way out, and wait for these to run. One whose move ends in this batch
+        // may be too many: it is decided on anew by the next.
+        let ours = old.iter().filter(|slot| matches!(slot, Slot::Index(_)));
+        let (counted, stepped) = ours.fold((0, 0), |(counted, stepped), slot| {
+            let id = ReplicaId::new((*key).clone(), (*slot).clone());
+            (counted + 1, stepped + usize::from(plan.stepped.contains(&id)))
+        });
+        let settled = if added > 0 { counted } else { counted - stepped };
+        if settled + added > wanted as usize {
             broken.push(format!("{key} would have {} of {wanted} replicas", counted + added));
         }
     }

@@ -161,7 +161,9 @@ impl<'s> Pass<'s> {
                 };
                 (l.plight.severity(), !l.replica.is_running(), zone, node, slot)
             };
-            let Some(last) = (0..live.len()).max_by_key(|i| worth(&live[*i])) else { return };
+            // What a step of this pass has changed is decided on anew by the next one.
+            let candidates = (0..live.len()).filter(|i| !live[*i].is_done);
+            let Some(last) = candidates.max_by_key(|i| worth(&live[*i])) else { return };
             let l = live.remove(last);
             placer.end(&l.heading.node);
             self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));

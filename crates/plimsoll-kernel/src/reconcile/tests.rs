@@ -342,6 +342,14 @@ fn a_spec_that_never_becomes_healthy_is_tried_once() {
 }
 
 #[test]
+fn a_replica_whose_move_ends_in_this_pass_is_not_dropped_by_the_same_one() {
+    let cell = three().deploy("shop", [("web", spread(3))]).settle().drain("cedar").pass().obey();
+    assert!(cell.state.replicas().any(|(_, replica)| replica.successor.is_some()));
+    let cell = cell.deploy("shop", [("web", spread(0))]).settle();
+    assert_eq!(cell.placed("shop/web"), Vec::<String>::new());
+}
+
+#[test]
 fn zones_come_before_nodes() {
     let cell = cell()
         .node("a1", cpus(4).zone("a"))

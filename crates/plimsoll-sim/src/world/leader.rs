@@ -110,7 +110,10 @@ impl World<'_> {
             .extend(broken.iter().map(|broken| format!("{broken}, of {:?}", decision.batch)));
         leader.is_committing = true;
         let latency = self.chance.between(self.scenario.dwell.commit);
-        self.clock.after(latency, Due::Commit { term: self.term, batch: decision.batch });
+        self.clock.after(
+            latency,
+            Due::Commit { term: self.term, decided_on: self.commands, batch: decision.batch },
+        );
     }
 
     fn commit_reports(&mut self, mut reports: Vec<Guarded>) {
@@ -122,11 +125,15 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn commit(&mut self, batch: Vec<Guarded>) {
+    pub(super) fn commit(&mut self, decided_on: u64, batch: Vec<Guarded>) {
         if let Some(leader) = &mut self.leader {
             leader.is_committing = false;
         }
-        if self.apply(Writer::Scheduler, batch).is_err() {
+        let is_fresh = self.commands == decided_on;
+        if let Err(rejection) = self.apply(Writer::Scheduler, batch) {
+            if is_fresh {
+                self.complaints.push(format!("a batch decided on this very state: {rejection}"));
+            }
             // Something changed under it since it was decided: look again.
             self.refused += 1;
             self.look_at_everything();
