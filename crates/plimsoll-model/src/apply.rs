@@ -137,9 +137,9 @@ impl<'s> Txn<'s> {
     }
 
     fn commit(mut self) -> Vec<Event> {
-        for what in self.happenings {
-            let seq = self.state.audit.push(self.at, self.by.clone(), what);
-            self.events.push(Event::Audit(seq));
+        if !self.happenings.is_empty() {
+            let last = self.state.audit.extend(self.at, self.by, self.happenings);
+            self.events.push(Event::Audit(last));
         }
         self.events
     }

@@ -127,14 +127,19 @@ pub struct AuditRing {
 }
 
 impl AuditRing {
-    pub(crate) fn push(&mut self, at: Timestamp, by: Author, what: Happening) -> u64 {
-        if self.events.len() >= MAX_AUDIT {
-            self.events.pop_front();
+    /// Adds events, which is not for nothing, and returns the number of the last.
+    pub(crate) fn extend(&mut self, at: Timestamp, by: &Author, happenings: Vec<Happening>) -> u64 {
+        let new = happenings.len();
+        // What the ring would have dropped again before anyone could read it is only counted.
+        let unread = new.saturating_sub(MAX_AUDIT);
+        let excess = (self.events.len() + new - unread).saturating_sub(MAX_AUDIT);
+        self.events.drain(..excess);
+        self.next_seq += unread as u64;
+        for what in happenings.into_iter().skip(unread) {
+            self.events.push_back(AuditEvent { seq: self.next_seq, at, by: by.clone(), what });
+            self.next_seq += 1;
         }
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        self.events.push_back(AuditEvent { seq, at, by, what });
-        seq
+        self.next_seq.saturating_sub(1)
     }
 
     /// Oldest first.

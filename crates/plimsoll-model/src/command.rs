@@ -232,6 +232,6 @@ pub enum Event {
     Replica(ReplicaId),
     /// What a node holds changed: its room, its ports, its replicas.
     Load(NodeId),
-    /// An audit event with this number was written.
+    /// Audit events were written, the last with this number.
     Audit(u64),
 }

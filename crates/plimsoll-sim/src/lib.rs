@@ -20,5 +20,5 @@ pub mod world;
 mod tests;
 
 pub use report::Report;
-pub use run::{Failure, Outcome, run};
+pub use run::{Failure, Outcome, SETTLING, run};
 pub use scenario::{Action, Scenario};

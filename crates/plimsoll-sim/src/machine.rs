@@ -32,6 +32,8 @@ pub struct Container {
     pub local: Local,
     pub is_healthy: bool,
     pub spec: Arc<ServiceSpec>,
+    /// Which of the scenario's usages, counted in their order, is its own; none where it uses what it reserves.
+    pub(crate) usage: Option<usize>,
     /// How often it ended by itself, for the back-off.
     pub exits: u32,
 }

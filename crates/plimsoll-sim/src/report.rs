@@ -1,15 +1,25 @@
 //! What a run leaves behind: the cell's life as numbers over time, and as a story.
 
+use std::collections::VecDeque;
+
 use plimsoll_model::audit::AuditEvent;
 use plimsoll_model::{Happening, Millis, NodeId, NodeStatus, Pressure};
 
 use crate::world::World;
+
+mod presence;
+
+use presence::Presence;
+pub use presence::Missing;
 
 /// At most this many points in time: enough for a plot, whatever the length of the run.
 const MAX_SAMPLES: usize = 2_000;
 
 /// At most this many lines of story; the rest is counted.
 const MAX_STORY: usize = 10_000;
+
+/// So many of the latest lines are kept beside the story, which may have ended long before.
+const MAX_LATEST: usize = 20;
 
 #[derive(Debug, Clone, Default)]
 pub struct Report {
@@ -18,8 +28,11 @@ pub struct Report {
     pub story: Vec<Line>,
     /// Lines of story beyond the limit.
     pub untold: u64,
+    /// The last lines, whether or not the story still had room for them.
+    pub latest: VecDeque<Line>,
     pub placed: u64,
     pub moves: u64,
+    pub finished: u64,
     pub undone: u64,
     pub losses: u64,
     pub steps: u64,
@@ -28,6 +41,7 @@ pub struct Report {
     next_seq: u64,
     cycles: u64,
     every: u64,
+    presence: Presence,
 }
 
 /// The cell at one point in time.
@@ -37,6 +51,7 @@ pub struct Sample {
     /// The higher of cpu and memory, by node; none where it is down or not heard.
     pub pressure: Vec<Option<Pressure>>,
     pub wanted: u32,
+    /// Healthy on a machine that is heard, whatever the cell believes of one that was just lost.
     pub running: u32,
     pub unplaced: u32,
     /// Moves begun so far.
@@ -61,13 +76,20 @@ impl Report {
         }
         nodes.sort();
         nodes.dedup();
-        Self { nodes, every, ..Self::default() }
+        let presence = Presence::new(world.scenario);
+        Self { nodes, every, presence, ..Self::default() }
+    }
+
+    /// The gaps in what ran; none if there was never a moment without one.
+    pub fn missing(&self) -> Option<Missing> {
+        self.presence.missing()
     }
 
     /// Takes in what the last step did.
     pub(crate) fn note(&mut self, world: &World<'_>) {
         self.steps += 1;
         self.refused = world.refused;
+        self.presence.follow(world);
         if !world.applied.is_empty() {
             let ring = world.state.audit();
             for event in ring.since(self.next_seq) {
@@ -87,17 +109,23 @@ impl Report {
         match &event.what {
             Happening::Placed { .. } => self.placed += 1,
             Happening::MoveStarted { .. } => self.moves += 1,
+            Happening::MoveFinished { .. } => self.finished += 1,
             Happening::MoveUndone { .. } => self.undone += 1,
             Happening::NodeStatus { status: NodeStatus::Down, .. } => self.losses += 1,
             _ => {}
         }
-        if self.story.len() >= MAX_STORY {
-            self.untold += 1;
-            return;
-        }
         let begun = Millis(world.now().0 - world.elapsed().0);
         let at = Millis(event.at.0.saturating_sub(begun.0));
-        self.story.push(Line { at, what: event.what.clone() });
+        let line = Line { at, what: event.what.clone() };
+        if self.latest.len() >= MAX_LATEST {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(line.clone());
+        if self.story.len() < MAX_STORY {
+            self.story.push(line);
+        } else {
+            self.untold += 1;
+        }
     }
 
     fn sample(&mut self, world: &World<'_>) {
@@ -106,22 +134,14 @@ impl Report {
             let at = measured.binary_search_by_key(&node, |(node, _)| node).ok()?;
             measured[at].1.map(|[cpu, memory]| cpu.max(memory))
         };
-        let (mut wanted, mut running, mut unplaced) = (0, 0, 0);
-        for service in world.state.services().values() {
-            let live = service.replicas.values().filter(|replica| replica.assignment.is_some());
-            let live = u32::try_from(live.count()).unwrap_or(u32::MAX);
-            let asked = service.desired().and_then(|spec| spec.placement.mode.replicas());
-            wanted += asked.unwrap_or(live);
-            let runs = service.replicas.values().filter(|replica| replica.is_running());
-            running += u32::try_from(runs.count()).unwrap_or(u32::MAX);
-            unplaced += service.row.unplaced.as_ref().map_or(0, |unplaced| unplaced.missing);
-        }
+        let lacking = world.state.unplaced().iter().filter_map(|key| world.state.service(key));
+        let unplaced = lacking.filter_map(|service| service.row.unplaced.as_ref());
         self.samples.push(Sample {
             at: world.elapsed(),
             pressure: self.nodes.iter().map(pressure_of).collect(),
-            wanted,
-            running,
-            unplaced,
+            wanted: self.presence.wanted,
+            running: self.presence.running,
+            unplaced: unplaced.map(|unplaced| unplaced.missing).sum(),
             moves: self.moves,
         });
     }

@@ -10,7 +10,7 @@ use crate::scenario::Scenario;
 use crate::world::{EPOCH, World};
 
 /// How long after the last scripted thing the cell may still be busy.
-const SETTLING: Millis = Millis::minutes(10);
+pub const SETTLING: Millis = Millis::minutes(10);
 
 #[derive(Debug)]
 pub struct Outcome {

@@ -16,24 +16,25 @@ use crate::units::{Generation, Revision};
 #[derive(Debug)]
 pub(super) enum Undo {
     NextGeneration(Generation),
-    Node(NodeId, Option<Node>),
-    Deployment(DeploymentName, Option<Deployment>),
+    // Rows are boxed: a batch that places a whole cell replaces none, and need not carry room for them.
+    Node(NodeId, Option<Box<Node>>),
+    Deployment(DeploymentName, Option<Box<Deployment>>),
     Revision(DeploymentName, Option<Revision>),
     NextIndex(ServiceKey, Option<u32>),
-    Service(ServiceKey, Option<ServiceRow>),
-    Replica(ReplicaId, Option<Replica>),
+    Service(ServiceKey, Option<Box<ServiceRow>>),
+    Replica(ReplicaId, Option<Box<Replica>>),
 }
 
 impl Txn<'_> {
     pub(super) fn set_node(&mut self, id: &NodeId, node: Option<Node>) {
         let old = put(&mut self.state.nodes, id, node);
-        self.undo.push(Undo::Node(id.clone(), old));
+        self.undo.push(Undo::Node(id.clone(), old.map(Box::new)));
         self.emit(Event::Node(id.clone()));
     }
 
     pub(super) fn set_deployment(&mut self, name: &DeploymentName, deployment: Option<Deployment>) {
         let old = put(&mut self.state.deployments, name, deployment);
-        self.undo.push(Undo::Deployment(name.clone(), old));
+        self.undo.push(Undo::Deployment(name.clone(), old.map(Box::new)));
         self.emit(Event::Deployment(name.clone()));
     }
 
@@ -49,7 +50,7 @@ impl Txn<'_> {
 
     pub(super) fn set_service(&mut self, key: &ServiceKey, row: Option<ServiceRow>) {
         let old = self.state.put_service(key, row);
-        self.undo.push(Undo::Service(key.clone(), old));
+        self.undo.push(Undo::Service(key.clone(), old.map(Box::new)));
         self.emit(Event::Service(key.clone()));
     }
 
@@ -58,7 +59,7 @@ impl Txn<'_> {
         let old = self.state.put_replica(id, replica, &mut |node| {
             events.push(Event::Load(node.clone()));
         });
-        self.undo.push(Undo::Replica(id.clone(), old));
+        self.undo.push(Undo::Replica(id.clone(), old.map(Box::new)));
         self.emit(Event::Replica(id.clone()));
     }
 
@@ -67,12 +68,16 @@ impl Txn<'_> {
         for step in self.undo.into_iter().rev() {
             match step {
                 Undo::NextGeneration(generation) => state.next_generation = generation,
-                Undo::Node(id, node) => drop(put(&mut state.nodes, &id, node)),
-                Undo::Deployment(name, row) => drop(put(&mut state.deployments, &name, row)),
+                Undo::Node(id, row) => drop(put(&mut state.nodes, &id, row.map(|row| *row))),
+                Undo::Deployment(name, row) => {
+                    drop(put(&mut state.deployments, &name, row.map(|row| *row)));
+                }
                 Undo::Revision(name, last) => drop(put(&mut state.counters.revision, &name, last)),
                 Undo::NextIndex(key, next) => drop(put(&mut state.counters.next_index, &key, next)),
-                Undo::Service(key, row) => drop(state.put_service(&key, row)),
-                Undo::Replica(id, replica) => drop(state.put_replica(&id, replica, &mut |_| {})),
+                Undo::Service(key, row) => drop(state.put_service(&key, row.map(|row| *row))),
+                Undo::Replica(id, row) => {
+                    drop(state.put_replica(&id, row.map(|row| *row), &mut |_| {}));
+                }
             }
         }
     }

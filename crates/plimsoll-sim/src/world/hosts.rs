@@ -103,7 +103,8 @@ impl World<'_> {
         let Some(spec) = self.spec_of(replica, generation) else { return };
         let is_present = self.machines[node].images.contains(&spec.container.image);
         let local = Local { generation, phase: Phase::Pulling };
-        let container = Container { local, is_healthy: false, spec, exits: 0 };
+        let usage = self.scenario.usage.keys().position(|key| *key == replica.service);
+        let container = Container { local, is_healthy: false, spec, usage, exits: 0 };
         self.machine(node).containers.entry(replica.clone()).or_default().push(container);
         let wait = if is_present { PRESENT } else { self.chance.between(self.scenario.dwell.pull) };
         self.report(node, replica, generation, ObservedState::Pulling);

@@ -9,7 +9,7 @@ use plimsoll_model::{
 };
 
 use super::{Due, Leader, World};
-use crate::machine::Link;
+use crate::machine::{Link, Machine};
 use crate::scenario::Action;
 
 /// How long the leader gathers what is dirty before it looks: a burst of reports becomes one pass.
@@ -169,26 +169,22 @@ impl World<'_> {
     /// What each node measures of itself now: cpu and memory. Nothing where it is not heard.
     pub fn pressures(&self) -> Vec<(NodeId, Option<[Pressure; 2]>)> {
         let elapsed = self.elapsed();
-        let usages: std::collections::BTreeMap<_, _> = self
+        let usages: Vec<(u64, u64)> = self
             .scenario
             .usage
-            .iter()
-            .map(|(key, usage)| (key, (usage.cpu.at(elapsed), usage.memory.at(elapsed))))
+            .values()
+            .map(|usage| (usage.cpu.at(elapsed), usage.memory.at(elapsed)))
             .collect();
-        let of_machine = |(node, machine): (&NodeId, &crate::machine::Machine)| {
-            let facts = &self.state.node(node)?.facts;
+        let of_machine = |(node, machine): (&NodeId, &Machine)| {
+            let capacity = self.state.node(node)?.facts.capacity;
             let (mut cpu, mut memory) = (0, 0);
-            for (replica, containers) in &machine.containers {
-                let up = containers.iter().filter(|container| container.is_up());
-                for container in up {
-                    let reserved = container.spec.container.reservations;
-                    let used = usages.get(&replica.service).copied();
-                    let used = used.unwrap_or((reserved.cpu.0, reserved.memory.0));
-                    cpu += used.0;
-                    memory += used.1;
-                }
+            for container in machine.containers.values().flatten().filter(|c| c.is_up()) {
+                let reserved = container.spec.container.reservations;
+                let used =
+                    container.usage.map_or((reserved.cpu.0, reserved.memory.0), |at| usages[at]);
+                cpu += used.0;
+                memory += used.1;
             }
-            let capacity = facts.capacity;
             let pressure =
                 [Pressure::of(cpu, capacity.cpu.0), Pressure::of(memory, capacity.memory.0)];
             Some((node.clone(), (machine.link == Link::Up).then_some(pressure)))
