@@ -9,8 +9,8 @@ use crate::world::World;
 
 mod presence;
 
-use presence::Presence;
 pub use presence::Missing;
+use presence::Presence;
 
 /// At most this many points in time: enough for a plot, whatever the length of the run.
 const MAX_SAMPLES: usize = 2_000;
