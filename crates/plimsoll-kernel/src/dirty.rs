@@ -17,12 +17,8 @@ impl Dirty {
         for event in events {
             match event {
                 Event::Service(key) => drop(self.services.insert(key.clone())),
-                Event::Replica(id) => {
-                    self.services.insert(id.service.clone());
-                    if state.replica(id).is_none_or(|replica| replica.leaving.is_empty()) {
-                        self.services.extend(state.unplaced().iter().cloned());
-                    }
-                }
+                Event::Replica(id) => drop(self.services.insert(id.service.clone())),
+                Event::Freed(_) => self.services.extend(state.unplaced().iter().cloned()),
                 Event::Node(node) => {
                     let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
                     self.services.extend(tenants.map(|replica| replica.service.clone()));
@@ -51,4 +47,52 @@ fn globals(state: &State) -> impl Iterator<Item = &ServiceKey> {
             service.desired().is_some_and(|spec| spec.placement.mode == Mode::Global)
         })
         .map(|(key, _)| key)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::testkit::{cell, cpus, global, node_id, replica_id, service_key, spread};
+    use plimsoll_model::{Change, NodeStatus, ObservedState, Writer};
+
+    use super::*;
+    use crate::testkit::Passes;
+
+    #[test]
+    fn only_what_an_event_concerns_is_looked_at_again() {
+        let full = spread(9).reserve(900, 64);
+        let mut cell = cell()
+            .node("ash", cpus(4))
+            .node("birch", cpus(4))
+            .deploy("d", [("a", spread(1)), ("full", full), ("all", global()), ("b", spread(2))])
+            .settle();
+        let dirty_after = |cell: &plimsoll_model::testkit::Cell, events: &[Event]| {
+            let mut dirty = Dirty::default();
+            dirty.note(&cell.state, events);
+            dirty.take().iter().map(|key| key.service.to_string()).collect::<Vec<_>>()
+        };
+        let (id, a) = (replica_id("d/a/1"), service_key("d/a"));
+        let generation = cell.state.service(&a).unwrap().replicas[&id.slot]
+            .assignment
+            .as_ref()
+            .unwrap()
+            .generation;
+        let state = ObservedState::Degraded;
+        let observation = plimsoll_model::Observation { state, code: None, at: cell.now };
+        let report = Change::Observe { replica: id, generation, observation };
+        let events = cell.change(Writer::Agent, report);
+        assert_eq!(dirty_after(&cell, &events), ["a"], "a report concerns its own service");
+
+        let full =
+            cell.state.replicas().find(|(id, _)| id.service.service.as_str() == "full").unwrap().0;
+        let events = cell.change(Writer::Scheduler, Change::Retire { replica: full });
+        assert_eq!(dirty_after(&cell, &events), ["full"]);
+
+        let down = Change::SetStatus { node: node_id("ash"), status: NodeStatus::Down };
+        let events = cell.change(Writer::Liveness, down);
+        let dirty = dirty_after(&cell, &events);
+        assert!(
+            dirty.contains(&"all".to_owned()),
+            "a node concerns every global service: {dirty:?}"
+        );
+    }
 }

@@ -232,6 +232,8 @@ pub enum Event {
     Replica(ReplicaId),
     /// What a node holds changed: its room, its ports, its replicas.
     Load(NodeId),
+    /// Some of what the node held came free.
+    Freed(NodeId),
     /// Audit events were written, the last with this number.
     Audit(u64),
 }

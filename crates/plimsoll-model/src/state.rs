@@ -260,7 +260,7 @@ impl State {
             }
             for (slot, replica) in &service.replicas {
                 let id = ReplicaId::new(key.clone(), slot.clone());
-                loads.exchange(&service.row.specs, &id, None, Some(replica), &mut |_| {});
+                loads.exchange(&service.row.specs, &id, None, Some(replica), &mut |_, _| {});
             }
         }
         (loads, unplaced, prefixes)

@@ -56,8 +56,11 @@ impl Txn<'_> {
 
     pub(super) fn set_replica(&mut self, id: &ReplicaId, replica: Option<Replica>) {
         let events = &mut self.events;
-        let old = self.state.put_replica(id, replica, &mut |node| {
+        let old = self.state.put_replica(id, replica, &mut |node, is_freed| {
             events.push(Event::Load(node.clone()));
+            if is_freed {
+                events.push(Event::Freed(node.clone()));
+            }
         });
         self.undo.push(Undo::Replica(id.clone(), old.map(Box::new)));
         self.emit(Event::Replica(id.clone()));
@@ -76,7 +79,7 @@ impl Txn<'_> {
                 Undo::NextIndex(key, next) => drop(put(&mut state.counters.next_index, &key, next)),
                 Undo::Service(key, row) => drop(state.put_service(&key, row.map(|row| *row))),
                 Undo::Replica(id, row) => {
-                    drop(state.put_replica(&id, row.map(|row| *row), &mut |_| {}));
+                    drop(state.put_replica(&id, row.map(|row| *row), &mut |_, _| {}));
                 }
             }
         }
@@ -117,7 +120,7 @@ impl State {
         &mut self,
         id: &ReplicaId,
         new: Option<Replica>,
-        touched: &mut dyn FnMut(&NodeId),
+        touched: &mut dyn FnMut(&NodeId, bool),
     ) -> Option<Replica> {
         let service = self.services.get_mut(&id.service)?;
         let old = service.replicas.get(&id.slot);

@@ -36,14 +36,15 @@ impl Loads {
         self.0.get(node)
     }
 
-    /// Takes a replica from what it was to what it is now, and names each node whose load that changes.
+    /// Takes a replica from what it was to what it is now, and names each node whose load that changes, with whether
+    /// anything came free there.
     pub(crate) fn exchange(
         &mut self,
         specs: &Specs,
         id: &ReplicaId,
         old: Option<&Replica>,
         new: Option<&Replica>,
-        touched: &mut dyn FnMut(&NodeId),
+        touched: &mut dyn FnMut(&NodeId, bool),
     ) {
         // A replica holds one to three assignments; those that stay as they are cost nothing here.
         let kept = |side: Option<&Replica>, a: &Assignment, leaving: bool| {
@@ -51,22 +52,22 @@ impl Loads {
                 holdings(replica).any(|(b, l)| b.generation == a.generation && l == leaving)
             })
         };
-        let mut nodes: Vec<&NodeId> = Vec::new();
+        let mut nodes: Vec<(&NodeId, bool)> = Vec::new();
         for (assignment, leaving) in old.into_iter().flat_map(holdings) {
             if !kept(new, assignment, leaving) {
                 self.subtract(specs.get(&assignment.spec), assignment, leaving);
-                nodes.push(&assignment.node);
+                nodes.push((&assignment.node, true));
             }
         }
         for (assignment, leaving) in new.into_iter().flat_map(holdings) {
             if !kept(old, assignment, leaving) {
                 self.add(specs.get(&assignment.spec), assignment, leaving);
-                nodes.push(&assignment.node);
+                nodes.push((&assignment.node, false));
             }
         }
-        for node in nodes {
+        for (node, is_freed) in nodes {
             self.settle(specs, node, id, new);
-            touched(node);
+            touched(node, is_freed);
         }
     }
 
