@@ -12,6 +12,7 @@ pub mod moves;
 pub mod place;
 pub mod policy;
 pub mod reconcile;
+pub mod restart;
 pub mod signals;
 
 #[cfg(test)]

@@ -12,6 +12,12 @@ pub struct Policy {
     pub step_timeout: Millis,
     /// How long it may take to get the image: a large one on a slow line is not a fault.
     pub pull_timeout: Millis,
+    /// So many failures in a row, and a replica is left alone until the next apply.
+    pub restart_limit: u32,
+    /// How long a replica must run for its failures to be forgotten.
+    pub sustained_run: Millis,
+    pub max_restart_back_off: Millis,
+    pub max_pull_back_off: Millis,
     /// So many failures of a service on a node within the window make it the last choice.
     pub failure_limit: u32,
     pub failure_window: Millis,
@@ -27,6 +33,10 @@ impl Default for Policy {
             loss_grace: Millis::seconds(5),
             step_timeout: Millis::seconds(60),
             pull_timeout: Millis::minutes(15),
+            restart_limit: 3,
+            sustained_run: Millis::seconds(60),
+            max_restart_back_off: Millis::minutes(5),
+            max_pull_back_off: Millis::minutes(60),
             failure_limit: 5,
             failure_window: Millis::minutes(5),
             lines: [Pressure::percent(75), Pressure::percent(85)],

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plimsoll_kernel::agent::{self, Local, Phase, Step};
+use plimsoll_kernel::restart::back_off;
 use plimsoll_model::{Generation, Millis, NodeId, ObservedState, ReplicaId, ServiceSpec};
 
 use super::{Done, Due, World};
 use crate::machine::{Container, Link};
 
-/// What exited starts again after a second, then two, four, and so on up to a minute.
+/// The simulated node never gives up: it stands for a person who applies again.
 const MAX_BACK_OFF: Millis = Millis::minutes(1);
 
 /// How long it takes to find that an image is already there.
@@ -81,8 +82,7 @@ impl World<'_> {
                 let Some(exits) = self.enter(node, replica, generation, Phase::Starting) else {
                     return;
                 };
-                let back_off = if exits == 0 { 0 } else { 500 << exits.min(10) };
-                let wait = Millis(back_off.min(MAX_BACK_OFF.0));
+                let wait = if exits == 0 { Millis(0) } else { back_off(exits, MAX_BACK_OFF) };
                 let start = self.chance.between(dwell.start);
                 self.report(node, replica, generation, ObservedState::Starting);
                 self.later(Millis(wait.0 + start.0), node, replica, generation, Done::Started);
