@@ -20,6 +20,9 @@ use plimsoll_model::{
 use plimsoll_sim::usage::{Shape, Usage};
 use plimsoll_sim::{Action, Scenario};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md");
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
@@ -114,7 +117,8 @@ fn applying(table: &mut Table) {
             cell.apply(Writer::Scheduler, batch).expect("a decision can be applied");
         },
     );
-    let rate = |time: Duration| format!("{:.0} changes/s", changes as f64 / time.as_secs_f64());
+    let rate = |time: Duration| format!("{:.0} changes/s", 100_000.0 / time.as_secs_f64());
+    assert_eq!(changes, 100_000);
     table.row("apply one batch of 100k placements", "", rate(times[0]), rate(median(&times)));
 
     let mut placed = cell.clone();
@@ -136,7 +140,7 @@ fn simulating(table: &mut Table) {
     for n in 0..1_000 {
         scenario.nodes.insert(node_id(&format!("n{n:05}")), cpus(16).zone(["a", "b", "c"][n % 3]));
     }
-    for n in 0..100 {
+    for n in 0..100_u64 {
         let name = DeploymentName::new(format!("d{n}")).expect("a valid name");
         let services =
             BTreeMap::from([(ServiceName::new("s").expect("a valid name"), Arc::new(spec(100)))]);
@@ -145,10 +149,10 @@ fn simulating(table: &mut Table) {
         let usage = Usage { cpu, memory: Shape::Constant(64 << 20) };
         scenario.usage.insert(service_key(&format!("d{n}/s")), usage);
     }
-    for hour in 1..23 {
+    for hour in 1..23_u64 {
         let node = node_id(&format!("n{:05}", hour * 41));
-        scenario.script.push((Millis::minutes(hour as u64 * 60), Action::Crash(node.clone())));
-        scenario.script.push((Millis::minutes(hour as u64 * 60 + 20), Action::Return(node)));
+        scenario.script.push((Millis::minutes(hour * 60), Action::Crash(node.clone())));
+        scenario.script.push((Millis::minutes(hour * 60 + 20), Action::Return(node)));
     }
     let times = sample(3, || {
         let outcome = plimsoll_sim::run(&scenario, 1, &mut |_| {});
