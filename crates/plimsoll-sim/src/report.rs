@@ -53,6 +53,8 @@ pub struct Sample {
     pub wanted: u32,
     /// Healthy on a machine that is heard, whatever the cell believes of one that was just lost.
     pub running: u32,
+    /// The most that were missing at once since the sample before: no gap is too short to show.
+    pub missing: u32,
     pub unplaced: u32,
     /// Moves begun so far.
     pub moves: u64,
@@ -80,9 +82,9 @@ impl Report {
         Self { nodes, every, presence, ..Self::default() }
     }
 
-    /// The gaps in what ran; none if there was never a moment without one.
-    pub fn missing(&self) -> Option<Missing> {
-        self.presence.missing()
+    /// The gaps in what ran until the run ended; none if there was never a moment without one.
+    pub fn missing(&self, end: Millis) -> Option<Missing> {
+        self.presence.missing(end)
     }
 
     /// Takes in what the last step did.
@@ -141,6 +143,7 @@ impl Report {
             pressure: self.nodes.iter().map(pressure_of).collect(),
             wanted: self.presence.wanted,
             running: self.presence.running,
+            missing: self.presence.take_peak(),
             unplaced: unplaced.map(|unplaced| unplaced.missing).sum(),
             moves: self.moves,
         });

@@ -4,15 +4,20 @@
 
 mod build;
 mod entries;
-mod parse;
-mod short;
 
 use plimsoll_kernel::{Policy, Signals};
 use plimsoll_model::{State, Timestamp};
 
+use crate::entries::{Kind, parse};
 use crate::input::Place;
 use crate::snippet::Page;
 use crate::trouble::Trouble;
+
+const KIND: Kind = Kind {
+    word: "case",
+    least: "`nodes:` and `deployments:`",
+    reference: "docs/reference/case-format.md",
+};
 
 /// A cell at one moment, ready to be decided on.
 #[derive(Debug, Clone)]
@@ -27,6 +32,6 @@ pub(crate) struct Cell {
 pub(crate) fn read(argument: &str) -> Result<Cell, Trouble> {
     let place = Place::of(argument);
     let page = Page { name: place.shown(), text: place.read_text()? };
-    let case = parse::parse(&page.text).map_err(|mistake| mistake.on(&page))?;
+    let case = parse(&page.text, KIND).map_err(|mistake| mistake.on(&page))?;
     build::build(case, &page, &place.directory())
 }

@@ -2,13 +2,15 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completion, decide, explain, validate};
+use crate::commands::{completion, decide, demo, explain, sim, validate};
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll validate -f compose.yaml                         is it good, and what does it ask for?
   plimsoll decide place --input examples/cell.yaml          where would its replicas go?
   plimsoll explain shop-web-2 --input examples/cell.yaml    why there?
+  plimsoll sim run scenarios/lost-node.yaml                 what if a node is lost?
+  plimsoll demo                                             all of that as a story, without any file
 
 Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 
@@ -26,5 +28,7 @@ pub(crate) enum Command {
     Validate(validate::Args),
     Decide(decide::Args),
     Explain(explain::Args),
+    Sim(sim::Args),
+    Demo(demo::Args),
     Completion(completion::Args),
 }

@@ -2,5 +2,7 @@
 
 pub(crate) mod completion;
 pub(crate) mod decide;
+pub(crate) mod demo;
 pub(crate) mod explain;
+pub(crate) mod sim;
 pub(crate) mod validate;

@@ -9,10 +9,13 @@ mod case;
 mod cli;
 mod commands;
 mod decided;
+mod elapsed;
+mod entries;
 mod input;
 mod near;
 mod output;
 mod project;
+mod scenario;
 mod snippet;
 mod table;
 mod trouble;
@@ -32,6 +35,8 @@ fn main() -> ExitCode {
         Command::Validate(args) => commands::validate::run(&args),
         Command::Decide(args) => commands::decide::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Sim(args) => commands::sim::run(&args),
         Command::Completion(args) => commands::completion::run(&args),
     };
     match done {

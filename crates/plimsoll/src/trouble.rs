@@ -36,6 +36,11 @@ impl Trouble {
         self
     }
 
+    pub(crate) fn line(mut self, line: impl AsRef<str>) -> Self {
+        self.text.extend([line.as_ref(), "\n"]);
+        self
+    }
+
     /// Says it on stderr and gives the code to exit with.
     pub(crate) fn report(&self) -> ExitCode {
         anstream::eprint!("{}", self.text);

@@ -12,6 +12,8 @@ use crate::world::World;
 /// The gaps of a run, from the first moment when nothing was missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Missing {
+    /// When that was.
+    pub complete_at: Millis,
     /// The most replicas missing at once, and when it first came to that.
     pub most: u32,
     pub most_at: Millis,
@@ -25,13 +27,14 @@ pub(super) struct Presence {
     pub(super) wanted: u32,
     pub(super) running: u32,
     missing: u32,
+    /// The most that were missing at once since the last sample.
+    peak: u32,
     services: BTreeMap<ServiceKey, Tally>,
     /// Machines that are lost or come back, and when: no command says so.
     links: VecDeque<(Millis, NodeId)>,
     /// None until nothing was missing for the first time: a cell that has just begun lacks everything.
     gaps: Option<Missing>,
     since: Option<Millis>,
-    last: Millis,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -67,7 +70,6 @@ impl Presence {
     /// Takes in what the last step changed.
     pub(super) fn follow(&mut self, world: &World<'_>) {
         let now = world.elapsed();
-        self.last = now;
         // At its very time a link may be about to change; the first step after that sees it changed.
         while self.links.front().is_some_and(|(at, _)| *at < now) {
             let Some((at, node)) = self.links.pop_front() else { break };
@@ -87,11 +89,16 @@ impl Presence {
         self.measure(now);
     }
 
-    /// The gaps so far; none while there was always something missing.
-    pub(super) fn missing(&self) -> Option<Missing> {
+    /// The gaps until `end`; none while there was always something missing.
+    pub(super) fn missing(&self, end: Millis) -> Option<Missing> {
         let mut gaps = self.gaps?;
-        gaps.close(self.since, self.last);
+        gaps.close(self.since, end);
         Some(gaps)
+    }
+
+    /// The most missing at once since this was last asked.
+    pub(super) fn take_peak(&mut self) -> u32 {
+        std::mem::take(&mut self.peak).max(self.missing)
     }
 
     fn look(&mut self, world: &World<'_>, replica: &ReplicaId) {
@@ -126,11 +133,14 @@ impl Presence {
             let since = self.since.take();
             match &mut self.gaps {
                 Some(gaps) => gaps.close(since, now),
-                None if self.wanted > 0 => self.gaps = Some(Missing::default()),
+                None if self.wanted > 0 => {
+                    self.gaps = Some(Missing { complete_at: now, ..Missing::default() });
+                }
                 None => {}
             }
         } else if let Some(gaps) = &mut self.gaps {
             self.since.get_or_insert(now);
+            self.peak = self.peak.max(self.missing);
             if self.missing > gaps.most {
                 (gaps.most, gaps.most_at) = (self.missing, now);
             }
@@ -160,4 +170,45 @@ fn put(slots: &mut BTreeSet<Slot>, slot: &Slot, is_in: bool) {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::testkit::{cpus, node_id, spread};
+    use plimsoll_model::{DeploymentName, ServiceName};
+
+    use super::*;
+    use crate::run;
+
+    /// Three replicas on three nodes, one of which is gone from 10 to 20 minutes; with `spare` there is a fourth.
+    fn gaps(spare: bool, lose: fn(NodeId) -> Action) -> Missing {
+        let mut scenario = Scenario::new("gaps", Millis::minutes(40));
+        let names = ["ash", "birch", "cedar", "dogwood"];
+        for name in &names[..if spare { 4 } else { 3 }] {
+            scenario.nodes.insert(node_id(name), cpus(1));
+        }
+        let web = (ServiceName::new("web").unwrap(), spread(3).reserve(600, 64).into());
+        scenario.deployments.insert(DeploymentName::new("shop").unwrap(), [web].into());
+        scenario.script.push((Millis::minutes(10), lose(node_id("ash"))));
+        scenario.script.push((Millis::minutes(20), Action::Return(node_id("ash"))));
+        let outcome = run(&scenario, 1, &mut |_| {});
+        assert_eq!(outcome.failure, None);
+        outcome.report.missing(scenario.length).expect("everything ran at first")
+    }
+
+    #[test]
+    fn a_gap_begins_with_the_loss_and_ends_when_the_replica_runs_again() {
+        for (case, spare, lose) in [
+            ("nowhere else to go", false, Action::Crash as fn(NodeId) -> Action),
+            ("it runs on, but unheard", false, Action::Cut),
+            ("another node takes it", true, Action::Crash),
+        ] {
+            let found = gaps(spare, lose);
+            assert_eq!((found.most, found.most_at), (1, Millis::minutes(10)), "{case}");
+            assert_eq!(found.longest_from, Millis::minutes(10), "{case}");
+            let back = if spare { Millis::seconds(20) } else { Millis::minutes(10) };
+            let late = found.longest.0.checked_sub(back.0);
+            assert!(late.is_some_and(|late| late < 25_000), "{case}: {}", found.longest);
+        }
+    }
 }

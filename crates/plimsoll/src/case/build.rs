@@ -6,18 +6,16 @@ use std::sync::Arc;
 
 use plimsoll_kernel::{Policy, Signals};
 use plimsoll_model::{
-    Author, Availability, Change, ClusterId, Command, DeploymentName, Millis, Mode, NodeFacts,
-    NodeId, NodeStatus, Observation, Refusal, ReplicaId, Resources, ServiceKey, ServiceName,
-    ServiceSpec, Slot, State, Term, Timestamp, Writer,
+    Author, Availability, Change, ClusterId, Command, DeploymentName, Millis, Mode, NodeId,
+    NodeStatus, Observation, Refusal, ReplicaId, ServiceKey, ServiceSpec, Slot, State, Term,
+    Timestamp, Writer,
 };
-use serde_saphyr::{Location, Spanned};
 
-use super::entries::{Case, DeploymentEntry, NodeEntry, ReplicaEntry};
-use super::{Cell, short};
-use crate::input::{Place, beside};
+use super::Cell;
+use super::entries::{Case, ReplicaEntry};
+use crate::entries::deployment::{self, Services};
+use crate::entries::node::{Names, NodeEntry};
 use crate::near;
-use crate::output::note;
-use crate::project::{Project, tidy};
 use crate::snippet::{Mistake, Page};
 use crate::trouble::Trouble;
 
@@ -31,22 +29,23 @@ const LONG_AGO: Timestamp = Timestamp(0);
 /// How long a node has been down where the case does not say: beyond any grace.
 const DOWN_FOR: Millis = Millis::minutes(10);
 
-type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
-
 pub(super) fn build(case: Case, page: &Page, directory: &Path) -> Result<Cell, Trouble> {
     let cluster = case.cluster.unwrap_or_else(|| ClusterId::new("case").expect("a valid name"));
     let mut builder = Builder {
-        page,
         state: State::new(cluster),
         signals: Signals::default(),
-        seen: BTreeMap::new(),
+        names: Names::default(),
     };
     for node in &case.nodes {
         builder.node(node).map_err(|mistake| mistake.on(page))?;
     }
     let mut deployments = BTreeMap::new();
     for entry in &case.deployments {
-        let (name, services) = builder.deployment(entry, directory)?;
+        let (name, services) = deployment::load(entry, page, directory)?;
+        builder.deploy(&name, &services).map_err(|refusal| {
+            let message = format!("deployment {name} is refused: {refusal}");
+            Mistake::new(entry.referenced, message).on(page)
+        })?;
         if deployments.insert(name.clone(), services).is_some() {
             let mistake =
                 Mistake::new(entry.referenced, format!("deployment {name} is there twice"));
@@ -62,123 +61,58 @@ pub(super) fn build(case: Case, page: &Page, directory: &Path) -> Result<Cell, T
 }
 
 /// A cell under construction.
-struct Builder<'p> {
-    page: &'p Page,
+struct Builder {
     state: State,
     signals: Signals,
-    /// Where each node was first named.
-    seen: BTreeMap<NodeId, Location>,
+    names: Names,
 }
 
-impl Builder<'_> {
+impl Builder {
     fn node(&mut self, entry: &NodeEntry) -> Result<(), Mistake> {
-        let (name, at) = (&entry.name.value, entry.name.referenced);
-        if let Some(first) = self.seen.insert(name.clone(), at) {
-            let message = format!("node {name} is there twice, first on line {}", first.line());
-            return Err(Mistake::new(at, message).hint("give one of them another name"));
+        let at = entry.name.referenced;
+        let pressure = entry.pressure.as_ref().map(|p| [p.value.cpu.0, p.value.memory.0]);
+        for (name, facts) in entry.nodes()? {
+            self.names.add(&name, at)?;
+            let change = Change::PutNode { node: name.clone(), facts };
+            self.apply(LONG_AGO, Writer::Operator, change)
+                .map_err(|refusal| Mistake::new(at, refusal.to_string()))?;
+            self.signals.set(&name, pressure);
         }
-        let capacity = Resources { cpu: entry.cpus.0, memory: entry.memory.0, gpus: entry.gpus };
-        let mut facts = NodeFacts::new(capacity);
-        (facts.zone, facts.labels) = (entry.zone.clone(), entry.labels.clone());
-        facts.os = entry.os.clone().unwrap_or(facts.os);
-        facts.arch = entry.arch.clone().unwrap_or(facts.arch);
-        let change = Change::PutNode { node: name.clone(), facts };
-        self.apply(LONG_AGO, Writer::Operator, change)
-            .map_err(|refusal| Mistake::new(at, refusal.to_string()))?;
-        let pressure = entry.pressure.as_ref().map(|p| [p.cpu.0, p.memory.0]);
-        self.signals.set(name, pressure);
         Ok(())
     }
 
     /// What is the matter with nodes comes last: it befell them with their replicas on them.
     fn conditions(&mut self, nodes: &[NodeEntry]) -> Result<(), Mistake> {
         for entry in nodes {
-            let (node, at) = (entry.name.value.clone(), entry.name.referenced);
-            let refused = |refusal| Mistake::new(at, format!("{refusal}"));
-            if entry.availability != Availability::Active {
-                let (node, availability) = (node.clone(), entry.availability);
-                let change = Change::SetAvailability { node, availability };
-                self.apply(LONG_AGO, Writer::Operator, change).map_err(refused)?;
-            }
-            match (entry.status, &entry.down_for) {
-                (NodeStatus::Ready, Some(down_for)) => {
-                    let message = format!("node {node} is ready, so it is not down for any time");
-                    return Err(Mistake::new(down_for.referenced, message)
-                        .hint("add `status: down`, or remove `down_for`"));
-                }
-                (NodeStatus::Ready, None) => {}
-                (NodeStatus::Down, down_for) => {
-                    let span = down_for.as_ref().map_or(DOWN_FOR, |span| span.value.0);
-                    let since = Timestamp(NOW.since(Timestamp(span.0)).0);
-                    let change = Change::SetStatus { node, status: NodeStatus::Down };
-                    self.apply(since, Writer::Liveness, change).map_err(refused)?;
-                }
+            for (node, _) in entry.nodes()? {
+                self.condition(entry, node)?;
             }
         }
         Ok(())
     }
 
-    fn deployment(
-        &mut self,
-        entry: &Spanned<DeploymentEntry>,
-        directory: &Path,
-    ) -> Result<(DeploymentName, Services), Trouble> {
-        let DeploymentEntry { name, compose, profiles, services } = &entry.value;
-        let wrong = |message: &str, hint: &str| {
-            Err(Mistake::new(entry.referenced, message).hint(hint).on(self.page))
-        };
-        let (name, services) = match (compose, services) {
-            (Some(file), None) => {
-                let name = name.as_ref().map(|name| name.value.to_string());
-                let path = tidy(directory, &file.value);
-                if !path.exists() {
-                    let message = format!("there is no file {}", path.display());
-                    let hint = beside(&path).unwrap_or_else(|| {
-                        "a compose file is looked for relative to the case file".to_owned()
-                    });
-                    return Err(Mistake::new(file.referenced, message).hint(hint).on(self.page));
-                }
-                let file = Place::File(path);
-                let profiles = profiles.iter().cloned().collect();
-                let loaded =
-                    Project { files: vec![file], name, profiles, env_file: None }.load()?;
-                for warning in &loaded.warnings {
-                    note(&warning.render(true));
-                }
-                let services = loaded.deployment.services.into_iter();
-                let services = services.map(|(name, spec)| (name, Arc::new(spec))).collect();
-                (loaded.deployment.name, services)
+    fn condition(&mut self, entry: &NodeEntry, node: NodeId) -> Result<(), Mistake> {
+        let refused = |refusal| Mistake::new(entry.name.referenced, format!("{refusal}"));
+        let availability = entry.availability.as_ref().map_or(Availability::Active, |a| a.value);
+        if availability != Availability::Active {
+            let change = Change::SetAvailability { node: node.clone(), availability };
+            self.apply(LONG_AGO, Writer::Operator, change).map_err(refused)?;
+        }
+        let status = entry.status.as_ref().map_or(NodeStatus::Ready, |status| status.value);
+        match (status, &entry.down_for) {
+            (NodeStatus::Ready, Some(down_for)) => {
+                let message = format!("node {node} is ready, so it is not down for any time");
+                Err(Mistake::new(down_for.referenced, message)
+                    .hint("add `status: down`, or remove `down_for`"))
             }
-            (None, Some(services)) => {
-                let Some(name) = name else {
-                    return wrong("the deployment has no `name`", "add `name: shop`");
-                };
-                let mut specs = Services::new();
-                for (service, short) in services {
-                    let spec = short::spec(&name.value, service, short)
-                        .map_err(|mistake| mistake.on(self.page))?;
-                    specs.insert(service.clone(), Arc::new(spec));
-                }
-                (name.value.clone(), specs)
+            (NodeStatus::Ready, None) => Ok(()),
+            (NodeStatus::Down, down_for) => {
+                let span = down_for.as_ref().map_or(DOWN_FOR, |span| span.value.0);
+                let since = Timestamp(NOW.since(Timestamp(span.0)).0);
+                let change = Change::SetStatus { node, status: NodeStatus::Down };
+                self.apply(since, Writer::Liveness, change).map_err(refused)
             }
-            (None, None) => {
-                return wrong(
-                    "the deployment says nothing of its services",
-                    "name a compose file with `compose:`, or write `services:` here",
-                );
-            }
-            (Some(_), Some(_)) => {
-                return wrong(
-                    "the deployment has both `compose` and `services`",
-                    "keep one of the two",
-                );
-            }
-        };
-        self.deploy(&name, &services).map_err(|refusal| {
-            let message = format!("deployment {name} is refused: {refusal}");
-            Mistake::new(entry.referenced, message).on(self.page)
-        })?;
-        Ok((name, services))
+        }
     }
 
     /// Places what runs now, each service's replicas in the order of their indices, since those only ever grow.

@@ -8,7 +8,7 @@ use plimsoll_model::{DeploymentName, ServiceName, ServiceSpec};
 use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
-use super::entries::ServiceEntry;
+use super::deployment::ServiceEntry;
 use crate::snippet::Mistake;
 
 /// A service in short form names no files.

@@ -238,3 +238,28 @@ replicas:
     "#]]
     .assert_eq(&why.text());
 }
+
+#[test]
+fn nodes_alike_are_one_entry() {
+    let case = "\
+nodes: [{name: worker, count: 4, cpus: 1, memory: 1gb, zones: [a, b]}]
+deployments: [{name: shop, services: {web: {replicas: 2}, agent: {placement: global}}}]
+replicas: [{service: shop/web, node: worker-2}]
+";
+    expect![[r#"
+        exit 0
+        --- stdout
+        PLACED               NODE      SCORE  WHY
+        shop-agent-worker-1  worker-1      -  one on every node that may hold it
+        shop-agent-worker-2  worker-2      -  one on every node that may hold it
+        shop-agent-worker-3  worker-3      -  one on every node that may hold it
+        shop-agent-worker-4  worker-4      -  one on every node that may hold it
+        shop-web-2           worker-1  10000  zone 7545, node 1845, headroom 410, preferred 200
+
+        STAYS       NODE      REASON   DETAIL
+        shop-web-1  worker-2  settled  existing placements on eligible nodes stay
+        --- stderr
+        5 placed, 0 moved, 1 stay, 0 unplaced
+    "#]]
+    .assert_eq(&plimsoll_reading("decide place --input -", case).text());
+}

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use expect_test::expect_file;
 use plimsoll_kernel::Policy;
+use plimsoll_sim::scenario::Dwell;
 
 use crate::run::{UNSET, directory, plimsoll, root};
 
@@ -69,6 +70,39 @@ fn the_example_of_the_case_format_runs() {
     let ran = here.run("decide place --input docs/reference/case.yaml");
     assert_eq!(ran.code(), 0, "{}", ran.text());
     assert_eq!(ran.stderr(), "18 placed, 1 moved, 3 stay, 1 retired, 1 unplaced\n");
+}
+
+#[test]
+fn the_example_of_the_scenario_format_runs() {
+    let text = fs::read_to_string(root().join("docs/reference/scenario-format.md")).unwrap();
+    let example = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let shop = fs::read_to_string(root().join("examples/shop.yaml")).unwrap();
+    let files = [("docs/reference/all.yaml", example), ("examples/shop.yaml", shop.as_str())];
+    let here = directory("scenario_format", files);
+    let ran = here.run("sim run docs/reference/all.yaml --runs 3");
+    assert_eq!(ran.code(), 0, "{}", ran.text());
+    assert_eq!(ran.stdout().matches("  kept\n").count(), 3, "{}", ran.text());
+}
+
+/// The times the example gives are those the simulator has of itself, as the document says.
+#[test]
+fn the_scenario_format_quotes_the_numbers_the_code_has() {
+    let text = fs::read_to_string(root().join("docs/reference/scenario-format.md")).unwrap();
+    let Dwell { pull, start, health, stop, network, commit, election } = Dwell::default();
+    for (word, (least, most)) in [
+        ("pull", pull),
+        ("start", start),
+        ("health", health),
+        ("stop", stop),
+        ("network", network),
+        ("commit", commit),
+        ("election", election),
+    ] {
+        let quote = format!("\n  {word}: {least}..{most}");
+        assert!(text.contains(&quote), "{quote}");
+    }
+    let quote = format!("lie at least {} before the", plimsoll_sim::SETTLING);
+    assert!(text.contains(&quote), "{quote}");
 }
 
 #[test]

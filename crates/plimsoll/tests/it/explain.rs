@@ -87,8 +87,8 @@ fn a_replica_that_stays_says_why_it_is_not_moved() {
         exit 0
         --- stdout
         shop-web-2 stays on elm: its node is down; it is replaced in 2s unless it returns
-          cedar    10000      zone 7545, node 1845, headroom 410, preferred 200
-          ash      4765       zone 2515, node 1845, headroom 205, preferred 200; has 2 of shop/web
+          ash      10000      zone 7545, node 1845, headroom 410, preferred 200; has 1 of shop/web
+          cedar    10000      zone 7545, node 1845, headroom 410, preferred 200; has 1 of shop/web
           birch    draining   it is being drained
           dogwood  not_ready  the node is down
           elm      not_ready  the node is down; here
@@ -116,9 +116,9 @@ fn a_service_without_room_shows_every_filter() {
         exit 0
         --- stdout
         shop/train lacks 2 replicas: 0 of 5 nodes can take it: 2 not_ready, 1 draining, 2 no_gpu
-          ash      no_gpu     asks for 1 gpus, the node has 0
+          ash      no_gpu     asks for 1 gpu, the node has 0
           birch    draining   it is being drained
-          cedar    no_gpu     asks for 1 gpus, the node has 0
+          cedar    no_gpu     asks for 1 gpu, the node has 0
           dogwood  not_ready  the node is down
           elm      not_ready  the node is down
     "#]]
@@ -194,7 +194,7 @@ fn without_a_name_every_replica_is_explained() {
         shop-db-1        dogwood  stays     its data lives on its node
         shop-web-1       ash      moved     birch is being drained, and ash is the best of 2 nodes that can take it, with score 10000
         shop-web-2       elm      stays     its node is down; it is replaced in 2s unless it returns
-        shop-web-3       ash      placed    the first in its ring order of the 2 best nodes, with score 10000
+        shop-web-3       cedar    placed    the best of 2 nodes that can take it, with score 10000
         shop/pin         -        unplaced  needs 2 ready hosts; missing: dogwood
         shop/train       -        unplaced  0 of 5 nodes can take it: 2 not_ready, 1 draining, 2 no_gpu
     "#]].assert_eq(&explain(""));
@@ -257,7 +257,7 @@ deployments: [{name: shop, services: {web: {reserve: {cpus: 0.5}}}}]
               "parts": null,
               "filter": {
                 "word": "insufficient_capacity",
-                "detail": "asks for 0.5 cpus, 0.25 free",
+                "detail": "asks for 0.5 cpu, 0.25 free",
                 "numbers": {
                   "cpu": {
                     "asked": 500,

@@ -5,10 +5,15 @@
 
 mod bad_cases;
 mod bad_cells;
+mod bad_events;
+mod bad_scenarios;
 mod decide;
+mod demo;
 mod docs;
 mod explain;
 mod refusals;
+mod report;
 mod run;
 mod shell;
+mod sim;
 mod validate;

@@ -40,6 +40,10 @@ impl Directory {
         fs::write(self.0.join(file), bytes).unwrap();
     }
 
+    pub(crate) fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.0.join(file)).unwrap()
+    }
+
     pub(crate) fn run(&self, args: &str) -> Ran {
         run_in(&self.0, args, "", &[])
     }

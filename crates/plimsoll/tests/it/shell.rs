@@ -15,7 +15,9 @@ fn the_version_is_said() {
 
 #[test]
 fn help_has_examples() {
-    for args in ["--help", "validate --help", "decide place --help", "explain --help"] {
+    for args in
+        ["--help", "validate --help", "decide place --help", "explain --help", "sim run --help"]
+    {
         let ran = plimsoll(args);
         assert_eq!(ran.code(), 0, "{args}");
         assert!(ran.stdout().contains("Examples:\n  plimsoll "), "{args}: {}", ran.text());

@@ -1,0 +1,353 @@
+//! `plimsoll sim run`.
+
+use std::fs;
+
+use expect_test::expect;
+
+use crate::run::{directory, plimsoll, plimsoll_reading, root};
+
+#[test]
+fn a_run_is_summed_up() {
+    expect![[r#"
+        exit 0
+        --- stdout
+        a lost node: 2h simulated with seed 1, every promise kept
+          nodes     4 in 2 zones; one was lost once
+          services  4 in 1 deployment
+          replicas  7 wanted at the end, 7 running; 7 placed
+          moves     2 started, 2 finished, 0 undone
+          missing   at most 2 replicas at once, at 20m 00s; some for 32.1s on end, from 20m 00s
+          pressure  0.47 at most, on birch at 25m 00s
+          batches   0 refused and redone
+          checked   8 promises at each of 603 steps, and that the cell settles
+    "#]]
+    .assert_eq(&plimsoll("sim run scenarios/lost-node.yaml").text());
+}
+
+#[test]
+fn the_story_is_told_line_by_line() {
+    expect![[r#"
+        exit 0
+        --- stdout
+                  0s  ash joined
+                  0s  birch joined
+                  0s  cedar joined
+                  0s  shop r1 applied
+                  0s  shop-web-1 placed on ash
+                  0s  shop-web-2 placed on cedar
+                  0s  shop-web-3 placed on birch
+                  0s  shop-web-4 placed on cedar
+             10m 00s  shop r2 applied
+             10m 00s  shop-web-4 moves cedar → cedar (outdated)
+             10m 13s  shop-web-4 moved cedar → cedar (outdated)
+             10m 13s  shop-web-3 moves birch → birch (outdated)
+             10m 25s  shop-web-3 moved birch → birch (outdated)
+             10m 25s  shop-web-2 moves cedar → cedar (outdated)
+             10m 30s  shop-web-2 moved cedar → cedar (outdated)
+             10m 30s  shop-web-1 moves ash → ash (outdated)
+             10m 40s  shop-web-1 moved ash → ash (outdated)
+             20m 00s  shop r3 applied
+             20m 00s  shop-web-4 moves cedar → cedar (outdated)
+             20m 04s  shop-web-4 failed on cedar
+             20m 04s  shop-web-4 stays on cedar, not cedar (successor_failed)
+             20m 04s  shop-web-4 waits: spec b91c0e38149c did not become healthy
+             35m 00s  shop r4 applied
+             35m 00s  shop-web-4 moves cedar → cedar (outdated)
+             35m 14s  shop-web-4 moved cedar → cedar (outdated)
+             35m 14s  shop-web-3 moves birch → birch (outdated)
+             35m 31s  shop-web-3 moved birch → birch (outdated)
+             35m 31s  shop-web-2 moves cedar → cedar (outdated)
+             35m 33s  shop-web-2 moved cedar → cedar (outdated)
+             35m 34s  shop-web-1 moves ash → ash (outdated)
+             35m 40s  shop-web-1 moved ash → ash (outdated)
+
+        a rolling update: 1h simulated with seed 1, every promise kept
+          nodes     3 in 2 zones; none was lost
+          services  1 in 1 deployment
+          replicas  4 wanted at the end, 4 running; 4 placed
+          moves     9 started, 8 finished, 1 undone
+          missing   never any, once all ran at 13s
+          pressure  0.38 at most, on cedar at 10m 30s
+          batches   0 refused and redone
+          checked   8 promises at each of 524 steps, and that the cell settles
+    "#]]
+    .assert_eq(&plimsoll("sim run scenarios/rolling-update.yaml --story").text());
+}
+
+#[test]
+fn several_runs_have_a_line_each() {
+    expect![[r#"
+        exit 0
+        --- stdout
+        a drain: 2h simulated with seeds 7 to 9, every promise kept
+
+        SEED  PLACED  MOVES  UNDONE  LOST  MISSING  LONGEST  PRESSURE  PROMISES
+           7      18      3       0     0        1     5.5s      0.75  kept
+           8      18      3       0     0        1     3.1s      0.75  kept
+           9      18      3       0     0        1     2.9s      0.75  kept
+    "#]]
+    .assert_eq(&plimsoll("sim run scenarios/drain.yaml --seed 7 --runs 3").text());
+}
+
+const SMALL: &str = "\
+length: 20m
+nodes:
+  - {name: ash, cpus: 1, memory: 1gb}
+  - {name: birch, cpus: 1, memory: 1gb}
+deployments: [{name: shop, services: {web: {replicas: 2, reserve: {cpus: 0.4}}}}]
+events: [{at: 5m, crash: ash}]
+";
+
+#[test]
+fn the_same_facts_come_as_json() {
+    let ran = plimsoll_reading("sim run - -o json --story --seed 3", SMALL);
+    expect![[r#"
+        exit 0
+        --- stdout
+        {
+          "scenario": "scenario",
+          "seed": 3,
+          "length_ms": 1200000,
+          "failure": null,
+          "nodes": 2,
+          "zones": 1,
+          "nodes_lost": 1,
+          "deployments": 1,
+          "services": 1,
+          "placed": 2,
+          "moves": {
+            "started": 1,
+            "finished": 1,
+            "undone": 0
+          },
+          "end": {
+            "wanted": 2,
+            "running": 2,
+            "unplaced": 0
+          },
+          "missing": {
+            "complete_at_ms": 12870,
+            "most": 1,
+            "most_at_ms": 300000,
+            "longest_ms": 24524,
+            "longest_from_ms": 300000
+          },
+          "peak": {
+            "share": 0.8,
+            "node": "birch",
+            "at_ms": 330000
+          },
+          "batches_refused": 0,
+          "steps": 128,
+          "invariants": 8,
+          "settled": true,
+          "story": {
+            "lines": [
+              {
+                "at_ms": 0,
+                "event": "node_joined",
+                "text": "ash joined"
+              },
+              {
+                "at_ms": 0,
+                "event": "node_joined",
+                "text": "birch joined"
+              },
+              {
+                "at_ms": 0,
+                "event": "deployed",
+                "text": "shop r1 applied"
+              },
+              {
+                "at_ms": 74,
+                "event": "placed",
+                "text": "shop-web-1 placed on birch"
+              },
+              {
+                "at_ms": 74,
+                "event": "placed",
+                "text": "shop-web-2 placed on ash"
+              },
+              {
+                "at_ms": 315000,
+                "event": "node_down",
+                "text": "ash is down"
+              },
+              {
+                "at_ms": 320071,
+                "event": "move_started",
+                "text": "shop-web-2 moves ash → birch (node_lost)"
+              },
+              {
+                "at_ms": 324524,
+                "event": "move_finished",
+                "text": "shop-web-2 moved ash → birch (node_lost)"
+              }
+            ],
+            "more": 0
+          }
+        }
+    "#]]
+    .assert_eq(&ran.text());
+}
+
+#[test]
+fn json_and_yaml_scenarios_give_the_same_run() {
+    let json = r#"{
+	"events": [{"crash": "ash", "at": "5m"}],
+	"deployments": [{"services": {"web": {"reserve": {"cpus": 0.4}, "replicas": 2}}, "name": "shop"}],
+	"nodes": [
+		{"memory": "1gb", "name": "birch", "cpus": 1},
+		{"memory": "1gb", "name": "ash", "cpus": 1}
+	],
+	"length": "20m"
+}"#;
+    let args = "sim run - -o yaml --story";
+    assert_eq!(plimsoll_reading(args, SMALL).text(), plimsoll_reading(args, json).text());
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_and_others_do_not() {
+    let run = |seed: u64| {
+        plimsoll(&format!("sim run scenarios/a-day.yaml --story --seed {seed}")).stdout()
+    };
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5), run(6));
+}
+
+#[test]
+fn a_run_that_ends_amid_things_is_not_asked_to_settle() {
+    let soon = SMALL.replace("length: 20m", "length: 5m10s");
+    expect![[r#"
+        exit 0
+        --- stdout
+        scenario: 5m 10s simulated with seed 1, every promise kept
+          nodes     2 in 1 zone; none was lost
+          services  1 in 1 deployment
+          replicas  2 wanted at the end, 2 running; 2 placed
+          moves     0 started, 0 finished, 0 undone
+          missing   at most 1 replica at once, at 5m 00s; some for 10s on end, from 5m 00s
+          pressure  0.40 at most, on ash at 30s
+          batches   0 refused and redone
+          checked   8 promises at each of 48 steps; the end came too soon after the last event for the cell to settle
+    "#]].assert_eq(&plimsoll_reading("sim run -", &soon).text());
+}
+
+/// The image is not there when the run ends, so the cell cannot have settled.
+const SLOW: &str = "\
+name: slow
+length: 15m
+nodes: [{name: ash, cpus: 1, memory: 1gb}]
+deployments: [{name: shop, services: {web: {}}}]
+takes: {pull: 20m}
+";
+
+#[test]
+fn a_broken_promise_fails_and_says_how_to_see_it_again() {
+    let here = directory("sim_slow", [("it's.yaml", SLOW), ("slow.yaml", SLOW)]);
+    expect![[r#"
+        exit 2
+        --- stdout
+        slow: a promise was broken after 15m, with seed 4
+          nodes     1 in 1 zone; none was lost
+          services  1 in 1 deployment
+          replicas  1 wanted at the end, 0 running; 1 placed
+          moves     0 started, 0 finished, 0 undone
+          missing   some replica or other, at every moment
+          pressure  0.00 at most, on ash at 30s
+          batches   0 refused and redone
+          checked   8 promises at each of 69 steps; the cell did not settle
+        --- stderr
+        error: after 15m with seed 4: settled: shop-web-1 does not run on ash
+        the story up to there:
+                    0s  ash joined
+                    0s  shop r1 applied
+                    0s  shop-web-1 placed on ash
+        hint: a cell that is only slow settles within a longer `length`
+        replay: plimsoll sim run slow.yaml --seed 4
+    "#]]
+    .assert_eq(&here.run("sim run slow.yaml --seed 4").text());
+    expect![[r#"
+        exit 2
+        --- stdout
+        slow: 15m simulated with seeds 1 to 2, a promise broken in 2 runs
+
+        SEED  PLACED  MOVES  UNDONE  LOST  MISSING  LONGEST  PRESSURE  PROMISES
+           1       1      0       0     0        -        -      0.00  broken after 15m
+           2       1      0       0     0        -        -      0.00  broken after 15m
+        --- stderr
+        error: after 15m with seed 1: settled: shop-web-1 does not run on ash
+        the story up to there:
+                    0s  ash joined
+                    0s  shop r1 applied
+                    0s  shop-web-1 placed on ash
+        hint: a cell that is only slow settles within a longer `length`
+        replay: plimsoll sim run slow.yaml --seed 1
+    "#]]
+    .assert_eq(&here.run("sim run slow.yaml --runs 2").text());
+    let quoted = here.run("sim run it's.yaml").stderr();
+    assert!(quoted.ends_with("replay: plimsoll sim run 'it'\\''s.yaml' --seed 1\n"), "{quoted}");
+    let json = here.run("sim run slow.yaml -o json");
+    assert_eq!(json.code(), 2);
+    assert!(json.stdout().contains(r#""invariant": "settled""#), "{}", json.text());
+}
+
+#[test]
+fn every_scenario_says_what_to_watch_and_keeps_every_promise() {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root().join("scenarios")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# ") && text.contains("# Watch: "), "{name}");
+        let command = format!("#   plimsoll sim run scenarios/{name}");
+        assert!(text.contains(&command), "{name} shows how to run it");
+        let ran = plimsoll(&format!("sim run scenarios/{name} --seed 1 --runs 3"));
+        assert_eq!((ran.code(), ran.stderr().as_str()), (0, ""), "{name}: {}", ran.text());
+        names.push(name);
+    }
+    assert!(names.len() >= 7, "{names:?}");
+}
+
+/// What the comments in them promise.
+#[test]
+fn the_scenarios_show_what_they_say() {
+    let story = |name: &str| {
+        let ran = plimsoll(&format!("sim run scenarios/{name}.yaml --story"));
+        assert_eq!(ran.code(), 0, "{name}: {}", ran.text());
+        ran.stdout()
+    };
+    let is_move = |line: &&str| line.contains(" moves ") && line.contains('→');
+    let moves = |story: &str| story.lines().filter(is_move).count();
+    let after = |story: &str, mark: &str| story.split(mark).nth(1).unwrap().to_owned();
+
+    let lost = story("lost-node");
+    assert!(moves(&lost) > 0 && moves(&after(&lost, "cedar is ready")) == 0, "{lost}");
+    let cut = story("cut-off-node");
+    assert!(cut.contains("shop-db-1 waits: its data lives on its node"), "{cut}");
+    assert_eq!(moves(&after(&cut, "birch is ready")), 0, "{cut}");
+    let leaders = story("leader-changes");
+    assert_eq!(moves(&leaders), 2, "none is made twice: {leaders}");
+    let update = story("rolling-update");
+    assert!(update.contains("never any, once all ran"), "{update}");
+    let stalled = after(&update, "shop r3 applied");
+    assert_eq!(moves(stalled.split("shop r4").next().unwrap()), 1, "tried once: {update}");
+    let drain = story("drain");
+    assert_eq!(moves(&after(&drain, "ash takes replicas again")), 0, "{drain}");
+    let joins = story("node-joins");
+    assert_eq!(moves(&joins), 0, "{joins}");
+    assert!(joins.contains("shop/web has all its replicas placed"), "{joins}");
+}
+
+#[test]
+fn what_is_of_one_run_is_refused_for_several() {
+    for flag in ["--report out.html", "--story"] {
+        let ran = plimsoll(&format!("sim run scenarios/drain.yaml --runs 2 {flag}"));
+        let word = flag.split(' ').next().unwrap();
+        let message = format!("error: {word} is of one run, and --runs asks for 2\n");
+        assert_eq!((ran.code(), ran.stderr().starts_with(&message)), (1, true), "{}", ran.text());
+    }
+    for args in ["--runs 0", "--runs 10001", "--seed x"] {
+        assert_eq!(plimsoll(&format!("sim run scenarios/drain.yaml {args}")).code(), 1, "{args}");
+    }
+}
