@@ -32,7 +32,7 @@ fn main() {
     let write = args.iter().any(|arg| arg == "--write");
     let named: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let mut table = Table::default();
-    let parts: [(&str, fn(&mut Table)); 4] = [
+    let parts: [(&str, Part); 4] = [
         ("placing", placing),
         ("dirty", dirty),
         ("applying", applying),
@@ -48,6 +48,9 @@ fn main() {
         table.write();
     }
 }
+
+/// One part of the table.
+type Part = fn(&mut Table);
 
 /// From empty: 1 000 services of 100 replicas each on 10 000 nodes in three zones.
 fn placing(table: &mut Table) {
