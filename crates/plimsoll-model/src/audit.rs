@@ -99,6 +99,16 @@ impl fmt::Display for Happening {
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
+            // A new spec goes where the old one was: nothing moves.
+            Self::MoveStarted { replica, src, dst, cause } if src == dst => {
+                write!(f, "{replica} is renewed on {dst} ({})", cause.word())
+            }
+            Self::MoveFinished { replica, src, dst, cause } if src == dst => {
+                write!(f, "{replica} was renewed on {dst} ({})", cause.word())
+            }
+            Self::MoveUndone { replica, src, dst, why } if src == dst => {
+                write!(f, "{replica} stays as it was on {dst} ({})", why.word())
+            }
             Self::MoveStarted { replica, src, dst, cause } => {
                 write!(f, "{replica} moves {src} → {dst} ({})", cause.word())
             }

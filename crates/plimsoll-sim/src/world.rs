@@ -27,6 +27,8 @@ const HEARTBEAT: Millis = Millis::seconds(5);
 /// Something due at a time.
 #[derive(Debug)]
 enum Due {
+    /// The cell begins: its nodes and what was asked of it.
+    Found,
     Cycle,
     /// The leader of this term looks at what is dirty.
     Pass(Term),
@@ -138,15 +140,8 @@ impl<'s> World<'s> {
             chance: Chance::new(seed),
             begun: EPOCH,
         };
+        world.clock.at(EPOCH, Due::Found);
         world.clock.at(EPOCH, Due::Elected);
-        for (node, facts) in &scenario.nodes {
-            world.clock.at(EPOCH, Due::Act(Box::new(Action::Join(node.clone(), facts.clone()))));
-        }
-        for (name, services) in &scenario.deployments {
-            world
-                .clock
-                .at(EPOCH, Due::Act(Box::new(Action::Deploy(name.clone(), services.clone()))));
-        }
         for (at, action) in &scenario.script {
             world.clock.at(EPOCH.plus(*at), Due::Act(Box::new(action.clone())));
         }
@@ -179,6 +174,7 @@ impl<'s> World<'s> {
         self.is_cycle = false;
         let Some(due) = self.clock.next(end) else { return false };
         match due {
+            Due::Found => self.found(),
             Due::Cycle => self.cycle(),
             Due::Pass(term) if term == self.term => self.pass(),
             Due::Wake(term) if term == self.term => self.look_at_everything(),

@@ -1,7 +1,7 @@
 //! What the script does to the cell.
 
 use plimsoll_kernel::agent::Phase;
-use plimsoll_model::{Availability, Change, Millis, NodeId, ReplicaId};
+use plimsoll_model::{Availability, Change, Millis, NodeId, ReplicaId, Writer};
 
 use super::{Due, HEARTBEAT, World};
 use crate::machine::{Link, Machine};
@@ -31,6 +31,23 @@ impl World<'_> {
                 self.operate(Change::Deploy { deployment, services });
             }
             Action::Undeploy(deployment) => self.operate(Change::Undeploy { deployment }),
+        }
+    }
+
+    /// One batch, so that a cell of any size begins in one step.
+    pub(super) fn found(&mut self) {
+        let scenario = self.scenario;
+        let mut batch = Vec::new();
+        for (node, facts) in &scenario.nodes {
+            self.machines.insert(node.clone(), Machine::new(self.clock.now));
+            batch.push(Change::PutNode { node: node.clone(), facts: facts.clone() }.free());
+        }
+        for (deployment, services) in &scenario.deployments {
+            let (deployment, services) = (deployment.clone(), services.clone());
+            batch.push(Change::Deploy { deployment, services }.free());
+        }
+        if let Err(rejection) = self.apply(Writer::Operator, batch) {
+            self.complaints.push(format!("the cell cannot begin: {rejection}"));
         }
     }
 

@@ -135,7 +135,8 @@ fn chaos(entry: &ChaosEntry, length: Millis) -> Result<Chaos, Mistake> {
         let message = format!("chaos may strike at most {MAX_FAULTS} times");
         return Err(Mistake::new(at, message).hint("let it strike less often, or end earlier"));
     }
-    for (word, span) in [("every", every), ("outage", outage.1)] {
+    let outage_at = entry.outage.as_ref().map_or(at, |outage| outage.referenced);
+    for (word, span, at) in [("every", every, at), ("outage", outage.1, outage_at)] {
         if span > MAX_LENGTH {
             let message = format!("`{word}` is {span}, at most {MAX_LENGTH} is allowed");
             return Err(Mistake::new(at, message));

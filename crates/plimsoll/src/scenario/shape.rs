@@ -22,11 +22,14 @@ const MAX_VALUES: usize = 100_000;
 pub(super) trait Quantity: FromStr<Err: fmt::Display> + fmt::Display {
     /// No replica uses more than one may ask for.
     const MOST: Self;
+    /// What stands behind the number.
+    const UNIT: &'static str;
     fn amount(&self) -> u64;
 }
 
 impl Quantity for MilliCpus {
     const MOST: Self = MAX_REQUEST.cpu;
+    const UNIT: &'static str = " cpus";
     fn amount(&self) -> u64 {
         self.0
     }
@@ -34,6 +37,7 @@ impl Quantity for MilliCpus {
 
 impl Quantity for Bytes {
     const MOST: Self = MAX_REQUEST.memory;
+    const UNIT: &'static str = "";
     fn amount(&self) -> u64 {
         self.0
     }
@@ -103,7 +107,7 @@ pub(super) fn shape<T: Quantity>(entry: &Spanned<ShapeEntry<T>>) -> Result<Shape
         Shape::Trace { values, .. } => values.iter().copied().max().unwrap_or(0),
     };
     if most > T::MOST.amount() {
-        let message = format!("a replica uses at most {}", T::MOST);
+        let message = format!("a replica uses at most {}{}", T::MOST, T::UNIT);
         return Err(Mistake::new(entry.referenced, message));
     }
     Ok(shape)

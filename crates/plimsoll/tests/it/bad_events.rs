@@ -319,7 +319,7 @@ fn usage_beyond_its_bounds() {
     expect![[r#"
         exit 1
         --- stderr
-        error: a replica uses at most 1000000
+        error: a replica uses at most 1000000 cpus
          --> <stdin>:4:26
           |
         4 | usage: {shop/web: {cpus: 9999999999}}

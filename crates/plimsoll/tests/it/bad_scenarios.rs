@@ -113,6 +113,22 @@ fn a_scenario_beyond_its_bounds() {
 }
 
 #[test]
+fn chaos_beyond_its_bounds() {
+    expect![[r#"
+        exit 1
+        --- stderr
+        error: `outage` is 69993d, at most 366d is allowed
+         --> <stdin>:4:28
+          |
+        4 | chaos: {until: 1h, outage: 1s..9999w}
+          |                            ^^^^^^^^^
+
+        refused: 1 error in <stdin>
+    "#]]
+    .assert_eq(&with("chaos: {until: 1h, outage: 1s..9999w}"));
+}
+
+#[test]
 fn a_length_beyond_its_bounds() {
     expect![[r#"
         exit 1

@@ -37,7 +37,7 @@ fn the_demo_tells_of_a_lost_node() {
            30m 06s  agent-cedar runs on cedar
                     Nothing moved back: a replica on a node that may hold it stays there.
 
-        What was shown. 8 promises held at each of 406 steps.
+        What was shown. 8 promises held at each of 402 steps.
         There were never fewer than 1 of 2 api and 2 of 3 web running. The hour took 2 moves, each off cedar, and the
         data never left it. At the end the cell was at rest, with every replica where it may be.
 
