@@ -1,0 +1,154 @@
+//! What can go wrong with a runtime, and why a spec is refused.
+
+use std::fmt;
+
+use plimsoll_model::ClusterId;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::runtime::Tag;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("cannot {operation} {object}")]
+    Failed { operation: Operation, object: String, source: Cause },
+    #[error("cannot start {tag}: {}", sentence(reasons))]
+    Refused { tag: Tag, reasons: Vec<Reason> },
+    #[error("cannot {operation} {tag}: it is not here")]
+    Absent { operation: Operation, tag: Tag },
+    #[error("cannot {operation} {tag}: it does not run")]
+    NotRunning { operation: Operation, tag: Tag },
+    #[error("cannot remove {tag}: it runs; stop it first")]
+    StillRunning { tag: Tag },
+    #[error("cannot {operation} {tag}: it is of cluster {}, this node of {cluster}", tag.cluster)]
+    Foreign { operation: Operation, tag: Tag, cluster: ClusterId },
+    #[error("{runtime} does not answer")]
+    Unavailable { runtime: &'static str, source: Cause },
+}
+
+impl Error {
+    pub(crate) fn failed(
+        operation: Operation,
+        object: impl fmt::Display,
+        source: impl Into<Cause>,
+    ) -> Self {
+        Self::Failed { operation, object: format!("{object}"), source: source.into() }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Describe,
+    Start,
+    Stop,
+    Remove,
+    List,
+    Usage,
+    Logs,
+    Exec,
+    RemoveVolumes,
+    Open,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Describe => "describe",
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Remove => "remove",
+            Self::List => "list",
+            Self::Usage => "read the usage of",
+            Self::Logs => "read the logs of",
+            Self::Exec => "run a command in",
+            Self::RemoveVolumes => "remove the volumes of",
+            Self::Open => "open",
+        })
+    }
+}
+
+/// Why an image is not here. Every one says which image, and what the other side said.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PullError {
+    #[error("{image} does not exist: {error}")]
+    NotFound { image: String, error: String },
+    #[error("the registry does not let us have {image}: {error}")]
+    Denied { image: String, error: String },
+    #[error("{image} is not here, and its pull policy is never")]
+    NeverPulled { image: String },
+    #[error("{image} has no build for {platform}: {error}")]
+    WrongPlatform { image: String, platform: String, error: String },
+    #[error("there is no room for {image}: {error}")]
+    NoSpace { image: String, error: String },
+    #[error("the registry of {image} does not answer: {error}")]
+    Unreachable { image: String, error: String },
+    #[error("cannot pull {image}: {error}")]
+    Other { image: String, error: String },
+}
+
+impl PullError {
+    pub fn image(&self) -> &str {
+        match self {
+            Self::NotFound { image, .. }
+            | Self::Denied { image, .. }
+            | Self::NeverPulled { image }
+            | Self::WrongPlatform { image, .. }
+            | Self::NoSpace { image, .. }
+            | Self::Unreachable { image, .. }
+            | Self::Other { image, .. } => image,
+        }
+    }
+}
+
+/// Why a runtime cannot run a spec. Where it would run it with less isolation than asked for, it says so in its
+/// description; it refuses where the service would not work, or would work on something else than was meant.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Reason {
+    #[error("it has no command, and processes have no image to take one from; set command")]
+    NoCommand,
+    #[error("user {user:?} is not known on this host")]
+    UnknownUser { user: String },
+    #[error("group {group:?} is not known on this host")]
+    UnknownGroup { group: String },
+    #[error("it asks for user {user:?}, and only root can become another user")]
+    NotRoot { user: String },
+    #[error("stop signal {signal:?} is not one that can be sent here")]
+    UnknownSignal { signal: String },
+    #[error("ulimit {name:?} is not known here")]
+    UnknownUlimit { name: String },
+    #[error("{target:?} is not a place to mount at; write an absolute path without \"..\"")]
+    MountTarget { target: String },
+    #[error("{inner} lies inside {outer}; processes cannot have one mount in another")]
+    MountNested { inner: String, outer: String },
+    #[error("volume {name:?} is not a name a directory can have")]
+    VolumeName { name: String },
+    #[error("volume {volume} needs the driver {driver:?}; processes have directories only")]
+    VolumeDriver { volume: String, driver: String },
+    #[error("the content of {name} is kept outside the deployment, where processes cannot get it")]
+    ExternalFile { name: String },
+    #[error("port {target} cannot become {published} on the host; a process binds its own ports")]
+    PortRemapped { target: u16, published: u16 },
+    #[error("processes cannot be given {field}")]
+    Unsupported { field: &'static str },
+}
+
+fn sentence(reasons: &[Reason]) -> String {
+    reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// An error and everything that led to it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

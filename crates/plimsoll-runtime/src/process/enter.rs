@@ -1,0 +1,135 @@
+//! The step between a supervisor and a service: a process that makes itself into the service. It is started anew from
+//! our own program instead of forked, since only the process itself can safely take a session, limits and a user.
+//!
+//! Over its standard input, a socket, it is given an [`Entry`]; over the same it answers with what went wrong. Success
+//! is silence: the socket closes itself when the service's program takes over.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
+use rustix::thread::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use serde::{Deserialize, Serialize};
+
+use super::cgroup;
+use super::launch::Entry;
+use super::users::Credentials;
+
+/// Why the service's program did not take over, and what a shell would have returned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    pub(super) text: String,
+    pub(super) status: i32,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { text, status: 126 }
+    }
+}
+
+/// What is sent in: an entry, and who the parent is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Brief {
+    pub(super) entry: Entry,
+    pub(super) parent: u32,
+}
+
+/// Becomes the service. Returns only when that failed.
+pub(super) fn main() -> Result<(), String> {
+    let stdin = std::io::stdin();
+    let socket = stdin.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    let mut socket = UnixStream::from(socket);
+    let mut text = Vec::new();
+    socket.read_to_end(&mut text).map_err(|error| error.to_string())?;
+    let brief: Brief = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let failure = become_service(brief);
+    let answer = serde_json::to_vec(&failure).map_err(|error| error.to_string())?;
+    socket.write_all(&answer).map_err(|error| error.to_string())
+}
+
+/// The order matters: a session and cgroups before anything is limited, limits while there is still the right to
+/// raise them, the user last, and the wish to die with the parent after it, since a change of user clears that.
+fn become_service(brief: Brief) -> Failure {
+    let Brief { entry, parent } = brief;
+    let Err(failure) = settle(&entry, parent) else {
+        let Some((program, arguments)) = entry.command.split_first() else {
+            return Failure { text: "there is no command".to_owned(), status: 127 };
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().envs(&entry.environment);
+        let error = command.exec();
+        let status = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+        return Failure { text: format!("cannot run {program:?}: {error}"), status };
+    };
+    failure
+}
+
+fn settle(entry: &Entry, parent: u32) -> Result<(), Failure> {
+    setsid().map_err(|error| format!("cannot begin a session: {error}"))?;
+    let null =
+        File::open("/dev/null").map_err(|error| format!("cannot open /dev/null: {error}"))?;
+    rustix::stdio::dup2_stdin(&null).map_err(|error| format!("cannot close its input: {error}"))?;
+    // Whatever the daemon's own is, services find the usual one.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    cgroup::join(&entry.cgroups);
+    if let Some(adjustment) = entry.oom_score_adj {
+        // A negative one takes rights that we may not have; the service runs all the same.
+        let _ = fs::write("/proc/self/oom_score_adj", adjustment.to_string());
+    }
+    for limit in &entry.limits {
+        limit.apply()?;
+    }
+    let directory = &entry.directory;
+    std::env::set_current_dir(directory)
+        .map_err(|error| format!("cannot enter {}: {error}", directory.display()))?;
+    if let Some(who) = &entry.credentials {
+        become_user(who).map_err(|error| format!("cannot become user {}: {error}", who.uid))?;
+    }
+    if entry.dies_with_parent {
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|error| format!("cannot tie it to its supervisor: {error}"))?;
+        // The supervisor may have died before it was asked for.
+        if getppid().map(|pid| pid.as_raw_pid().unsigned_abs()) != Some(parent) {
+            return Err("its supervisor is gone".to_owned().into());
+        }
+    }
+    Ok(())
+}
+
+/// Users are a thread's own to the kernel. This process has one thread.
+fn become_user(who: &Credentials) -> rustix::io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
+    let groups: Vec<Gid> = who.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    set_thread_groups(&groups)?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)
+}
+
+/// Sends an entry in and waits for silence or a failure.
+pub(super) fn brief(mut socket: UnixStream, brief: &Brief) -> Result<(), Failure> {
+    let mut send = || -> std::io::Result<Vec<u8>> {
+        socket.write_all(&serde_json::to_vec(brief)?)?;
+        socket.shutdown(Shutdown::Write)?;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = send().map_err(|error| format!("cannot speak to the new process: {error}"))?;
+    verdict(&answer)
+}
+
+pub(super) fn verdict(answer: &[u8]) -> Result<(), Failure> {
+    if answer.is_empty() {
+        return Ok(());
+    }
+    Err(serde_json::from_slice(answer).unwrap_or_else(|error| {
+        Failure::from(format!("the new process gave no clear answer: {error}"))
+    }))
+}

@@ -1,0 +1,128 @@
+//! Where the process runtime keeps things. One directory a generation: generations are counted once for the whole
+//! cell, so their number alone tells any two apart.
+//!
+//! ```text
+//! <data dir>/<cluster>/replicas/g17/   launch.json  what to run, and how to stop it
+//!                                      record.json  who runs it: process ids and their start times
+//!                                      exit.json    how it ended
+//!                                      lock         held by its supervisor, for as long as that lives
+//!                                      log/         what it printed
+//!                                      work/        its working directory
+//! <data dir>/<cluster>/volumes/<deployment>/<volume>/
+//! ```
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use plimsoll_model::{DeploymentName, Generation};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Where volumes live that the compose file names for the whole host. No deployment's name begins with a dot.
+const SHARED: &str = ".shared";
+
+/// The directory of one cell on this node.
+#[derive(Debug, Clone)]
+pub(super) struct Home(pub(super) PathBuf);
+
+impl Home {
+    pub(super) fn replicas(&self) -> PathBuf {
+        self.0.join("replicas")
+    }
+
+    pub(super) fn run(&self, generation: Generation) -> RunDir {
+        RunDir(self.replicas().join(generation.to_string()))
+    }
+
+    /// Every generation that has a directory, in order.
+    pub(super) fn runs(&self) -> io::Result<Vec<RunDir>> {
+        let mut generations = Vec::new();
+        for entry in fs::read_dir(self.replicas())? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix('g')?.parse().ok());
+            generations.extend(number.map(Generation));
+        }
+        generations.sort_unstable();
+        Ok(generations.into_iter().map(|generation| self.run(generation)).collect())
+    }
+
+    pub(super) fn volumes(&self, deployment: &DeploymentName) -> PathBuf {
+        self.0.join("volumes").join(deployment.as_str())
+    }
+
+    pub(super) fn shared_volumes(&self) -> PathBuf {
+        self.0.join("volumes").join(SHARED)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunDir(pub(super) PathBuf);
+
+impl RunDir {
+    pub(super) fn launch(&self) -> PathBuf {
+        self.0.join("launch.json")
+    }
+
+    pub(super) fn record(&self) -> PathBuf {
+        self.0.join("record.json")
+    }
+
+    pub(super) fn exit(&self) -> PathBuf {
+        self.0.join("exit.json")
+    }
+
+    pub(super) fn lock(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
+    /// What the supervisor itself had to complain about.
+    pub(super) fn complaints(&self) -> PathBuf {
+        self.0.join("supervisor.log")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    pub(super) fn work(&self) -> PathBuf {
+        self.0.join("work")
+    }
+}
+
+/// Makes a directory that others may pass through but not list: a service that runs as another user must reach its
+/// working directory below it.
+pub(super) fn passage(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o711).create(path)
+}
+
+/// Writes a value as one: who reads it finds the old text or the new one. For our own eyes, since a launch holds the
+/// service's environment.
+pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(value)?;
+    let draft = path.with_extension("tmp");
+    let mut open = fs::OpenOptions::new();
+    open.write(true).create(true).truncate(true).mode(0o600).open(&draft)?.write_all(&text)?;
+    fs::rename(&draft, path)
+}
+
+/// None where there is no such file.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
+            let text = format!("{} is not readable: {error}", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nothing to remove is as good as removed.
+pub(super) fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,169 @@
+//! Processes of this host as `/proc` shows them.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+/// A process, for good: its id may be given to another one day, but not with the same start in the same boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) pid: i32,
+    /// In ticks since boot.
+    pub(super) start: u64,
+    pub(super) boot: String,
+}
+
+impl Identity {
+    /// The identity of a process that runs now.
+    pub(super) fn of(pid: Pid) -> Option<Self> {
+        let stat = Stat::read(pid.as_raw_pid())?;
+        Some(Self { pid: stat.pid, start: stat.start, boot: boot()? })
+    }
+
+    pub(super) fn pid(&self) -> Option<Pid> {
+        (self.pid > 0).then(|| Pid::from_raw(self.pid))?
+    }
+
+    /// Whether it still runs. One that ended and was not yet collected does not.
+    pub(super) fn is_alive(&self) -> bool {
+        let stat = Stat::read(self.pid);
+        stat.is_some_and(|stat| stat.start == self.start && !stat.has_ended())
+            && boot().is_some_and(|boot| boot == self.boot)
+    }
+
+    /// A handle on it; none when it is gone. The handle is taken first and compared after, so that it is never one on
+    /// a stranger who got the id in between.
+    pub(super) fn open(&self) -> Option<std::os::fd::OwnedFd> {
+        let handle = pidfd_open(self.pid()?, PidfdFlags::NONBLOCK).ok()?;
+        self.is_alive().then_some(handle)
+    }
+
+    /// Sends a signal to it and nobody else. What is gone needs none.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(handle) = self.open() {
+            let _ = pidfd_send_signal(handle, signal);
+        }
+    }
+}
+
+/// This boot's own name.
+pub(super) fn boot() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// What is used of `/proc/<pid>/stat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) pid: i32,
+    pub(super) state: char,
+    pub(super) parent: i32,
+    pub(super) session: i32,
+    /// Its own ticks in user and system mode.
+    pub(super) own: u64,
+    /// Those of its children that ended and were collected.
+    pub(super) children: u64,
+    pub(super) start: u64,
+    pub(super) resident_pages: u64,
+}
+
+impl Stat {
+    pub(super) fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name stands in parentheses and may hold anything, so fields are counted from the last one.
+    fn parse(text: &str) -> Option<Self> {
+        let (head, tail) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = tail.split_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        Some(Self {
+            pid: head.split_whitespace().next()?.parse().ok()?,
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
+            own: number(11)? + number(12)?,
+            children: number(13)? + number(14)?,
+            start: number(19)?,
+            resident_pages: number(21)?,
+        })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// All processes at one time, or nearly so.
+pub(super) struct Table(BTreeMap<i32, Stat>);
+
+impl Table {
+    pub(super) fn read() -> Self {
+        let entries = fs::read_dir("/proc").into_iter().flatten();
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        Self(pids.filter_map(Stat::read).map(|stat| (stat.pid, stat)).collect())
+    }
+
+    /// Everything below a process, not itself.
+    pub(super) fn descendants(&self, ancestor: i32) -> Vec<&Stat> {
+        let mut children: BTreeMap<i32, Vec<&Stat>> = BTreeMap::new();
+        for stat in self.0.values() {
+            children.entry(stat.parent).or_default().push(stat);
+        }
+        let mut found = Vec::new();
+        let mut next = vec![ancestor];
+        while let Some(parent) = next.pop() {
+            for child in children.remove(&parent).unwrap_or_default() {
+                next.push(child.pid);
+                found.push(child);
+            }
+        }
+        found
+    }
+
+    pub(super) fn get(&self, pid: i32) -> Option<&Stat> {
+        self.0.get(&pid)
+    }
+
+    pub(super) fn session(&self, leader: i32) -> impl Iterator<Item = &Stat> {
+        self.0.values().filter(move |stat| stat.session == leader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let text = "42 (a) b (c) S 7 42 41 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5555 9 77 1";
+        let stat = Stat::parse(text).unwrap();
+        let expected = Stat {
+            pid: 42,
+            state: 'S',
+            parent: 7,
+            session: 41,
+            own: 30,
+            children: 70,
+            start: 5_555,
+            resident_pages: 77,
+        };
+        assert_eq!(stat, expected);
+        assert_eq!(Stat::parse("42 (cut"), None);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_start_as_well() {
+        let me = Identity::of(rustix::process::getpid()).unwrap();
+        assert!(me.is_alive() && me.open().is_some());
+        for (case, other) in [
+            ("another start", Identity { start: me.start + 1, ..me.clone() }),
+            ("another boot", Identity { boot: "earlier".into(), ..me.clone() }),
+            ("nobody", Identity { pid: 0, ..me.clone() }),
+        ] {
+            assert!(!other.is_alive() && other.open().is_none(), "{case}");
+        }
+    }
+}

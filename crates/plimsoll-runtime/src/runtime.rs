@@ -1,0 +1,306 @@
+//! The one trait between a node and whatever runs its containers.
+//!
+//! Everything is asked for by [`Tag`]: a runtime knows replicas only by what it can write on a container and read back
+//! after the daemon was killed. Calls are idempotent, so an agent that lost its memory repeats them without harm.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use plimsoll_model::spec::{Healthcheck, Protocol, PullPolicy};
+use plimsoll_model::{
+    ClusterId, ContainerSpec, DeploymentName, Generation, Millis, ReplicaId, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+
+use crate::error::{PullError, Reason, Result};
+use crate::logs::{LogQuery, Logs};
+use crate::usage::Usage;
+
+/// A future behind a pointer, so that a node holds one `Arc<dyn Runtime>` whatever it runs on.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// How long a service may take to stop when its spec does not say; Docker's own default.
+pub const DEFAULT_STOP_GRACE: Millis = Millis::seconds(10);
+
+/// Events that may wait for a slow listener. Beyond it the listener is told [`Event::Missed`] and lists again.
+const EVENTS_KEPT: usize = 1_024;
+
+/// What a node needs of whatever runs its containers, for one replica generation at a time.
+///
+/// A runtime serves one cell: it lists, stops and removes what carries that cell's name and nothing else. Who drops
+/// a future gives up waiting; whether the work is done all the same, [`Runtime::list`] shows.
+pub trait Runtime: Send + Sync + fmt::Debug {
+    /// Who this is, in words for people. Also the way to ask whether the runtime answers at all.
+    fn describe(&self) -> BoxFuture<'_, Result<Description>>;
+
+    /// Why this spec cannot run here; empty when it can. Cheap: nothing is started or pulled.
+    fn refuses(&self, spec: &ContainerSpec) -> Vec<Reason>;
+
+    /// Has the image here when it returns.
+    fn pull<'a>(&'a self, pull: &'a Pull) -> BoxFuture<'a, Result<(), PullError>>;
+
+    /// The check an image brings along, for specs that name none of their own.
+    fn image_check<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<Option<Healthcheck>>> {
+        let _ = image;
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Creates and starts. What runs already under the tag is left alone; what exited starts again.
+    fn start<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<()>>;
+
+    /// Asks it to stop with its spec's own signal, and kills it after its spec's own grace. Returns once nothing of it
+    /// runs. What does not run, or is not here, has stopped already. The spec is the runtime's to remember: of an
+    /// orphan nobody else knows it.
+    fn stop<'a>(&'a self, tag: &'a Tag) -> BoxFuture<'a, Result<()>>;
+
+    /// Clears away what does not run, with its logs and its nameless volumes.
+    fn remove<'a>(&'a self, tag: &'a Tag) -> BoxFuture<'a, Result<()>>;
+
+    /// Everything of this cell that is here, running or not, sorted by tag.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>>>;
+
+    /// What happens from now on.
+    fn events(&self) -> Events;
+
+    /// What everything that runs has used. One call for all: a runtime reads its counters in one sweep.
+    fn usage(&self) -> BoxFuture<'_, Result<BTreeMap<Tag, Usage>>>;
+
+    fn logs<'a>(&'a self, tag: &'a Tag, query: LogQuery) -> BoxFuture<'a, Result<Logs>>;
+
+    /// Runs a command beside the service: same environment, user, directory and limits.
+    fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a Exec) -> BoxFuture<'a, Result<Executed>>;
+
+    /// Deletes the deployment's named volumes and says which. Never done unless a person asked for it.
+    fn remove_volumes<'a>(
+        &'a self,
+        deployment: &'a DeploymentName,
+    ) -> BoxFuture<'a, Result<Vec<String>>>;
+}
+
+/// What a container carries, so that its owner knows it again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Tag {
+    pub cluster: ClusterId,
+    pub replica: ReplicaId,
+    pub generation: Generation,
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{} {}", self.replica, self.generation))
+    }
+}
+
+impl Tag {
+    pub fn deployment(&self) -> &DeploymentName {
+        &self.replica.service.deployment
+    }
+}
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Order {
+    pub tag: Tag,
+    pub spec: Arc<ContainerSpec>,
+    /// Where the spec's ports are bound on this node, as the node chose.
+    pub bindings: Vec<Binding>,
+}
+
+impl Order {
+    pub fn new(tag: Tag, spec: Arc<ContainerSpec>) -> Self {
+        Self { tag, spec, bindings: Vec::new() }
+    }
+}
+
+/// A port of the service and the port of the node that leads to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    pub target: u16,
+    pub protocol: Protocol,
+    pub address: IpAddr,
+    pub port: u16,
+}
+
+/// An image to have here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pull {
+    pub image: String,
+    pub policy: PullPolicy,
+    pub platform: Option<String>,
+}
+
+impl Pull {
+    pub fn of(spec: &ContainerSpec) -> Self {
+        Self {
+            image: spec.image.clone(),
+            policy: spec.pull.unwrap_or(PullPolicy::Missing),
+            platform: spec.platform.clone(),
+        }
+    }
+}
+
+/// A runtime in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Description {
+    pub name: &'static str,
+    pub version: String,
+    /// What it does not isolate or does not hold a service to, a sentence each.
+    pub limits: Vec<String>,
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.version)?;
+        self.limits.iter().try_for_each(|limit| write!(f, "\n  {limit}"))
+    }
+}
+
+/// Something of this cell that a runtime has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub tag: Tag,
+    pub status: Status,
+    /// Where this node reaches its ports, while it runs.
+    pub address: Option<IpAddr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Made, or half made, and not running.
+    Created,
+    Running {
+        since: Timestamp,
+    },
+    /// `since` and `at` tell one run of a tag from the next, so that a failure seen twice counts once.
+    Exited {
+        since: Timestamp,
+        at: Timestamp,
+        exit: Exit,
+    },
+}
+
+impl Status {
+    pub fn is_running(&self) -> bool {
+        matches!(self, Self::Running { .. })
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// As a shell counts: 128 and the signal's number for a kill. None when nobody was left to see it, as after a
+    /// loss of power.
+    pub status: Option<i32>,
+    /// The kernel killed something of it for want of memory.
+    pub oom: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Started {
+        tag: Tag,
+    },
+    Exited {
+        tag: Tag,
+        exit: Exit,
+    },
+    Removed {
+        tag: Tag,
+    },
+    /// Some events are lost; only a list shows how things are.
+    Missed,
+}
+
+/// A listener. Several may listen; each hears everything from the moment it began.
+#[derive(Debug)]
+pub struct Events(broadcast::Receiver<Event>);
+
+impl Events {
+    /// The next event; none once the runtime is gone.
+    pub async fn next(&mut self) -> Option<Event> {
+        match self.0.recv().await {
+            Ok(event) => Some(event),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Event::Missed),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+/// Where a runtime tells its events.
+#[derive(Debug, Clone)]
+pub(crate) struct Bus(broadcast::Sender<Event>);
+
+impl Bus {
+    pub(crate) fn new() -> Self {
+        Self(broadcast::Sender::new(EVENTS_KEPT))
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        // Without a listener there is nobody to tell, which is as it should be.
+        let _ = self.0.send(event);
+    }
+
+    pub(crate) fn listen(&self) -> Events {
+        Events(self.0.subscribe())
+    }
+}
+
+/// A command to run beside a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    pub command: Vec<String>,
+    /// It is killed when it takes longer.
+    pub timeout: Option<Duration>,
+    /// The most that is kept of each of its two outputs; the rest is read and dropped.
+    pub max_output: usize,
+}
+
+impl Exec {
+    /// Enough for a person's look around; what prints more belongs into a file.
+    pub const MAX_OUTPUT: usize = 1 << 20;
+
+    pub fn new<I: Into<String>>(command: impl IntoIterator<Item = I>) -> Self {
+        let command = command.into_iter().map(Into::into).collect();
+        Self { command, timeout: None, max_output: Self::MAX_OUTPUT }
+    }
+
+    pub fn shell(line: &str) -> Self {
+        Self::new(["/bin/sh", "-c", line])
+    }
+
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// What became of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executed {
+    pub outcome: Outcome,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// Something of the outputs was dropped.
+    pub is_cut: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// As a shell counts: 126 and 127 for what could not be run at all.
+    Done {
+        status: i32,
+    },
+    TimedOut,
+}
+
+/// This node's clock, for what people read. Decisions use the leader's.
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
