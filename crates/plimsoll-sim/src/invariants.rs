@@ -8,6 +8,7 @@ use crate::world::World;
 mod capacity;
 mod data;
 mod identity;
+mod lint;
 mod make_before_break;
 mod one_at_a_time;
 mod orphans;
@@ -37,7 +38,7 @@ pub trait Invariant: fmt::Debug {
 /// All of them, fresh.
 pub fn all() -> Vec<Box<dyn Invariant>> {
     vec![
-        Box::new(NoComplaints),
+        Box::<lint::Lint>::default(),
         Box::<capacity::Capacity>::default(),
         Box::<data::DataStays>::default(),
         Box::<identity::Identity>::default(),
@@ -54,18 +55,4 @@ pub fn check(invariants: &mut [Box<dyn Invariant>], world: &World<'_>) -> Result
         invariant.check(world).map_err(|what| Broken { invariant: invariant.name(), what })?;
     }
     Ok(())
-}
-
-/// Every plan passes lint, and the model takes every report.
-#[derive(Debug)]
-struct NoComplaints;
-
-impl Invariant for NoComplaints {
-    fn name(&self) -> &'static str {
-        "lint"
-    }
-
-    fn check(&mut self, world: &World<'_>) -> Result<(), String> {
-        world.complaints.first().map_or(Ok(()), |complaint| Err(complaint.clone()))
-    }
 }
