@@ -1,0 +1,166 @@
+//! What the store asks of a disk, and the disk of this machine.
+//!
+//! Everything that must survive goes through [`Disk`], so that tests can put a disk below the same code that tears
+//! writes, forgets what was not synced and runs full. The trait promises no more than POSIX does: bytes are safe
+//! after [`DiskFile::sync`], names after [`Disk::sync_dir`].
+
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+#[cfg(any(test, feature = "testkit"))]
+pub mod sim;
+
+pub trait Disk: Debug + Send + Sync + 'static {
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// The names in a directory, in order; none when there is no such directory.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// A new, empty file; one of that name is emptied.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Holds the file until dropped. [`io::ErrorKind::WouldBlock`]: another process does.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+}
+
+pub trait DiskFile: Debug + Send + Sync + 'static {
+    fn size(&self) -> io::Result<u64>;
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes the file at least this long and reserves the room; what is new reads as zeros.
+    fn allocate(&self, size: u64) -> io::Result<()>;
+    fn truncate(&self, size: u64) -> io::Result<()>;
+    /// Returns once all that was written is safe.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The whole of a file; none when there is none of that name.
+pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match disk.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let size = usize::try_from(file.size()?).map_err(io::Error::other)?;
+    let mut bytes = vec![0; size];
+    file.read_at(0, &mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Whether a file was still being made: it goes by this name until it is whole.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "new")
+}
+
+/// Puts a file in place of another so that a crash leaves one of the two, whole.
+pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = Path::new(&new);
+    let file = disk.create(new)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    disk.rename(new, path)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    disk.sync_dir(parent.unwrap_or(Path::new(".")))
+}
+
+/// The disk of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(dir)?;
+        match dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => self.sync_dir(parent),
+            None => Ok(()),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+            std::fs::TryLockError::Error(error) => error,
+        })?;
+        Ok(Box::new(file))
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl DiskFile for RealFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn allocate(&self, size: u64) -> io::Result<()> {
+        if self.size()? >= size {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, size) {
+            // Some file systems cannot reserve; then the room is found, or not, when it is written.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.0.set_len(size),
+            result => Ok(result?),
+        }
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        self.0.set_len(size)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}

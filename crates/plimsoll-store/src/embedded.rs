@@ -1,0 +1,337 @@
+//! The engine that needs nothing but a disk: openraft over a log and snapshots in the data directory.
+//!
+//! Openraft decides who leads and what is committed; `store` and `state` give it a log and a state machine,
+//! [`network`] a way to the other servers. It is named in this module alone. A cell of one is the same code with
+//! one voter. How the parts start, and what is believed of a data directory, is in `start`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{
+    ClientWriteError, Fatal, ForwardToLeader, LinearizableReadError, RaftError,
+};
+use openraft::{ChangeMembers, Instant, Raft, RaftMetrics, ReadPolicy};
+use plimsoll_model::{ClusterId, Command};
+use tokio::sync::watch;
+
+use crate::backup::{self, Summary};
+use crate::disk::{Disk, RealDisk};
+use crate::engine::{Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId};
+use crate::log::{Cut, MAX_ENTRY};
+use crate::machine::Machine;
+
+mod answer;
+#[cfg(any(test, feature = "testkit"))]
+pub mod channel;
+mod leading;
+pub mod network;
+pub(crate) mod snapshot;
+pub(crate) mod start;
+pub(crate) mod state;
+pub(crate) mod store;
+mod timing;
+pub(crate) mod types;
+mod wire;
+
+use leading::Seat;
+use network::{Arrivals, Network, NoNetwork};
+use start::Identity;
+use state::StateMachine;
+use store::LogStore;
+use types::{ENTRY_OVERHEAD, Proposal, Types};
+
+pub use start::OpenError;
+pub use timing::Timing;
+
+/// The most bytes one command may take when it is written.
+pub const MAX_COMMAND: usize = MAX_ENTRY - ENTRY_OVERHEAD;
+
+/// How many entries may gather before a snapshot replaces them. A start replays at most so many, which takes a
+/// fraction of a second; a snapshot of a large cell takes about as long.
+pub const SNAPSHOT_EVERY: u64 = 10_000;
+
+/// How long a command may take, in election timeouts, before its proposer is told that nobody knows.
+const PROPOSAL_ELECTIONS: u32 = 20;
+
+/// How a server starts.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub cluster: ClusterId,
+    /// The number it gets when its data directory is new; after that, the one written there counts.
+    pub server: ServerId,
+    pub peer: Peer,
+    pub founding: Founding,
+    pub snapshot_every: u64,
+    /// None: from how fast the disk is.
+    pub timing: Option<Timing>,
+    pub network: Arc<dyn Network>,
+    pub disk: Arc<dyn Disk>,
+}
+
+/// What a server does when its data directory is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Founding {
+    /// It founds a cell of its own.
+    Alone,
+    /// It waits to be taken into a cell.
+    Join,
+}
+
+impl Config {
+    /// A cell of one on this machine's disk.
+    pub fn alone(data_dir: impl Into<PathBuf>, cluster: ClusterId) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            cluster,
+            server: ServerId(1),
+            peer: Peer::default(),
+            founding: Founding::Alone,
+            snapshot_every: SNAPSHOT_EVERY,
+            timing: None,
+            network: Arc::new(NoNetwork),
+            disk: Arc::new(RealDisk),
+        }
+    }
+}
+
+/// A server of the embedded engine.
+pub struct Embedded {
+    raft: Raft<Types, StateMachine>,
+    identity: Identity,
+    machine: Arc<Machine>,
+    leadership: watch::Receiver<Leadership>,
+    seat: Arc<Seat>,
+    timing: Timing,
+    cut: Option<Cut>,
+    disk: Arc<dyn Disk>,
+    arrivals: Mutex<Arrivals>,
+    /// Kept to learn when openraft has let go of it, and to let go of it last.
+    store: Mutex<Option<LogStore>>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leadership = *self.leadership.borrow();
+        f.debug_struct("Embedded")
+            .field("server", &self.id())
+            .field("leadership", &leadership)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Embedded {
+    pub fn id(&self) -> ServerId {
+        self.identity.server
+    }
+
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// What a crash had left of a torn write, and opening cut.
+    pub fn cut(&self) -> Option<&Cut> {
+        self.cut.as_ref()
+    }
+
+    /// Takes a server into the cell, without a vote yet. With `wait` it returns once that server has caught up.
+    pub async fn add_server(&self, server: ServerId, peer: Peer, wait: bool) -> Result<(), Error> {
+        self.raft.add_learner(server, peer, wait).await.map_err(write_error)?;
+        Ok(())
+    }
+
+    /// Makes these servers, all of the cell already, the ones whose votes count. The others stay as learners.
+    pub async fn set_voters(&self, voters: BTreeSet<ServerId>) -> Result<(), Error> {
+        self.raft.change_membership(voters, true).await.map_err(write_error)?;
+        Ok(())
+    }
+
+    /// Lets a server without a vote go.
+    pub async fn remove_server(&self, server: ServerId) -> Result<(), Error> {
+        let change = ChangeMembers::RemoveNodes(BTreeSet::from([server]));
+        self.raft.change_membership(change, true).await.map_err(write_error)?;
+        Ok(())
+    }
+
+    /// What can be said before a command is written: then it is certain that it was not.
+    fn check_leading(&self) -> Result<(), Error> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        if let Err(fatal) = &metrics.running_state {
+            return Err(fatal_error(fatal));
+        }
+        if !metrics.state.is_leader() {
+            return Err(match self.seat.leadership(&metrics).leader {
+                Some(leader) if leader != self.id() => Error::NotLeader { leader },
+                _ => Error::NoLeader,
+            });
+        }
+        let is_alone = metrics.membership_config.voter_ids().all(|voter| voter == self.id());
+        let patience = self.timing.election * 2;
+        let heard = metrics.last_quorum_acked.as_ref();
+        if !is_alone && heard.is_some_and(|heard| heard.elapsed() > patience) {
+            return Err(Error::QuorumLost);
+        }
+        Ok(())
+    }
+
+    async fn write(&self, command: Command) -> Result<Committed, Error> {
+        let bytes = postcard::to_stdvec(&command).expect("every command can be written");
+        if bytes.len() > MAX_COMMAND {
+            return Err(Error::TooLarge { size: bytes.len(), max: MAX_COMMAND });
+        }
+        self.check_leading()?;
+        let written = self.raft.client_write(Proposal(bytes.into()));
+        let limit = self.timing.election * PROPOSAL_ELECTIONS;
+        let written = tokio::time::timeout(limit, written).await.map_err(|_| Error::Unsettled)?;
+        let response = written.map_err(write_error)?;
+        let outcome = response.data.expect("a command has an outcome");
+        Ok(Committed { index: response.log_id.index, outcome })
+    }
+
+    /// Hands leadership to the server that has the most of the log.
+    async fn hand_over(&self) {
+        let best = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let Some(replication) = metrics.replication.as_ref() else { return };
+            let voters: BTreeSet<_> = metrics.membership_config.voter_ids().collect();
+            let others = replication.iter();
+            let others =
+                others.filter(|(server, _)| **server != self.id() && voters.contains(server));
+            others.max_by_key(|(_, matched)| matched.as_ref().map(|id| id.index)).map(|(id, _)| *id)
+        };
+        let Some(best) = best else { return };
+        if self.raft.trigger().transfer_leader(best).await.is_ok() {
+            let mut leadership = self.leadership.clone();
+            let gone = leadership.wait_for(|now| !now.is_me && now.leader.is_some());
+            // If it does not work out, the others elect somebody once this server is silent.
+            let _ = tokio::time::timeout(self.timing.election, gone).await;
+        }
+    }
+
+    async fn end(&self) -> Result<(), Error> {
+        self.hand_over().await;
+        self.raft.shutdown().await.map_err(|error| Error::Disk(error.to_string().into()))?;
+        let store = self.store.lock().expect("no holder of the store panics").take();
+        if let Some(store) = store {
+            // Openraft's own tasks end a moment after it does.
+            while !store.is_last() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // Dropping it waits for the disk.
+            tokio::task::spawn_blocking(move || drop(store)).await.ok();
+        }
+        Ok(())
+    }
+
+    async fn take_snapshot(&self) -> Result<u64, Error> {
+        let target = *self.machine.applied().borrow();
+        let has_it = move |metrics: &RaftMetrics<Types>| {
+            metrics.snapshot.as_ref().is_some_and(|id| id.index >= target)
+        };
+        let is_there = has_it(&self.raft.metrics().borrow_watched());
+        if !is_there {
+            self.raft.trigger().snapshot().await.map_err(|fatal| fatal_error(&fatal))?;
+            let waited = self.raft.wait(None).metrics(has_it, "a snapshot on demand").await;
+            waited.map_err(|_| Error::Stopped)?;
+        }
+        Ok(target)
+    }
+
+    async fn write_backup(&self, file: &Path) -> Result<Summary, Error> {
+        let term = self.leadership.borrow().term;
+        let (machine, disk) = (Arc::clone(&self.machine), Arc::clone(&self.disk));
+        let file = file.to_owned();
+        let written = tokio::task::spawn_blocking(move || {
+            machine
+                .read_at(|state, applied| backup::Content::of(state, applied, term))
+                .write(disk.as_ref(), &file)
+        });
+        match written.await {
+            Ok(Ok(summary)) => Ok(summary),
+            Ok(Err(error)) => Err(Error::Disk(backup::chain(&error).into())),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+}
+
+impl Engine for Embedded {
+    fn propose(&self, command: Command) -> Answer<'_, Committed> {
+        Box::pin(self.write(command))
+    }
+
+    fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    fn members(&self) -> Vec<Member> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        let voters: BTreeSet<ServerId> = membership.voter_ids().collect();
+        let nodes = membership.nodes();
+        nodes
+            .map(|(id, peer)| Member { id: *id, peer: peer.clone(), votes: voters.contains(id) })
+            .collect()
+    }
+
+    fn catch_up(&self) -> Answer<'_, u64> {
+        Box::pin(async {
+            self.check_leading()?;
+            let read = self.raft.ensure_linearizable(ReadPolicy::ReadIndex);
+            let limit = self.timing.election * PROPOSAL_ELECTIONS;
+            let read = tokio::time::timeout(limit, read).await.map_err(|_| Error::QuorumLost)?;
+            read.map_err(|error| match error {
+                RaftError::Fatal(fatal) => fatal_error(&fatal),
+                RaftError::APIError(LinearizableReadError::ForwardToLeader(to)) => elsewhere(&to),
+                RaftError::APIError(LinearizableReadError::QuorumNotEnough(_)) => Error::QuorumLost,
+            })?;
+            Ok(*self.machine.applied().borrow())
+        })
+    }
+
+    fn snapshot(&self) -> Answer<'_, u64> {
+        Box::pin(self.take_snapshot())
+    }
+
+    fn backup<'a>(&'a self, file: &'a Path) -> Answer<'a, Summary> {
+        Box::pin(self.write_backup(file))
+    }
+
+    fn shutdown(&self) -> Answer<'_, ()> {
+        Box::pin(self.end())
+    }
+}
+
+fn elsewhere(to: &ForwardToLeader<Types>) -> Error {
+    to.leader_id.map_or(Error::NoLeader, |leader| Error::NotLeader { leader })
+}
+
+fn fatal_error(fatal: &Fatal<Types>) -> Error {
+    match fatal {
+        Fatal::StorageError(error) => Error::Disk(error.to_string().into()),
+        Fatal::Panicked | Fatal::Stopped => Error::Stopped,
+    }
+}
+
+fn write_error(error: RaftError<Types, ClientWriteError<Types>>) -> Error {
+    match error {
+        RaftError::Fatal(fatal) => fatal_error(&fatal),
+        RaftError::APIError(ClientWriteError::ForwardToLeader(to)) => elsewhere(&to),
+        RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => {
+            Error::Servers(error.to_string().into())
+        }
+        RaftError::APIError(
+            ClientWriteError::LogEntryDiscarded(_) | ClientWriteError::PreconditionFailed(_),
+        ) => Error::Unsettled,
+    }
+}

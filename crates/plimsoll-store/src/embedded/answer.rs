@@ -1,0 +1,58 @@
+//! The other end of [`Network`](super::network::Network): what this server says when another one asks.
+
+use std::io;
+
+use openraft::alias::SnapshotOf;
+
+use super::Embedded;
+use super::types::{Ballot, Types};
+use super::wire::{self, Appended, Request, Response, SnapshotPiece};
+
+impl Embedded {
+    /// Answers a request of another server. Whoever calls this has made sure that it is one.
+    pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
+        let response = match wire::decode(request) {
+            Ok(request) => self.respond(request).await,
+            Err(error) => Err(error),
+        };
+        let response = response.unwrap_or_else(|error| Response::Refused(error.to_string()));
+        wire::encode(&response)
+    }
+
+    async fn respond(&self, request: Request) -> io::Result<Response> {
+        match request {
+            Request::Append(append) => {
+                let appended = self.raft.append_entries(append.into_request()?).await;
+                let appended = Appended::from(appended.map_err(io::Error::other)?);
+                if !matches!(appended, Appended::HigherVote(_)) {
+                    self.seat.heard();
+                }
+                Ok(Response::Append(appended))
+            }
+            Request::Vote(call) => {
+                Ok(self.raft.vote(call.into()).await.map_err(io::Error::other)?.into())
+            }
+            Request::PreVote(call) => {
+                Ok(self.raft.pre_vote(call.into()).await.map_err(io::Error::other)?.into())
+            }
+            Request::Snapshot(piece) => self.take_piece(piece).await,
+            Request::TakeOver(call) => {
+                let taken = self.raft.handle_transfer_leader(call.into()).await;
+                let refused = taken.map_err(io::Error::other)?.err().map(|error| error.to_string());
+                Ok(Response::TakeOver { refused })
+            }
+        }
+    }
+
+    async fn take_piece(&self, piece: SnapshotPiece) -> io::Result<Response> {
+        let whole = {
+            let mut arrivals = self.arrivals.lock().expect("no holder of the arrivals panics");
+            arrivals.take(&piece)?
+        };
+        let Some(snapshot) = whole else { return Ok(Response::More) };
+        let snapshot = SnapshotOf::<Types, _> { meta: piece.meta()?, snapshot };
+        let installed = self.raft.install_full_snapshot(piece.vote(), snapshot).await;
+        let vote = installed.map_err(io::Error::other)?.vote;
+        Ok(Response::Snapshot { vote: Ballot::from(&vote) })
+    }
+}

@@ -1,0 +1,231 @@
+//! How servers reach each other. [`Network`] carries bytes, and is all that a transport has to be; what the bytes say
+//! stays in this crate.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use openraft::alias::{SnapshotOf, VoteOf};
+use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::RPCOption;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+
+use super::snapshot::StateBytes;
+use super::types::{Ballot, Blob, Header, Types};
+use super::wire::{self, Append, Request, Response, SnapshotPiece, VoteCall};
+use crate::engine::{Peer, ServerId};
+
+/// How much of a snapshot goes into one message.
+const SNAPSHOT_PIECE: usize = 1 << 20;
+
+/// The most bytes a snapshot may have: a server must not be talked out of its memory.
+pub(crate) const MAX_SNAPSHOT: u64 = 1 << 30;
+
+pub type Sent<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send + 'a>>;
+
+/// Carries a request to another server's [`Embedded::answer`](super::Embedded::answer), and its answer back.
+///
+/// It must know whom it speaks to: what arrives is believed.
+pub trait Network: Debug + Send + Sync + 'static {
+    fn send<'a>(
+        &'a self,
+        to: ServerId,
+        peer: &'a Peer,
+        request: Vec<u8>,
+        within: Duration,
+    ) -> Sent<'a>;
+}
+
+/// The network of a cell of one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoNetwork;
+
+impl Network for NoNetwork {
+    fn send<'a>(&'a self, _: ServerId, _: &'a Peer, _: Vec<u8>, _: Duration) -> Sent<'a> {
+        Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Links(pub(crate) Arc<dyn Network>);
+
+impl RaftNetworkFactory<Types> for Links {
+    type Network = Link;
+
+    async fn new_client(&mut self, target: ServerId, node: &Peer) -> Link {
+        Link { network: Arc::clone(&self.0), target, peer: node.clone() }
+    }
+}
+
+/// The way to one server.
+#[derive(Debug)]
+pub(crate) struct Link {
+    network: Arc<dyn Network>,
+    target: ServerId,
+    peer: Peer,
+}
+
+type CallError = Unreachable<Types>;
+
+impl Link {
+    async fn call(&self, request: &Request, within: Duration) -> Result<Response, CallError> {
+        let bytes = wire::encode(request);
+        let sent = self.network.send(self.target, &self.peer, bytes, within);
+        let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
+        let response = answered.flatten().and_then(|bytes| wire::decode(&bytes));
+        match response.map_err(|error| CallError::new(&error))? {
+            Response::Refused(why) => Err(CallError::new(&io::Error::other(why))),
+            response => Ok(response),
+        }
+    }
+
+    fn odd(&self) -> CallError {
+        CallError::new(&io::Error::other(format!("{} answered something else", self.target)))
+    }
+
+    async fn call_vote(
+        &self,
+        request: &Request,
+        option: &RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        match self.call(request, option.hard_ttl()).await? {
+            Response::Vote { vote, granted, last } => {
+                let vote = VoteOf::<Types>::from(vote);
+                Ok(VoteResponse::new(vote, last.map(Into::into), granted))
+            }
+            _ => Err(self.odd().into()),
+        }
+    }
+}
+
+impl RaftNetworkV2<Types> for Link {
+    type SnapshotData = StateBytes;
+
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+        let append = Append::new(&rpc).map_err(|error| CallError::new(&error))?;
+        match self.call(&Request::Append(append), option.hard_ttl()).await? {
+            Response::Append(appended) => Ok(appended.into()),
+            _ => Err(self.odd().into()),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        self.call_vote(&Request::Vote(VoteCall::from(&rpc)), &option).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        self.call_vote(&Request::PreVote(VoteCall::from(&rpc)), &option).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: VoteOf<Types>,
+        snapshot: SnapshotOf<Types, StateBytes>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let pieces = async {
+            let header = Header::from(&snapshot.meta);
+            let bytes = snapshot.snapshot;
+            let mut offset = 0;
+            loop {
+                let end = bytes.len().min(offset + SNAPSHOT_PIECE);
+                let piece = SnapshotPiece {
+                    vote: Ballot::from(&vote),
+                    header: header.clone(),
+                    offset: offset as u64,
+                    total: bytes.len() as u64,
+                    bytes: Blob(Arc::from(&bytes[offset..end])),
+                };
+                match self.call(&Request::Snapshot(piece), option.hard_ttl()).await? {
+                    Response::More if end < bytes.len() => offset = end,
+                    Response::Snapshot { vote } => return Ok(SnapshotResponse::new(vote.into())),
+                    _ => return Err(self.odd().into()),
+                }
+            }
+        };
+        match future::select(pin!(pieces), pin!(cancel)).await {
+            Either::Left((sent, _)) => sent,
+            Either::Right((closed, _)) => Err(closed.into()),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        req: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
+        match self.call(&Request::TakeOver((&req).into()), option.hard_ttl()).await? {
+            Response::TakeOver { refused: None } => Ok(Ok(())),
+            Response::TakeOver { refused: Some(why) } => {
+                Err(CallError::new(&io::Error::other(why)).into())
+            }
+            _ => Err(self.odd().into()),
+        }
+    }
+}
+
+/// The snapshot that is arriving: one at a time, since only one server leads.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(Option<Arrival>);
+
+#[derive(Debug)]
+struct Arrival {
+    vote: Ballot,
+    header: Header,
+    bytes: Vec<u8>,
+}
+
+impl Arrivals {
+    /// Takes a piece, and gives the whole once it is there.
+    pub(crate) fn take(&mut self, piece: &SnapshotPiece) -> io::Result<Option<StateBytes>> {
+        let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
+        if piece.total > MAX_SNAPSHOT {
+            return refuse("the snapshot is too large");
+        }
+        let mut arrival = match self.0.take() {
+            _ if piece.offset == 0 => {
+                Arrival { vote: piece.vote, header: piece.header.clone(), bytes: Vec::new() }
+            }
+            Some(arrival) if arrival.is_followed_by(piece) => arrival,
+            _ => return refuse("the snapshot's pieces do not fit"),
+        };
+        arrival.bytes.extend_from_slice(&piece.bytes.0);
+        if arrival.bytes.len() as u64 == piece.total {
+            return Ok(Some(arrival.bytes.into()));
+        }
+        if arrival.bytes.len() as u64 > piece.total {
+            return refuse("the snapshot is longer than it should be");
+        }
+        self.0 = Some(arrival);
+        Ok(None)
+    }
+}
+
+impl Arrival {
+    fn is_followed_by(&self, piece: &SnapshotPiece) -> bool {
+        self.vote == piece.vote
+            && self.header == piece.header
+            && self.bytes.len() as u64 == piece.offset
+    }
+}

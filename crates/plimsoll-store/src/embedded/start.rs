@@ -1,0 +1,279 @@
+//! What a data directory holds, whether it can be believed, and how a server starts from it.
+//!
+//! ```text
+//! lock       held while a process uses the directory
+//! identity   whose it is
+//! snapshot   the state as of one entry
+//! log/       the entries after it, and the vote
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use openraft::alias::StoredMembershipOf;
+use openraft::errors::{InitializeError, RaftError};
+use openraft::{Raft, RaftMetrics, SnapshotPolicy};
+use plimsoll_model::{ClusterId, State};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::leading::Seat;
+use super::network::{Arrivals, Links};
+use super::snapshot::Snapshots;
+use super::state::StateMachine;
+use super::store::LogStore;
+use super::types::{Header, Roster, Types};
+use super::{Config, Embedded, Founding, Timing};
+use crate::disk::{Disk, is_unfinished};
+use crate::engine::ServerId;
+use crate::log::{self, Cut};
+use crate::machine::Machine;
+use crate::sealed::{Kind, Unreadable};
+
+const IDENTITY: Kind = Kind { magic: *b"plimsidt", format: 1, name: "server identity" };
+
+/// How many entries that the snapshot holds are kept besides, in snapshots: a server that was away for a moment
+/// catches up from them without the whole snapshot.
+const KEPT_SHARE: u64 = 10;
+
+/// Room for entries and messages on their way inside openraft: with that many waiting, more would only wait longer.
+const MAX_WAITING: u64 = 4_096;
+
+/// How long a follower may take to install a snapshot that has arrived.
+const SNAPSHOT_TIMEOUT_MS: u64 = 30_000;
+
+/// Why a server cannot start from its data directory. Nothing in it was changed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error("{} is in use by another plimsoll; stop that one, or choose another data directory", dir.display())]
+    InUse { dir: PathBuf },
+    #[error("{} belongs to cluster {found}, not to {wanted}; choose another data directory", dir.display())]
+    OtherCluster { dir: PathBuf, found: ClusterId, wanted: ClusterId },
+    #[error("{} holds no store", dir.display())]
+    NoStore { dir: PathBuf },
+    #[error("{} holds an unfinished restore; empty it and restore again", dir.display())]
+    Unfinished { dir: PathBuf },
+    #[error(
+        "{} lacks the snapshot that its log begins after (entry {purged}); restore this server from a backup, or \
+         wipe its data directory and let it join again",
+        dir.display()
+    )]
+    SnapshotLost { dir: PathBuf, purged: u64 },
+    #[error("cannot {action} {}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Log(#[from] log::Error),
+    #[error(transparent)]
+    File(#[from] Unreadable),
+    #[error("cannot start from {}: {why}", dir.display())]
+    Consensus { dir: PathBuf, why: String },
+}
+
+impl OpenError {
+    pub(crate) fn io<T>(action: &'static str, path: &Path, r: io::Result<T>) -> Result<T, Self> {
+        r.map_err(|source| Self::Io { action, path: path.to_owned(), source })
+    }
+}
+
+/// Whose data directory it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub(crate) cluster: ClusterId,
+    pub(crate) server: ServerId,
+    /// Whether a log was made. From then on there must be one.
+    pub(crate) founded: bool,
+}
+
+impl Identity {
+    fn path(data_dir: &Path) -> PathBuf {
+        data_dir.join("identity")
+    }
+
+    fn read(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Self>, OpenError> {
+        let path = Self::path(data_dir);
+        let Some(body) = IDENTITY.read(disk, &path)? else { return Ok(None) };
+        let identity = postcard::from_bytes(&body).map_err(|error| {
+            let what = format!("its content cannot be understood ({error})");
+            Unreadable::Damaged { path, what }
+        })?;
+        Ok(Some(identity))
+    }
+
+    pub(crate) fn write(&self, disk: &dyn Disk, data_dir: &Path) -> Result<(), OpenError> {
+        let path = Self::path(data_dir);
+        let body = postcard::to_stdvec(self).expect("an identity can be written");
+        OpenError::io("write", &path, IDENTITY.write(disk, &path, &body))
+    }
+}
+
+/// A data directory, opened and held.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) identity: Identity,
+    pub(crate) store: LogStore,
+    pub(crate) cut: Option<Cut>,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) header: Header,
+    /// As of the snapshot.
+    pub(crate) state: State,
+}
+
+pub(crate) fn log_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("log")
+}
+
+/// Opens a data directory. One without a store becomes that of `fresh`, if it is given.
+pub(crate) fn open(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    fresh: Option<Identity>,
+) -> Result<Opened, OpenError> {
+    let dir = || data_dir.to_owned();
+    OpenError::io("create", data_dir, disk.create_dir(data_dir))?;
+    let lock = match disk.lock(&data_dir.join("lock")) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(OpenError::InUse { dir: dir() });
+        }
+        result => OpenError::io("lock", data_dir, result)?,
+    };
+    let snapshots = Snapshots::new(disk, data_dir);
+    let snapshot = snapshots.load()?;
+    let mut identity = match (Identity::read(disk.as_ref(), data_dir)?, fresh) {
+        (Some(identity), _) => identity,
+        (None, _) if snapshot.is_some() => return Err(OpenError::Unfinished { dir: dir() }),
+        (None, None) => return Err(OpenError::NoStore { dir: dir() }),
+        (None, Some(fresh)) => {
+            let made = OpenError::io("list", data_dir, disk.list(&log_dir(data_dir)))?;
+            if made.iter().any(|name| !is_unfinished(name)) {
+                return Err(OpenError::Unfinished { dir: dir() });
+            }
+            fresh.write(disk.as_ref(), data_dir)?;
+            fresh
+        }
+    };
+    let log = log_dir(data_dir);
+    let (store, cut) = LogStore::open(disk, &log, !identity.founded, lock)?;
+    if !identity.founded {
+        identity.founded = true;
+        identity.write(disk.as_ref(), data_dir)?;
+    }
+    let held = snapshot.as_ref().and_then(|(header, _)| header.last).map(|mark| mark.index);
+    if let Some(purged) = store.meta().purged.map(|mark| mark.index)
+        && held.is_none_or(|held| held < purged)
+    {
+        return Err(OpenError::SnapshotLost { dir: dir(), purged });
+    }
+    let (header, state) =
+        snapshot.unwrap_or_else(|| (Header::default(), State::new(identity.cluster.clone())));
+    Ok(Opened { identity, store, cut, snapshots, header, state })
+}
+
+impl Embedded {
+    /// Starts a server from its data directory. A cell of one leads, with all its entries applied, on return.
+    pub async fn start(config: Config) -> Result<Arc<Self>, OpenError> {
+        let dir = config.data_dir.clone();
+        let failed = |why: String| OpenError::Consensus { dir: dir.clone(), why };
+        let fresh =
+            Identity { cluster: config.cluster.clone(), server: config.server, founded: false };
+        let (disk, data_dir) = (Arc::clone(&config.disk), config.data_dir.clone());
+        let timing = config.timing;
+        let opened = tokio::task::spawn_blocking(move || {
+            let opened = open(&disk, &data_dir, Some(fresh))?;
+            let measured = timing.map_or_else(|| Timing::measure(disk.as_ref(), &data_dir), Ok);
+            let timing = OpenError::io("write to", &data_dir, measured)?;
+            Ok::<_, OpenError>((opened, timing))
+        });
+        let (opened, timing) = opened.await.map_err(|error| failed(error.to_string()))??;
+        let Opened { identity, store, cut, snapshots, header, state } = opened;
+        if identity.cluster != config.cluster {
+            let (found, wanted) = (identity.cluster, config.cluster);
+            return Err(OpenError::OtherCluster { dir, found, wanted });
+        }
+
+        let started_in = store.meta().vote.map_or(0, |vote| vote.term);
+        let recovered = store.range().end;
+        let membership: StoredMembershipOf<Types> =
+            header.membership().map_err(|error| failed(error.to_string()))?;
+        let applied = header.last;
+        let machine = Arc::new(Machine::new(state, applied.map_or(0, |mark| mark.index)));
+        let state_machine =
+            StateMachine { machine: Arc::clone(&machine), applied, membership, snapshots };
+        let raft_config = raft_config(&config, timing).map_err(failed)?;
+        let links = Links(Arc::clone(&config.network));
+        let raft =
+            Raft::new(identity.server, raft_config, links, store.clone(), state_machine).await;
+        let raft = raft.map_err(|error| failed(error.to_string()))?;
+
+        if config.founding == Founding::Alone {
+            let alone = BTreeMap::from([(identity.server, config.peer.clone())]);
+            match raft.initialize(alone).await {
+                // It was founded before.
+                Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+                Err(error) => return Err(failed(error.to_string())),
+            }
+        }
+        let seat = Arc::new(Seat::new(identity.server, timing, started_in, recovered));
+        let leadership = seat.follow(&raft);
+        let engine = Self {
+            raft,
+            identity,
+            machine,
+            leadership,
+            seat,
+            timing,
+            cut,
+            disk: config.disk,
+            arrivals: Mutex::new(Arrivals::default()),
+            store: Mutex::new(Some(store)),
+        };
+        engine.come_up().await.map_err(failed)?;
+        Ok(Arc::new(engine))
+    }
+
+    /// Waits until the server knows who belongs to its cell; in a cell of one, also until it leads. That takes no
+    /// timeout: openraft calls an election at once when it has never heard of a leader.
+    async fn come_up(&self) -> Result<(), String> {
+        // Asked of its state and not of its metrics, which follow a moment later.
+        let found = self.raft.with_raft_state(|state| {
+            let effective = state.membership_state.effective();
+            (*effective.log_id(), Roster::from(effective.membership()))
+        });
+        let (at, roster) = found.await.map_err(|error| error.to_string())?;
+        let is_alone = roster.is_alone(self.id());
+        let is_ready = |metrics: &RaftMetrics<Types>| {
+            let knows_members = *metrics.membership_config.log_id() >= at;
+            let leads = !is_alone || self.seat.leadership(metrics).is_me;
+            metrics.running_state.is_err() || (knows_members && leads)
+        };
+        let waited = self.raft.wait(None).metrics(is_ready, "the server is up").await;
+        let metrics = waited.map_err(|error| error.to_string())?;
+        metrics.running_state.map_err(|error| error.to_string())?;
+        // The watch follows the metrics.
+        let mut leadership = self.leadership.clone();
+        let leads = leadership.wait_for(|now| !is_alone || now.is_me).await;
+        leads.map(drop).map_err(|_| "it stopped".to_owned())
+    }
+}
+
+/// Openraft's settings; what is not named here is as it comes.
+fn raft_config(config: &Config, timing: Timing) -> Result<Arc<openraft::Config>, String> {
+    let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let every = config.snapshot_every.max(1);
+    let settings = openraft::Config {
+        cluster_name: config.cluster.to_string(),
+        heartbeat_interval: millis(timing.heartbeat),
+        election_timeout_min: millis(timing.election),
+        election_timeout_max: millis(timing.election * 2),
+        install_snapshot_timeout: SNAPSHOT_TIMEOUT_MS,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(every),
+        max_in_snapshot_log_to_keep: every / KEPT_SHARE,
+        replication_lag_threshold: every * 2,
+        api_channel_size: Some(MAX_WAITING),
+        // A server that was cut off must not unseat a leader that the others are content with.
+        enable_pre_vote: Some(true),
+        ..openraft::Config::default()
+    };
+    settings.validate().map(Arc::new).map_err(|error| error.to_string())
+}

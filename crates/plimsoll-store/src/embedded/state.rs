@@ -1,0 +1,125 @@
+//! The state machine as openraft wants it: it applies entries to the [`Machine`], and makes, keeps and takes over
+//! snapshots of it.
+
+use std::io;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt};
+use openraft::alias::{LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf};
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend};
+use plimsoll_model::Command;
+
+use super::snapshot::{Snapshots, StateBytes, decode_state, encode_state};
+use super::types::{Header, Mark, Types};
+use crate::machine::Machine;
+
+#[derive(Debug)]
+pub(crate) struct StateMachine {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) applied: Option<Mark>,
+    pub(crate) membership: StoredMembershipOf<Types>,
+    pub(crate) snapshots: Snapshots,
+}
+
+impl RaftStateMachine<Types> for StateMachine {
+    type SnapshotData = StateBytes;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(
+        &mut self,
+    ) -> io::Result<(Option<LogIdOf<Types>>, StoredMembershipOf<Types>)> {
+        Ok((self.applied.map(Into::into), self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + OptionalSend,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            let mark = Mark::from(&entry.log_id);
+            let reply = match &entry.payload {
+                EntryPayload::Normal(proposal) => {
+                    let command = decode_command(mark.index, &proposal.0)?;
+                    Some(self.machine.apply(mark.index, &command))
+                }
+                EntryPayload::Blank => {
+                    self.machine.pass(mark.index);
+                    None
+                }
+                EntryPayload::Membership(membership) => {
+                    let at = Some(mark.into());
+                    self.membership = StoredMembershipOf::<Types>::new(at, membership.clone());
+                    self.machine.pass(mark.index);
+                    None
+                }
+            };
+            self.applied = Some(mark);
+            if let Some(responder) = responder {
+                responder.send(reply);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        // Encoded here, between two entries, so that it is of this very index.
+        let state = self.machine.read(encode_state);
+        let header = Header::new(self.applied, &self.membership);
+        Builder { header, state, snapshots: self.snapshots.clone() }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMetaOf<Types>,
+        bytes: StateBytes,
+    ) -> io::Result<()> {
+        let header = Header::from(meta);
+        let state = decode_state(&bytes).map_err(|error| {
+            let text = format!("the leader's snapshot needs a newer plimsoll ({error})");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })?;
+        let (snapshots, written) = (self.snapshots.clone(), header.clone());
+        tokio::task::spawn_blocking(move || snapshots.write(&written, &bytes)).await??;
+        self.machine.replace(state, header.last.map_or(0, |mark| mark.index));
+        self.applied = header.last;
+        self.membership = meta.last_membership.clone();
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, StateBytes>>> {
+        let snapshots = self.snapshots.clone();
+        let found = tokio::task::spawn_blocking(move || snapshots.read()).await?;
+        let Some((header, snapshot)) = found.map_err(io::Error::other)? else { return Ok(None) };
+        Ok(Some(SnapshotOf::<Types, _> { meta: header.meta()?, snapshot }))
+    }
+}
+
+/// A command that cannot be read cannot be skipped either: the other servers may have applied it.
+pub(crate) fn decode_command(index: u64, bytes: &[u8]) -> io::Result<Command> {
+    postcard::from_bytes(bytes).map_err(|error| {
+        let text = format!("log entry {index} needs a newer plimsoll ({error}); upgrade this node");
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })
+}
+
+/// A snapshot about to be written.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    header: Header,
+    state: StateBytes,
+    snapshots: Snapshots,
+}
+
+impl RaftSnapshotBuilder<Types> for Builder {
+    type SnapshotData = StateBytes;
+
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, StateBytes>> {
+        let (snapshots, header) = (self.snapshots.clone(), self.header.clone());
+        let state = Arc::clone(&self.state);
+        tokio::task::spawn_blocking(move || snapshots.write(&header, &state)).await??;
+        let snapshot = Arc::clone(&self.state);
+        Ok(SnapshotOf::<Types, _> { meta: self.header.meta()?, snapshot })
+    }
+}

@@ -1,0 +1,254 @@
+//! The log as openraft wants it: entries, the vote, and how far the log was purged, in that order on disk.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use openraft::OptionalSend;
+use openraft::alias::{LogIdOf, VoteOf};
+use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::types::{Ballot, Entry, Mark, Types, decode_entry, encode_entry};
+use crate::disk::Disk;
+use crate::log::{self, Cut, Done, Log};
+
+/// The most bytes of entries that one message to a follower carries, beyond its first entry.
+const MAX_REPLICATED: usize = 4 << 20;
+
+/// What is written beside the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    pub(crate) vote: Option<Ballot>,
+    /// The last entry that is gone because a snapshot holds it.
+    pub(crate) purged: Option<Mark>,
+}
+
+impl Meta {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        postcard::to_stdvec(&self).expect("numbers can be written")
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct LogStore {
+    inner: Arc<Inner>,
+}
+
+/// Fields are dropped in order: the log ends before the directory is let go.
+struct Inner {
+    log: Log,
+    meta: Mutex<Meta>,
+    /// One more than the last index known to be committed.
+    committed: AtomicU64,
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
+impl LogStore {
+    pub(crate) fn open(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        may_create: bool,
+        lock: Box<dyn Send + Sync>,
+    ) -> Result<(Self, Option<Cut>), log::Error> {
+        let meta = match log::read_meta(disk.as_ref(), dir)? {
+            None => Meta::default(),
+            Some(body) => postcard::from_bytes(&body).map_err(|error| log::Error::Io {
+                action: "understand the metadata of",
+                path: dir.to_owned(),
+                source: io::Error::other(error),
+            })?,
+        };
+        let start = meta.purged.map_or(0, |mark| mark.index + 1);
+        let options = log::Options { start, may_create, ..log::Options::default() };
+        let (log, cut) = Log::open(disk, dir, options)?;
+        let inner =
+            Inner { log, meta: Mutex::new(meta), committed: AtomicU64::new(0), _lock: lock };
+        let store = Self { inner: Arc::new(inner) };
+        // The last entry knows best how far the log was committed.
+        let last = store.last_entry().map_err(|source| log::Error::Io {
+            action: "read the last entry of",
+            path: dir.to_owned(),
+            source,
+        })?;
+        let committed = last.and_then(|(_, committed)| committed).map_or(0, |index| index + 1);
+        store.inner.committed.store(committed, Ordering::Relaxed);
+        Ok((store, cut))
+    }
+
+    pub(crate) fn meta(&self) -> Meta {
+        *self.inner.meta.lock().expect("no holder of the metadata panics")
+    }
+
+    /// How far the log was known to be committed when it was closed.
+    pub(crate) fn committed(&self) -> Option<u64> {
+        self.inner.committed.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Whether openraft has let go of the log.
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
+    }
+
+    pub(crate) fn range(&self) -> std::ops::Range<u64> {
+        self.inner.log.range()
+    }
+
+    /// Entries of a range, up to so many bytes, read on this thread.
+    pub(crate) fn entries(
+        &self,
+        range: std::ops::Range<u64>,
+        max_bytes: usize,
+    ) -> io::Result<Vec<Entry>> {
+        let first = range.start.max(self.range().start);
+        let payloads = self.inner.log.read(range, max_bytes).map_err(io::Error::other)?;
+        decode(first, &payloads)
+    }
+
+    fn last_entry(&self) -> io::Result<Option<(Entry, Option<u64>)>> {
+        let range = self.inner.log.range();
+        let Some(last) = range.end.checked_sub(1).filter(|last| *last >= range.start) else {
+            return Ok(None);
+        };
+        let found = self.inner.log.read(last..range.end, usize::MAX).map_err(io::Error::other)?;
+        found.first().map(|bytes| decode_entry(last, bytes)).transpose()
+    }
+
+    /// Gives an order to the log and waits for its end.
+    async fn order(&self, order: impl FnOnce(&Log, Done)) -> io::Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        // Nobody waits any more when the store is stopped under way.
+        order(&self.inner.log, Box::new(move |result| drop(sender.send(result))));
+        let result = receiver.await.map_err(|_| io::Error::other("the log has ended"))?;
+        Ok(result?)
+    }
+
+    async fn put_meta(&self, change: impl FnOnce(&mut Meta)) -> io::Result<()> {
+        let body = {
+            let mut meta = self.inner.meta.lock().expect("no holder of the metadata panics");
+            let before = *meta;
+            change(&mut meta);
+            if *meta == before {
+                return Ok(());
+            }
+            meta.encode()
+        };
+        self.order(|log, done| log.put_meta(body, done)).await
+    }
+
+    async fn read(&self, range: impl RangeBounds<u64>, max: usize) -> io::Result<Vec<Entry>> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last + 1,
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let first = start.max(self.range().start);
+        let (sources, needs_disk) = self.inner.log.lookup(start..end, max);
+        let payloads = if needs_disk {
+            tokio::task::spawn_blocking(|| sources.read()).await?
+        } else {
+            sources.read()
+        };
+        decode(first, &payloads.map_err(io::Error::other)?)
+    }
+}
+
+fn decode(first: u64, payloads: &[Arc<[u8]>]) -> io::Result<Vec<Entry>> {
+    let numbered = (first..).zip(payloads);
+    numbered.map(|(index, bytes)| Ok(decode_entry(index, bytes)?.0)).collect()
+}
+
+impl RaftLogReader<Types> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> io::Result<Vec<Entry>> {
+        self.read(range, usize::MAX).await
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        self.read(start..end, MAX_REPLICATED).await
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<VoteOf<Types>>> {
+        Ok(self.meta().vote.map(Into::into))
+    }
+}
+
+impl RaftLogStorage<Types> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
+        let last_purged_log_id = self.meta().purged.map(Into::into);
+        let last = self.last_entry()?.map(|(entry, _)| entry.log_id);
+        Ok(LogState { last_purged_log_id, last_log_id: last.or(last_purged_log_id) })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &VoteOf<Types>) -> io::Result<()> {
+        let ballot = Ballot::from(vote);
+        self.put_meta(|meta| meta.vote = Some(ballot)).await
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogIdOf<Types>>) -> io::Result<()> {
+        // It goes to disk with the next entry.
+        let next = committed.map_or(0, |id| id.index + 1);
+        self.inner.committed.store(next, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogIdOf<Types>>> {
+        let Some(index) = self.committed() else { return Ok(None) };
+        let entry = self.entries(index..index + 1, usize::MAX)?;
+        Ok(entry.first().map(|entry| entry.log_id))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let committed = self.committed();
+        let mut payloads = Vec::new();
+        for (next, entry) in (self.range().end..).zip(entries) {
+            if entry.log_id.index != next {
+                let text = format!("entry {} was to follow entry {next}", entry.log_id.index);
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            payloads.push(encode_entry(&entry, committed)?);
+        }
+        let done = move |result: Result<(), log::Failure>| {
+            callback.io_completed(result.map_err(io::Error::from));
+        };
+        self.inner.log.append(payloads, Box::new(done));
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogIdOf<Types>>) -> io::Result<()> {
+        let next = last.map_or(0, |id| id.index + 1);
+        self.order(|log, done| log.truncate(next, done)).await
+    }
+
+    async fn purge(&mut self, through: LogIdOf<Types>) -> io::Result<()> {
+        self.put_meta(|meta| meta.purged = Some(Mark::from(&through))).await?;
+        self.order(|log, done| log.purge(through.index + 1, done)).await
+    }
+}

@@ -1,0 +1,17 @@
+//! The replicated log.
+//!
+//! One trait, [`Engine`], stands between the cell's state and whatever makes it survive: [`embedded`] keeps a log and
+//! snapshots on the local disk and replicates them by itself. Nothing above the trait knows which engine runs. What
+//! a command means is settled in `plimsoll-model`; here it is only made durable, ordered and applied.
+
+pub mod backup;
+pub mod disk;
+pub mod embedded;
+pub mod engine;
+pub mod log;
+pub mod machine;
+pub mod sealed;
+
+pub use embedded::{Embedded, Founding};
+pub use engine::{Committed, Engine, Error, Leadership, Member, Peer, ServerId};
+pub use machine::{Applied, Lagged, Machine, Watcher};

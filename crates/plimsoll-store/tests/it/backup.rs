@@ -1,0 +1,107 @@
+//! One file that holds a cell, and a cell from one file.
+
+use plimsoll_store::{Embedded, Engine, Peer, ServerId, backup};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_backup_restores_to_the_same_state_under_newer_terms() {
+    let dir = TempDir::new();
+    let (data, file) = (dir.join("data"), dir.join("cell.backup"));
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    for nth in 0..30 {
+        engine.propose(join(&format!("n{nth}"))).await.unwrap();
+    }
+    let running = engine.backup(&file).await.unwrap();
+    assert_eq!(running.applied, *engine.machine().applied().borrow());
+    assert_eq!(backup::verify(&file).unwrap(), running);
+    let before = state_bytes(&engine);
+    let term = engine.leadership().borrow().term;
+    engine.propose(join("after")).await.unwrap();
+    engine.shutdown().await.unwrap();
+
+    let restored = dir.join("restored");
+    let summary = backup::restore(&file, &restored, ServerId(7), Peer::default()).unwrap();
+    assert_eq!(summary, running);
+    let engine = Embedded::start(config(&restored)).await.unwrap();
+    assert_eq!(state_bytes(&engine), before);
+    assert_eq!(engine.id(), ServerId(7), "the number is the one it was restored under");
+    let now = *engine.leadership().borrow();
+    assert!(now.is_me && now.term.0 > term.0 + 1_000, "{now:?}");
+    assert_eq!(engine.members().len(), 1);
+    let committed = engine.propose(join("new")).await.unwrap();
+    assert!(committed.index > running.applied, "indexes go on where they were");
+    engine.shutdown().await.unwrap();
+    let engine = Embedded::start(config(&restored)).await.unwrap();
+    assert!(engine.machine().read(|state| has_node(state, "new") && has_node(state, "n29")));
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stopped_store_backs_up_as_a_running_one_does() {
+    let dir = TempDir::new();
+    let (data, file) = (dir.join("data"), dir.join("stopped.backup"));
+    let config = || plimsoll_store::embedded::Config { snapshot_every: 20, ..config(&data) };
+    let engine = Embedded::start(config()).await.unwrap();
+    for nth in 0..50 {
+        engine.propose(join(&format!("n{nth}"))).await.unwrap();
+    }
+    engine.propose(leave("nobody")).await.unwrap();
+    let applied = *engine.machine().applied().borrow();
+    let before = state_bytes(&engine);
+    let in_use = backup::take_stopped(&data, &file).unwrap_err().to_string();
+    assert!(in_use.contains("is in use by another plimsoll"), "{in_use}");
+    engine.shutdown().await.unwrap();
+
+    assert_eq!(backup::take_stopped(&data, &file).unwrap().applied, applied);
+    let restored = dir.join("restored");
+    backup::restore(&file, &restored, ServerId(1), Peer::default()).unwrap();
+    let engine = Embedded::start(crate::support::config(&restored)).await.unwrap();
+    assert_eq!(state_bytes(&engine), before);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restore_refuses_what_it_cannot_do_well() {
+    let dir = TempDir::new();
+    let (data, file) = (dir.join("data"), dir.join("cell.backup"));
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    engine.propose(join("ash")).await.unwrap();
+    engine.backup(&file).await.unwrap();
+    engine.shutdown().await.unwrap();
+    let restore = |file: &str| {
+        let (file, into) = (dir.join(file), dir.join("into"));
+        backup::restore(&file, &into, ServerId(1), Peer::default()).unwrap_err().to_string()
+    };
+    let at = |name: &str| dir.join(name).display().to_string();
+
+    let error = backup::restore(&file, &data, ServerId(1), Peer::default()).unwrap_err();
+    let expected = format!("{} is not empty; restore into a new data directory", data.display());
+    assert_eq!(error.to_string(), expected);
+
+    let good = std::fs::read(&file).unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(dir.join(name), bytes).unwrap();
+    let mut flipped = good.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    put("flipped", &flipped);
+    assert_eq!(
+        restore("flipped"),
+        format!("{} is damaged: its checksum does not match", at("flipped"))
+    );
+    put("cut", &good[..good.len() - 5]);
+    assert!(restore("cut").contains("is damaged: it should hold"));
+    put("other", b"a text file of some length, but not a backup");
+    assert_eq!(restore("other"), format!("{} is not a backup of plimsoll", at("other")));
+    let mut newer = good;
+    newer[8] = 9;
+    put("newer", &newer);
+    assert_eq!(
+        restore("newer"),
+        format!(
+            "{} is a backup of format 9, this build knows up to 1; use a newer plimsoll",
+            at("newer")
+        )
+    );
+    assert_eq!(restore("missing"), format!("cannot read {}", at("missing")));
+    assert!(!dir.join("into").exists(), "a refused restore leaves nothing behind");
+}

@@ -1,0 +1,10 @@
+//! The store from outside: starting, stopping, crashing, replicating, backing up.
+
+#![expect(clippy::unwrap_used, reason = "what fails here has failed its test")]
+
+mod backup;
+mod cell;
+mod founding;
+mod kill;
+mod restart;
+mod support;

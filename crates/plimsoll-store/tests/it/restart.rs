@@ -1,0 +1,234 @@
+//! A store that is stopped and started again is the store it was.
+
+use std::sync::Arc;
+
+use plimsoll_model::testkit::{node_id, pack, spread};
+use plimsoll_model::{
+    Availability, Change, Command, DeploymentName, NodeId, NodeStatus, Rejection, ServiceName,
+};
+use plimsoll_store::disk::sim::SimDisk;
+use plimsoll_store::embedded::{Config, MAX_COMMAND, OpenError};
+use plimsoll_store::{Embedded, Engine, Error};
+use proptest::prelude::*;
+
+use crate::support::*;
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_after_a_restart() {
+    let dir = TempDir::new();
+    let data = dir.join("data");
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    let first = engine.propose(join("ash")).await.unwrap();
+    let again = engine.propose(join("ash")).await.unwrap();
+    assert_eq!(again.index, first.index + 1);
+    assert_eq!(again.outcome.unwrap().len(), 0, "what is there already changes nothing");
+    let leadership = *engine.leadership().borrow();
+    assert!(leadership.is_me && leadership.leader == Some(engine.id()));
+    let before = state_bytes(&engine);
+    engine.shutdown().await.unwrap();
+    assert_eq!(engine.propose(join("late")).await, Err(Error::Stopped));
+    assert!(!engine.leadership().borrow().is_me);
+
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    assert_eq!(state_bytes(&engine), before);
+    assert!(engine.cut().is_none());
+    let next = engine.propose(join("birch")).await.unwrap();
+    assert!(next.index > again.index);
+    assert_eq!(engine.catch_up().await, Ok(next.index));
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_command_is_an_entry_that_changes_nothing() {
+    let dir = TempDir::new();
+    let engine = Embedded::start(config(&dir.join("data"))).await.unwrap();
+    let before = state_bytes(&engine);
+    let committed = engine.propose(leave("nobody")).await.unwrap();
+    let rejection: Rejection = committed.outcome.unwrap_err();
+    assert_eq!(rejection.to_string(), "change 0 of the batch was refused: there is no node nobody");
+    assert_eq!(*engine.machine().applied().borrow(), committed.index);
+    assert_eq!(state_bytes(&engine), before);
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_too_large_for_the_log_is_refused_before_it_is_written() {
+    let dir = TempDir::new();
+    let engine = Embedded::start(config(&dir.join("data"))).await.unwrap();
+    let mut large = join("ash");
+    let Change::PutNode { facts, .. } = &mut large.batch[0].change else { unreachable!() };
+    facts.labels.insert("large".to_owned(), "x".repeat(MAX_COMMAND));
+    let before = *engine.machine().applied().borrow();
+    let error = engine.propose(large).await.unwrap_err();
+    assert!(matches!(error, Error::TooLarge { max: MAX_COMMAND, .. }), "{error}");
+    assert!(!error.may_have_committed());
+    assert_eq!(*engine.machine().applied().borrow(), before);
+    engine.propose(join("ash")).await.unwrap();
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_and_told_the_directory() {
+    let dir = TempDir::new();
+    let data = dir.join("data");
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    let error = Embedded::start(config(&data)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{} is in use by another plimsoll; stop that one, or choose another data directory",
+            data.display()
+        )
+    );
+    engine.shutdown().await.unwrap();
+    let other = Config { cluster: "other".parse().unwrap(), ..config(&data) };
+    let error = Embedded::start(other).await.unwrap_err();
+    assert!(matches!(error, OpenError::OtherCluster { .. }), "{error}");
+    Embedded::start(config(&data)).await.unwrap().shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_log_is_never_an_empty_one() {
+    let dir = TempDir::new();
+    let data = dir.join("data");
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    engine.propose(join("ash")).await.unwrap();
+    engine.shutdown().await.unwrap();
+    std::fs::rename(data.join("log"), data.join("mislaid")).unwrap();
+    let error = Embedded::start(config(&data)).await.unwrap_err();
+    let expected = format!(
+        "{} should hold the log and holds none; was it moved away?",
+        data.join("log").display()
+    );
+    assert_eq!(error.to_string(), expected);
+    std::fs::remove_dir_all(data.join("log")).unwrap();
+    std::fs::rename(data.join("mislaid"), data.join("log")).unwrap();
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    assert!(engine.machine().read(|state| has_node(state, "ash")));
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_snapshot_on_demand_replaces_the_log_behind_it() {
+    let dir = TempDir::new();
+    let data = dir.join("data");
+    let small = || Config { snapshot_every: 50, ..config(&data) };
+    let engine = Embedded::start(small()).await.unwrap();
+    for nth in 0..170 {
+        engine.propose(join(&format!("n{nth}"))).await.unwrap();
+    }
+    let index = engine.snapshot().await.unwrap();
+    assert_eq!(engine.snapshot().await, Ok(index), "nothing is new since");
+    engine.propose(join("after")).await.unwrap();
+    let before = state_bytes(&engine);
+    engine.shutdown().await.unwrap();
+    let engine = Embedded::start(small()).await.unwrap();
+    assert_eq!(state_bytes(&engine), before);
+    engine.shutdown().await.unwrap();
+
+    std::fs::remove_file(data.join("snapshot")).unwrap();
+    let error = Embedded::start(small()).await.unwrap_err();
+    assert!(matches!(error, OpenError::SnapshotLost { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn watchers_hear_what_was_proposed() {
+    let dir = TempDir::new();
+    let engine: Arc<dyn Engine> = Embedded::start(config(&dir.join("data"))).await.unwrap();
+    let mut watcher = engine.machine().watch(*engine.machine().applied().borrow() + 1);
+    let mut proposed = Vec::new();
+    for name in ["ash", "birch", "cedar"] {
+        proposed.push(engine.propose(join(name)).await.unwrap());
+    }
+    for committed in proposed {
+        let applied = watcher.next().await.unwrap();
+        assert_eq!(applied.index, committed.index);
+        assert_eq!(Ok(applied.events), committed.outcome);
+    }
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_the_store_and_loses_nothing() {
+    let disk = SimDisk::new();
+    let engine = Embedded::start(on_sim(&disk)).await.unwrap();
+    engine.propose(join("ash")).await.unwrap();
+    disk.set_room(1 << 20);
+    let mut acknowledged = 0;
+    let error = loop {
+        let mut large = join(&format!("n{acknowledged}"));
+        let Change::PutNode { facts, .. } = &mut large.batch[0].change else { unreachable!() };
+        facts.labels.insert("large".to_owned(), "x".repeat(1 << 20));
+        match engine.propose(large).await {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::Disk(why) if why.contains("the disk is full")), "{error}");
+    assert!(matches!(engine.propose(join("late")).await, Err(Error::Disk(_) | Error::Stopped)));
+    engine.shutdown().await.ok();
+    drop(engine);
+    let engine = Embedded::start(on_sim(&disk.after_crash(3))).await.unwrap();
+    for nth in 0..acknowledged {
+        assert!(engine.machine().read(|state| has_node(state, &format!("n{nth}"))), "n{nth}");
+    }
+    engine.shutdown().await.unwrap();
+}
+
+/// A command that may or may not be refused.
+fn any_command() -> impl Strategy<Value = Command> {
+    let name = (0..6_u8).prop_map(|nth| format!("n{nth}"));
+    let node = || (0..6_u8).prop_map(|nth| NodeId::new(format!("n{nth}")).unwrap());
+    prop_oneof![
+        4 => name.prop_map(|name| join(&name)),
+        1 => node().prop_map(|node| command(Change::RemoveNode { node })),
+        1 => node().prop_map(|node| {
+            command(Change::SetAvailability { node, availability: Availability::Cordoned })
+        }),
+        1 => node().prop_map(|node| {
+            command(Change::SetStatus { node, status: NodeStatus::Down })
+        }),
+        2 => (0..3_u8, 1..4_u32, any::<bool>()).prop_map(|(nth, replicas, packs)| {
+            let spec = if packs { pack(replicas) } else { spread(replicas) };
+            let services = [(ServiceName::new("web").unwrap(), Arc::new(spec))];
+            let deployment = DeploymentName::new(format!("d{nth}")).unwrap();
+            command(Change::Deploy { deployment, services: services.into_iter().collect() })
+        }),
+        1 => (0..3_u8).prop_map(|nth| {
+            command(Change::Undeploy { deployment: DeploymentName::new(format!("d{nth}")).unwrap() })
+        }),
+        1 => Just(command(Change::PutNode { node: node_id("odd"), facts: plimsoll_model::testkit::cpus(1) })),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_state_is_the_same_byte_for_byte_after_a_restart(
+        lives in prop::collection::vec(prop::collection::vec(any_command(), 0..40), 1..4),
+        snapshot_every in prop_oneof![Just(5_u64), Just(17), Just(10_000)],
+        seed in any::<u64>(),
+    ) {
+        runtime().block_on(async {
+            let mut disk = SimDisk::new();
+            let mut before = None;
+            for (nth, life) in lives.iter().enumerate() {
+                let config = Config { snapshot_every, ..on_sim(&disk) };
+                let engine = Embedded::start(config).await.unwrap();
+                if let Some(before) = &before {
+                    assert_eq!(&state_bytes(&engine), before, "start {nth}");
+                }
+                for command in life {
+                    engine.propose(command.clone()).await.unwrap();
+                }
+                before = Some(state_bytes(&engine));
+                // Stopped in order, or by pulling the plug: the same.
+                if seed >> (nth % 64) & 1 == 0 {
+                    engine.shutdown().await.unwrap();
+                }
+                disk = disk.after_crash(seed.rotate_left(u32::try_from(nth).unwrap()));
+            }
+        });
+    }
+}
