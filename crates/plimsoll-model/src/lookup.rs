@@ -26,10 +26,6 @@ impl<K: Eq + Hash, V: Copy> Lookup<K, V> {
     {
         self.0.get(key).copied()
     }
-
-    pub fn insert(&mut self, key: K, value: V) {
-        self.0.insert(key, value);
-    }
 }
 
 impl<K: Eq + Hash, V> FromIterator<(K, V)> for Lookup<K, V> {

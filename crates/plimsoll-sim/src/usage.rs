@@ -1,7 +1,7 @@
 //! What a replica uses as time goes by: a function of time, or a recorded trace. Integers throughout, so that every
 //! machine computes the same day.
 
-use plimsoll_model::{Bytes, MilliCpus, Millis};
+use plimsoll_model::Millis;
 
 /// What one replica of a service uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,12 +10,6 @@ pub struct Usage {
     pub cpu: Shape,
     /// In bytes.
     pub memory: Shape,
-}
-
-impl Usage {
-    pub fn constant(cpu: MilliCpus, memory: Bytes) -> Self {
-        Self { cpu: Shape::Constant(cpu.0), memory: Shape::Constant(memory.0) }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::Txn;
 use crate::audit::Happening;
-use crate::command::{Event, Refusal};
+use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId, Slot};
 use crate::reason::{Undone, Waiting};
 use crate::replica::{
@@ -223,7 +223,6 @@ impl Txn<'_> {
         times.drain(..excess);
         let row = ServiceRow { failures, ..service.row.clone() };
         self.set_service(&id.service, Some(row));
-        self.emit(Event::Service(id.service.clone()));
         let (replica, node, code) = (id.clone(), node.clone(), seen.code.clone());
         self.happened(Happening::ReplicaFailed { replica, node, code });
     }
