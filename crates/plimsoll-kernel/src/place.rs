@@ -184,12 +184,6 @@ impl<'a> Placer<'a> {
         (ready < needed as usize).then_some(NoPlace::CannotSatisfyHostPlacement { needed, missing })
     }
 
-    /// How many replicas of the service there are in the node's zone, and on the node.
-    pub(crate) fn crowd(&self, node: &NodeId) -> (u32, u32) {
-        let Some(at) = self.roster.place_of(node) else { return (0, 0) };
-        (self.tally.by_zone[self.roster.class_of(at).zone as usize], self.tally.here(at))
-    }
-
     pub(crate) fn close(mut self) -> Tally {
         if let Some(search) = self.search.take() {
             search.close(self.roster);

@@ -19,6 +19,7 @@ mod counted;
 mod global;
 mod nowhere;
 mod plight;
+mod surplus;
 
 #[cfg(test)]
 mod tests;

@@ -148,6 +148,14 @@ impl Roster {
         self.places.get(node).map(|at| at as usize)
     }
 
+    /// The node's zone and its place in the ring; nodes that are gone share one place beyond all others.
+    pub(crate) fn zone_and_place(&self, node: &NodeId) -> (usize, usize) {
+        match self.place_of(node) {
+            Some(at) => (self.class_of(at).zone as usize, at),
+            None => (usize::MAX, usize::MAX),
+        }
+    }
+
     pub(crate) fn id_at(&self, at: usize) -> &NodeId {
         &self.berths[at].id
     }

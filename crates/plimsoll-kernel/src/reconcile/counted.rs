@@ -1,6 +1,7 @@
 //! Services with a number of replicas: `spread`, `pack` and `hosts`.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plimsoll_model::reason::{Undone, Waiting};
@@ -12,6 +13,7 @@ use plimsoll_model::{
 use super::Pass;
 use super::nowhere::{Among, Nowhere};
 use super::plight::Plight;
+use super::surplus::{Candidate, Surplus};
 use crate::moves::{self, Circumstances, Step};
 use crate::place::filter::Ask;
 use crate::place::{Placer, Roster};
@@ -144,7 +146,7 @@ impl<'s> Pass<'s> {
         *live = ours;
     }
 
-    /// Those that serve least go first: lost, misplaced, not running, in the fullest zone, on the fullest node, newest.
+    /// Ends what is too many, those that serve least first.
     fn drop_surplus(
         &mut self,
         key: &ServiceKey,
@@ -152,22 +154,27 @@ impl<'s> Pass<'s> {
         live: &mut Vec<Live<'_>>,
         wanted: usize,
     ) {
-        while live.len() > wanted {
-            let worth = |l: &Live<'_>| {
-                let (zone, node) = placer.crowd(&l.heading.node);
-                let slot = match l.slot {
-                    Slot::Index(index) => *index,
-                    Slot::Node(_) => u32::MAX,
-                };
-                (l.plight.severity(), !l.replica.is_running(), zone, node, slot)
-            };
-            // What a step of this pass has changed is decided on anew by the next one.
-            let candidates = (0..live.len()).filter(|i| !live[*i].is_done);
-            let Some(last) = candidates.max_by_key(|i| worth(&live[*i])) else { return };
-            let l = live.remove(last);
-            placer.end(&l.heading.node);
-            self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
+        if live.len() <= wanted {
+            return;
         }
+        let place = |l: &Live<'_>| placer.roster().zone_and_place(&l.heading.node);
+        // What a step of this pass has changed is decided on anew by the next one.
+        let candidates = live.iter().filter(|l| !l.is_done).filter_map(|l| {
+            let ((zone, node), Slot::Index(slot)) = (place(l), l.slot) else { return None };
+            let idleness = (l.plight.severity(), !l.replica.is_running());
+            Some(Candidate { idleness, zone, node, slot: *slot })
+        });
+        let mut surplus = Surplus::new(live.iter().map(place), candidates);
+        let goers = std::iter::from_fn(|| surplus.next()).take(live.len() - wanted);
+        let gone: BTreeSet<u32> = goers.map(|candidate| candidate.slot).collect();
+        live.retain(|l| {
+            let is_surplus = matches!(l.slot, Slot::Index(index) if gone.contains(index));
+            if is_surplus {
+                placer.end(&l.heading.node);
+                self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
+            }
+            !is_surplus
+        });
     }
 
     /// Gives every lost replica a new node, and one misplaced one at a time. Returns those that found no room.
