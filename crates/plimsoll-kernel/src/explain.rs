@@ -1,9 +1,12 @@
 //! Why a replica is where it is, or is nowhere: what every node had to say, in the numbers that decided.
 
+use plimsoll_model::reason::Filter;
 use plimsoll_model::state::Service;
-use plimsoll_model::{NodeId, ReplicaId, ServiceKey, State, Timestamp};
+use plimsoll_model::{
+    Availability, Node, NodeId, ReplicaId, ServiceKey, ServiceSpec, State, Timestamp,
+};
 
-use crate::place::filter::Ask;
+use crate::place::filter::{Ask, misfit};
 use crate::place::{Placer, Roster, Verdict};
 use crate::policy::Policy;
 
@@ -14,6 +17,11 @@ pub struct Explanation {
     pub mode: &'static str,
     pub node: Option<NodeId>,
     pub verdicts: Vec<Verdict>,
+}
+
+/// Why a node may not keep a replica of the service that it has, if it may not.
+pub fn misplaced(spec: &ServiceSpec, id: &NodeId, node: &Node) -> Option<Filter> {
+    misfit(spec, id, &node.facts, node.availability == Availability::Draining)
 }
 
 /// Explains a replica that exists.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::reason::{Filter, Shortage};
 use plimsoll_model::spec::{Attribute, HostPort};
-use plimsoll_model::{Millis, Mode, NodeId, Resources, ServiceSpec, Timestamp};
+use plimsoll_model::{Millis, Mode, NodeFacts, NodeId, Resources, ServiceSpec, Timestamp};
 
 use super::roster::{Berth, Class, Door, Roster};
 use super::tree::Need;
@@ -95,19 +95,27 @@ impl<'a> Ask<'a> {
 
 /// Why a replica that is on the node already has to leave it, if it does: not for want of room.
 pub(crate) fn misplaced(ask: &Ask<'_>, roster: &Roster, at: usize) -> Option<Filter> {
-    let berth = &roster.berths[at];
-    if berth.door == Door::Draining {
-        return Some(Filter::Draining);
-    }
-    unlisted(ask, berth).or_else(|| unmet(ask, roster.class_of(at), berth))
+    let (berth, class) = (&roster.berths[at], roster.class_of(at));
+    misfit(ask.spec, &berth.id, &class.facts, berth.door == Door::Draining)
+}
+
+/// The same of a node that stands alone.
+pub(crate) fn misfit(
+    spec: &ServiceSpec,
+    id: &NodeId,
+    facts: &NodeFacts,
+    is_draining: bool,
+) -> Option<Filter> {
+    let draining = is_draining.then_some(Filter::Draining);
+    draining.or_else(|| unlisted(spec, id)).or_else(|| unmet(spec, id, facts))
 }
 
 /// Why one more replica cannot go on the node, if it cannot; `here` are the service's replicas on it.
 pub(crate) fn filter(ask: &Ask<'_>, roster: &Roster, at: usize, here: u32) -> Option<Filter> {
     let berth = &roster.berths[at];
     shut(berth)
-        .or_else(|| unlisted(ask, berth))
-        .or_else(|| unmet(ask, roster.class_of(at), berth))
+        .or_else(|| unlisted(ask.spec, &berth.id))
+        .or_else(|| unmet(ask.spec, &berth.id, &roster.class_of(at).facts))
         .or_else(|| short(ask, berth))
         .or_else(|| taken(ask, berth))
         .or_else(|| crowded(ask, here))
@@ -123,17 +131,17 @@ fn shut(berth: &Berth) -> Option<Filter> {
     }
 }
 
-fn unlisted(ask: &Ask<'_>, berth: &Berth) -> Option<Filter> {
-    match &ask.spec.placement.mode {
-        Mode::Hosts { hosts, .. } if !hosts.contains(&berth.id) => Some(Filter::NotListed),
+fn unlisted(spec: &ServiceSpec, id: &NodeId) -> Option<Filter> {
+    match &spec.placement.mode {
+        Mode::Hosts { hosts, .. } if !hosts.contains(id) => Some(Filter::NotListed),
         _ => None,
     }
 }
 
-fn unmet(ask: &Ask<'_>, class: &Class, berth: &Berth) -> Option<Filter> {
-    let mut constraints = ask.spec.placement.constraints.iter();
-    let wants = constraints.find(|constraint| !class.facts.meets(&berth.id, constraint))?;
-    let found = class.facts.attribute(&berth.id, &wants.on).map(str::to_owned);
+fn unmet(spec: &ServiceSpec, id: &NodeId, facts: &NodeFacts) -> Option<Filter> {
+    let mut constraints = spec.placement.constraints.iter();
+    let wants = constraints.find(|constraint| !facts.meets(id, constraint))?;
+    let found = facts.attribute(id, &wants.on).map(str::to_owned);
     Some(Filter::Constraint { wants: wants.clone(), found })
 }
 

@@ -1,10 +1,11 @@
 //! Why, in a sentence: the first line of an explanation.
 
-use plimsoll_kernel::explain::Explanation;
+use plimsoll_kernel::explain::{Explanation, misplaced};
 use plimsoll_kernel::place::{Score, Verdict};
+use plimsoll_model::reason::Filter;
 use plimsoll_model::{Mode, MoveCause, NodeId};
 
-use crate::decided::{Decided, Fate, Outcome, misplaced};
+use crate::decided::{Decided, Fate, Outcome};
 use crate::output::count;
 
 pub(super) fn of_replica(
@@ -87,7 +88,12 @@ fn unfit(decided: &Decided, outcome: &Outcome, from: &NodeId) -> String {
     let spec = service.and_then(|service| service.desired());
     let why = spec.zip(decided.after.node(from));
     let why = why.and_then(|(spec, node)| misplaced(spec, from, node));
-    format!("{from} {}", why.unwrap_or_else(|| "may not hold it any more".to_owned()))
+    match why {
+        Some(Filter::Draining) => format!("{from} is being drained"),
+        Some(Filter::NotListed) => format!("{from} is not among the service's hosts"),
+        Some(Filter::Constraint { wants, .. }) => format!("{from} does not meet {wants}"),
+        _ => format!("{from} may not hold it any more"),
+    }
 }
 
 fn retired(decided: &Decided, outcome: &Outcome) -> String {
