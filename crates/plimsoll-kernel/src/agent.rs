@@ -1,7 +1,7 @@
 //! What a node does next about one replica: given its orders and what it has, one step. The node's edge carries the
 //! step out and reports; the simulator does both under its own clock.
 
-use plimsoll_model::{Generation, NodeId, Replica};
+use plimsoll_model::{Assignment, Generation, NodeId, Replica};
 
 /// A container, or the beginnings of one, on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,16 +33,20 @@ pub enum Step {
     Remove(Generation),
 }
 
-/// The steps this node should begin for the replica now. `replica` is none when the cell knows nothing of it: then
-/// whatever is here is an orphan.
-pub fn next(node: &NodeId, replica: Option<&Replica>, local: &[Local]) -> Vec<Step> {
-    let wanted: Vec<Generation> = replica
+/// What the node is asked to run of the replica. `replica` is none when the cell knows nothing of it.
+pub fn wanted<'r>(
+    node: &'r NodeId,
+    replica: Option<&'r Replica>,
+) -> impl Iterator<Item = &'r Assignment> {
+    replica
         .into_iter()
         .flat_map(|r| r.assignment.iter().chain(r.successor.as_ref().map(|s| &s.assignment)))
-        .filter(|assignment| assignment.node == *node)
-        .map(|assignment| assignment.generation)
-        .collect();
+        .filter(move |assignment| assignment.node == *node)
+}
 
+/// The steps a node should begin now for a replica of which it is asked to run these generations. Where it is asked
+/// for none, whatever is here is an orphan.
+pub fn next(wanted: &[Generation], local: &[Local]) -> Vec<Step> {
     let phase_of = |generation: Generation| {
         local.iter().find(|have| have.generation == generation).map(|have| have.phase)
     };
@@ -65,8 +69,7 @@ pub fn next(node: &NodeId, replica: Option<&Replica>, local: &[Local]) -> Vec<St
     // What replaces a leaving container in its own place waits until that is gone: the two may share a port, a volume
     // or the last of the room. After a make-before-break move the new one is up already and nothing waits.
     let blocked = local.iter().any(|have| is_leaving(&have) && have.phase != Phase::Pulled);
-    for generation in &wanted {
-        let generation = *generation;
+    for &generation in wanted {
         match phase_of(generation) {
             None => steps.push(Step::Pull(generation)),
             Some(Phase::Pulled | Phase::Exited) if !blocked => steps.push(Step::Start(generation)),
@@ -83,6 +86,12 @@ mod tests {
 
     use super::*;
 
+    fn steps(node: &NodeId, replica: Option<&Replica>, local: &[Local]) -> Vec<Step> {
+        let wanted: Vec<Generation> =
+            wanted(node, replica).map(|assignment| assignment.generation).collect();
+        next(&wanted, local)
+    }
+
     fn local(generation: u64, phase: Phase) -> Local {
         Local { generation: Generation(generation), phase }
     }
@@ -96,7 +105,7 @@ mod tests {
             Change::Place { replica: replica.clone(), node: node.clone(), spec },
         );
         let row = cell.state.replica(&replica).unwrap();
-        for (case, has, steps) in [
+        for (case, has, expected) in [
             ("it pulls first", vec![], vec![Step::Pull(Generation(1))]),
             ("a pull under way is left alone", vec![local(1, Phase::Pulling)], vec![]),
             ("then it starts", vec![local(1, Phase::Pulled)], vec![Step::Start(Generation(1))]),
@@ -121,10 +130,10 @@ mod tests {
                 vec![],
             ),
         ] {
-            assert_eq!(next(&node, Some(row), &has), steps, "{case}");
+            assert_eq!(steps(&node, Some(row), &has), expected, "{case}");
         }
         assert_eq!(
-            next(&node, None, &[local(7, Phase::Up)]),
+            steps(&node, None, &[local(7, Phase::Up)]),
             vec![Step::Stop(Generation(7))],
             "an orphan"
         );
@@ -143,6 +152,6 @@ mod tests {
         cell.change(Writer::Scheduler, change);
         let row = cell.state.replica(&replica).unwrap();
         let has = [local(1, Phase::Up), local(2, Phase::Pulled)];
-        assert_eq!(next(&node, Some(row), &has), vec![Step::Start(Generation(2))]);
+        assert_eq!(steps(&node, Some(row), &has), vec![Step::Start(Generation(2))]);
     }
 }

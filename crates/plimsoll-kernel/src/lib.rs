@@ -4,6 +4,7 @@
 //! `plimsoll-model`; how containers are started and stopped is left to the edges.
 
 pub mod agent;
+pub mod depends;
 pub mod dirty;
 pub mod explain;
 pub mod lint;

@@ -35,7 +35,7 @@ pub(crate) fn step(replica: &Replica, given: &Circumstances<'_>) -> Step {
     if given.dst.is_none_or(|node| node.status == NodeStatus::Down) {
         return Step::Abandon(Undone::DestinationLost);
     }
-    if successor.assignment.spec != given.desired {
+    if successor.assignment.spec != given.desired || replica.is_stale(&successor.assignment) {
         return Step::Abandon(Undone::Needless);
     }
     if successor.has_failed {

@@ -85,6 +85,7 @@ impl<'s> Txn<'s> {
             }
             Change::Promote { replica } => self.promote(replica),
             Change::Abandon { replica, why } => self.abandon(replica, why),
+            Change::Renew { replica } => self.renew(replica),
             Change::Retire { replica } => self.retire(replica),
             Change::Observe { replica, generation, observation } => {
                 self.observe(replica, *generation, observation)

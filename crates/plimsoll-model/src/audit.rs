@@ -52,6 +52,7 @@ pub enum Happening {
     MoveStarted { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
     MoveFinished { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
     MoveUndone { replica: ReplicaId, src: NodeId, dst: NodeId, why: Undone },
+    RestartAsked { replica: ReplicaId },
     Retired { replica: ReplicaId },
     ReplicaFailed { replica: ReplicaId, node: NodeId, code: Option<ObservedCode> },
     Unplaced { service: ServiceKey, missing: u32, why: NoPlace },
@@ -74,6 +75,7 @@ impl Happening {
             Self::MoveStarted { .. } => "move_started",
             Self::MoveFinished { .. } => "move_finished",
             Self::MoveUndone { .. } => "move_undone",
+            Self::RestartAsked { .. } => "restart_asked",
             Self::Retired { .. } => "retired",
             Self::ReplicaFailed { .. } => "replica_failed",
             Self::Unplaced { .. } => "unplaced",
@@ -118,8 +120,14 @@ impl fmt::Display for Happening {
             Self::MoveUndone { replica, src, dst, why } => {
                 write!(f, "{replica} stays on {src}, not {dst} ({})", why.word())
             }
+            Self::RestartAsked { replica } => write!(f, "{replica} is to start anew"),
             Self::Retired { replica } => write!(f, "{replica} retired"),
-            Self::ReplicaFailed { replica, node, .. } => write!(f, "{replica} failed on {node}"),
+            Self::ReplicaFailed { replica, node, code: None } => {
+                write!(f, "{replica} failed on {node}")
+            }
+            Self::ReplicaFailed { replica, node, code: Some(code) } => {
+                write!(f, "{replica} failed on {node}: {code}")
+            }
             Self::Unplaced { service, missing, why } => {
                 write!(f, "{service} lacks {missing} replicas: {why}")
             }

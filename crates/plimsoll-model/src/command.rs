@@ -108,6 +108,10 @@ pub enum Change {
         replica: ReplicaId,
         why: Undone,
     },
+    /// The replica is to start anew, the same careful way as with a new spec.
+    Renew {
+        replica: ReplicaId,
+    },
     /// The replica ends.
     Retire {
         replica: ReplicaId,
@@ -149,6 +153,7 @@ impl Change {
             | Self::Succeed { replica, .. }
             | Self::Promote { replica }
             | Self::Abandon { replica, .. }
+            | Self::Renew { replica }
             | Self::Retire { replica }
             | Self::Observe { replica, .. }
             | Self::SetWaiting { replica, .. } => Some(replica),

@@ -24,7 +24,9 @@ pub use command::{Change, Command, Event, Guarded, Refusal, Rejection, Require};
 pub use ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
 pub use lookup::Lookup;
 pub use node::{Availability, Node, NodeFacts, NodeStatus};
-pub use replica::{Assignment, MoveCause, Observation, ObservedState, Replica, Successor};
+pub use replica::{
+    Assignment, MoveCause, Observation, ObservedCode, ObservedState, Replica, Successor,
+};
 pub use spec::{ContainerSpec, Mode, Placement, ServiceSpec, SpecHash};
 pub use state::State;
 pub use transition::Writer;

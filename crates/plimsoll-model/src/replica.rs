@@ -1,12 +1,13 @@
 //! One copy of a service: where it was told to run, where it is going, and what its nodes saw of it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::NodeId;
+use crate::ids::{NodeId, ServiceName};
 use crate::reason::Waiting;
-use crate::spec::SpecHash;
+use crate::spec::{Dependency, SpecHash};
 use crate::transition::{Edge, Writer};
 use crate::units::{Generation, Revision, Term, Timestamp};
 
@@ -45,6 +46,8 @@ pub enum MoveCause {
     Misplaced,
     /// The service has a newer spec.
     Outdated,
+    /// An operator asked for a fresh start, or applied the file again after it had failed.
+    Restart,
 }
 
 impl MoveCause {
@@ -53,6 +56,7 @@ impl MoveCause {
             Self::NodeLost => "node_lost",
             Self::Misplaced => "misplaced",
             Self::Outdated => "outdated",
+            Self::Restart => "restart",
         }
     }
 }
@@ -68,6 +72,8 @@ pub struct Replica {
     pub observed: BTreeMap<Generation, Observation>,
     /// Why the move it needs has not begun.
     pub waiting: Option<Waiting>,
+    /// Assignments older than this are to be started anew, whatever their spec.
+    pub fresh_from: Generation,
 }
 
 impl Replica {
@@ -80,6 +86,20 @@ impl Replica {
     pub fn holds(&self) -> impl Iterator<Item = &Assignment> {
         let successor = self.successor.as_ref().map(|successor| &successor.assignment);
         self.assignment.iter().chain(successor).chain(&self.leaving)
+    }
+
+    /// Whether the assignment is older than the last fresh start that was asked for.
+    pub fn is_stale(&self, assignment: &Assignment) -> bool {
+        assignment.generation < self.fresh_from
+    }
+
+    /// Whether it was given up, or fails on and on, so that only another apply helps or hastens it.
+    pub fn has_given_up(&self) -> bool {
+        let asked = self.assignment.iter().chain(self.successor.iter().map(|s| &s.assignment));
+        matches!(self.waiting, Some(Waiting::Stalled { .. }))
+            || asked
+                .filter_map(|assignment| self.observation(assignment)?.code.as_ref())
+                .any(ObservedCode::is_lasting)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -162,10 +182,81 @@ impl ObservedState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservedCode {
-    ImagePullFailed { image: String, error: String },
-    StartFailed { error: String },
-    Unhealthy { output: String },
-    Exited { status: i32 },
+    ImagePullFailed {
+        image: String,
+        error: String,
+    },
+    /// A service it depends on has not come that far.
+    AwaitsService {
+        service: ServiceName,
+        until: Dependency,
+    },
+    StartFailed {
+        error: String,
+    },
+    Unhealthy {
+        output: String,
+    },
+    /// None: nobody was left to see it, as after a loss of power.
+    Exited {
+        status: Option<i32>,
+    },
     OutOfMemory,
-    RestartExhausted { tries: u32 },
+    /// Its container was removed, and not by us.
+    Vanished,
+    RestartExhausted {
+        tries: u32,
+        last: Box<ObservedCode>,
+    },
+    /// It had one job, and ended well. Said of what counts as running.
+    Completed,
+}
+
+impl ObservedCode {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::ImagePullFailed { .. } => "image_pull_failed",
+            Self::AwaitsService { .. } => "awaits_service",
+            Self::StartFailed { .. } => "start_failed",
+            Self::Unhealthy { .. } => "unhealthy",
+            Self::Exited { .. } => "exited",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Vanished => "vanished",
+            Self::RestartExhausted { .. } => "restart_exhausted",
+            Self::Completed => "completed",
+        }
+    }
+
+    /// Whether it lasts until something is changed, as far as anyone can tell.
+    fn is_lasting(&self) -> bool {
+        match self {
+            Self::ImagePullFailed { .. }
+            | Self::StartFailed { .. }
+            | Self::RestartExhausted { .. } => true,
+            Self::AwaitsService { .. }
+            | Self::Unhealthy { .. }
+            | Self::Exited { .. }
+            | Self::OutOfMemory
+            | Self::Vanished
+            | Self::Completed => false,
+        }
+    }
+}
+
+impl fmt::Display for ObservedCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ImagePullFailed { error, .. } | Self::StartFailed { error } => f.write_str(error),
+            Self::AwaitsService { service, until } => write!(f, "waits until {service} {until}"),
+            Self::Unhealthy { output } => write!(f, "its check fails: {output}"),
+            Self::Exited { status: Some(status) } => write!(f, "it exited with status {status}"),
+            Self::Exited { status: None } => f.write_str("it ended, and nobody saw how"),
+            Self::OutOfMemory => f.write_str("it ran out of memory and was killed"),
+            Self::Vanished => f.write_str("its container was removed by someone else"),
+            Self::RestartExhausted { tries, last } => {
+                write!(f, "it failed {tries} times in a row; the last time {last}")
+            }
+            Self::Completed => f.write_str("it has done its job"),
+        }
+    }
 }

@@ -273,6 +273,17 @@ pub enum Dependency {
     Completed,
 }
 
+/// As it follows the name of the service that is waited for.
+impl fmt::Display for Dependency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Started => "has started",
+            Self::Healthy => "is healthy",
+            Self::Completed => "has completed",
+        })
+    }
+}
+
 /// Whether the background rescheduler may move replicas of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

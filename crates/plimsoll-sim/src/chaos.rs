@@ -45,7 +45,12 @@ impl Chaos {
                     say(back, Action::Return(node));
                 }
                 35..50 => say(at, Action::NewLeader),
-                50..65 => say(at, Action::Kill(node)),
+                50..62 => say(at, Action::Kill(node)),
+                62..65 => {
+                    if let Some(name) = chance.pick(&names) {
+                        say(at, Action::Restart(name.clone()));
+                    }
+                }
                 65..72 => {
                     say(at, Action::Drain(node.clone()));
                     say(back, Action::Uncordon(node));

@@ -94,6 +94,8 @@ pub enum Action {
     NewLeader,
     Deploy(DeploymentName, Services),
     Undeploy(DeploymentName),
+    /// Every replica of the deployment is to start anew.
+    Restart(DeploymentName),
     /// From now on containers of this image fail when started.
     Break(String),
     Mend(String),

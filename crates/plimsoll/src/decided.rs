@@ -91,6 +91,7 @@ impl Stay {
             Self::InTurn(cause) => {
                 let why = match cause {
                     MoveCause::Outdated => "it runs an older spec",
+                    MoveCause::Restart => "it is to start anew",
                     MoveCause::Misplaced => "its node may not hold it any more",
                     MoveCause::NodeLost => "its node is lost",
                 };

@@ -25,6 +25,7 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
         let is_true = match cause {
             MoveCause::NodeLost => !is_up,
             MoveCause::Misplaced => is_up && !is_allowed,
+            MoveCause::Restart => is_up && is_allowed && replica.is_stale(assignment),
             MoveCause::Outdated => is_up && is_allowed && assignment.spec != new.spec.hash,
         };
         if !is_true {

@@ -71,7 +71,7 @@ impl<'s> Pass<'s> {
         let mut live = Vec::with_capacity(service.replicas.len());
         for (slot, replica) in &service.replicas {
             let Some(assignment) = &replica.assignment else { continue };
-            let plight = self.plight(roster, ask, assignment, spec.hash);
+            let plight = self.plight(roster, ask, replica, assignment, spec.hash);
             if let Plight::InGrace(until) = plight {
                 self.wake_at(until);
             }
@@ -110,7 +110,8 @@ impl<'s> Pass<'s> {
                 let change = Change::Abandon { replica: id.clone(), why: why.clone() };
                 self.about(id, change);
                 let is_unhealthy = matches!(why, Undone::SuccessorFailed | Undone::TimedOut);
-                if is_unhealthy && successor.cause == MoveCause::Outdated {
+                let is_own = matches!(successor.cause, MoveCause::Outdated | MoveCause::Restart);
+                if is_unhealthy && is_own {
                     let waiting = Some(Waiting::Stalled { spec: spec.hash });
                     self.about(id, Change::SetWaiting { replica: id.clone(), waiting });
                 }
@@ -294,9 +295,12 @@ impl<'s> Pass<'s> {
         let Some(l) = next.filter(|l| all_run || !l.replica.is_running()) else { return };
 
         let id = ReplicaId::new(key.clone(), l.slot.clone());
-        let cause = MoveCause::Outdated;
+        let cause = cause(l.assignment, spec);
         let succeed = |node| Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause };
-        if spec.can_overlap() {
+        // One that failed with this very spec is tried again in its own place, with all its tries: there is nothing that
+        // runs to be kept.
+        let is_retry = cause == MoveCause::Restart && !l.replica.is_running();
+        if spec.can_overlap() && !is_retry {
             placer.lift(&l.assignment.node);
             let beside = placer.stay(&l.assignment.node).or_else(|| placer.best(&id));
             if let Some(choice) = beside {
@@ -311,6 +315,11 @@ impl<'s> Pass<'s> {
         self.about(&id, succeed(l.assignment.node.clone()));
         self.about(&id, Change::Promote { replica: id.clone() });
     }
+}
+
+/// Why an assignment that is not the one it should be is replaced.
+pub(super) fn cause(assignment: &Assignment, spec: &ServiceSpec) -> MoveCause {
+    if assignment.spec == spec.hash { MoveCause::Restart } else { MoveCause::Outdated }
 }
 
 /// Whether there is nothing to do: by far the most common answer, so it is asked first.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use plimsoll_model::reason::FilterWord;
 use plimsoll_model::state::Service;
-use plimsoll_model::{Change, MoveCause, Replica, ReplicaId, ServiceKey, ServiceSpec, Slot};
+use plimsoll_model::{Change, Replica, ReplicaId, ServiceKey, ServiceSpec, Slot};
 
 use super::Pass;
+use super::counted::cause;
 use super::nowhere::{Among, Nowhere};
 use super::plight::Plight;
 use crate::moves::Step;
@@ -37,11 +38,11 @@ impl<'s> Pass<'s> {
             let Some(assignment) = &replica.assignment else { continue };
             // Where the node is gone, drained or no longer meant, the replica ends: it is never moved. A node that is
             // merely down keeps it.
-            match at.filter(|at| misplaced(&ask, roster, *at).is_none()) {
-                None => self.retire(&ReplicaId::new(key.clone(), slot.clone())),
-                Some(_) => {
-                    kept.push((slot, replica, self.plight(roster, &ask, assignment, spec.hash)));
-                }
+            if at.is_none_or(|at| misplaced(&ask, roster, at).is_some()) {
+                self.retire(&ReplicaId::new(key.clone(), slot.clone()));
+            } else {
+                let plight = self.plight(roster, &ask, replica, assignment, spec.hash);
+                kept.push((slot, replica, plight));
             }
         }
         let lacking = self.fill(roster, &ask, key, spec, &holds);
@@ -127,7 +128,7 @@ impl<'s> Pass<'s> {
         };
         let Some(assignment) = &replica.assignment else { return };
         let id = ReplicaId::new(key.clone(), (*slot).clone());
-        let (node, cause) = (assignment.node.clone(), MoveCause::Outdated);
+        let (node, cause) = (assignment.node.clone(), cause(assignment, spec));
         self.about(&id, Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause });
         self.about(&id, Change::Promote { replica: id.clone() });
     }

@@ -1,6 +1,6 @@
 //! What is the matter with a replica where it is.
 
-use plimsoll_model::{Assignment, NodeStatus, SpecHash, State, Timestamp};
+use plimsoll_model::{Assignment, NodeStatus, Replica, SpecHash, State, Timestamp};
 
 use super::Pass;
 use crate::place::Roster;
@@ -12,7 +12,7 @@ pub(super) enum Plight {
     Settled,
     /// Its node is down, but may come back until then.
     InGrace(Timestamp),
-    /// It runs an older spec than it should.
+    /// It runs an older spec than it should, or is to start anew.
     Outdated,
     /// Its node may not hold it any more.
     Misplaced,
@@ -37,6 +37,7 @@ impl Pass<'_> {
         &self,
         roster: &Roster,
         ask: &Ask<'_>,
+        replica: &Replica,
         assignment: &Assignment,
         desired: SpecHash,
     ) -> Plight {
@@ -50,7 +51,8 @@ impl Pass<'_> {
         if misplaced(ask, roster, at).is_some() {
             return Plight::Misplaced;
         }
-        if assignment.spec == desired { Plight::Settled } else { Plight::Outdated }
+        let is_current = assignment.spec == desired && !replica.is_stale(assignment);
+        if is_current { Plight::Settled } else { Plight::Outdated }
     }
 }
 

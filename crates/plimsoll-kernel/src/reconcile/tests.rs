@@ -4,7 +4,9 @@ use plimsoll_model::reason::{FilterWord, NoPlace, Waiting};
 use plimsoll_model::testkit::{
     Cell, cell, cpus, global, hosts, node_id, pack, replica_id, service_key, spread,
 };
-use plimsoll_model::{Change, Generation, Happening, Millis, NodeId, ObservedState, Writer};
+use plimsoll_model::{
+    Change, Generation, Happening, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Writer,
+};
 
 use crate::testkit::{Passes, decide};
 
@@ -442,4 +444,63 @@ fn a_lost_node_that_is_removed_is_replaced_at_once() {
     let cell = cell.settle();
     assert_eq!(cell.nodes_of("shop/web"), names(["ash", "birch"]));
     assert!(cell.state.load(&node_id("cedar")).is_none(), "nothing waits for a node that is gone");
+}
+
+/// Every replica of the service fails for good.
+fn exhaust(mut cell: Cell, service: &str) -> Cell {
+    let key = service_key(service);
+    let given = cell.state.service(&key).unwrap().replicas.iter();
+    let given: Vec<_> = given
+        .map(|(slot, replica)| {
+            let generation = replica.heading().unwrap().generation;
+            (ReplicaId::new(key.clone(), slot.clone()), generation)
+        })
+        .collect();
+    for (id, generation) in given {
+        let last = Box::new(ObservedCode::Exited { status: Some(1) });
+        let code = ObservedCode::RestartExhausted { tries: 3, last };
+        cell.report(&id, generation, ObservedState::Failed, Some(code));
+    }
+    cell
+}
+
+#[test]
+fn an_identical_apply_tries_again_what_was_given_up_and_nothing_else() {
+    let services = || [("bad", spread(2)), ("good", spread(2))];
+    let cell = three().deploy("shop", services()).settle();
+    let before = cell.placed("shop/good");
+    let cell = exhaust(cell, "shop/bad");
+    assert!(decide(&cell).batch.is_empty(), "what was given up is left alone");
+    let mut cell = cell.deploy("shop", services());
+    assert_eq!(cell.state.deployments().values().next().unwrap().revision.0, 1);
+    let generations = |cell: &Cell, service: &str| -> Vec<u64> {
+        let service = cell.state.service(&service_key(service)).unwrap();
+        service.replicas.values().map(|r| r.assignment.as_ref().unwrap().generation.0).collect()
+    };
+    let (bad, good) = (generations(&cell, "shop/bad"), generations(&cell, "shop/good"));
+    for _ in 0..2 {
+        cell = cell.pass();
+    }
+    assert!(generations(&cell, "shop/bad").iter().all(|new| !bad.contains(new)), "with new tries");
+    assert_eq!((generations(&cell, "shop/good"), cell.placed("shop/good")), (good, before));
+    assert!(decide(&cell).batch.is_empty(), "once each: {:?}", decide(&cell).batch);
+}
+
+#[test]
+fn a_restart_starts_the_new_one_beside_the_old_one_replica_at_a_time() {
+    let mut cell = three().deploy("shop", [("web", spread(2))]).settle();
+    let ids = [replica_id("shop/web/1"), replica_id("shop/web/2")];
+    for replica in ids.clone() {
+        cell.change(Writer::Operator, Change::Renew { replica });
+    }
+    let old = ids.clone().map(|id| cell.state.replica(&id).unwrap().assignment.clone().unwrap());
+    let cell = cell.pass();
+    let moving = ids.iter().filter(|id| cell.state.replica(id).unwrap().successor.is_some());
+    assert_eq!(moving.count(), 1, "one at a time");
+    assert!(ids.iter().all(|id| cell.state.replica(id).unwrap().is_running()), "none stopped");
+    let cell = cell.obey().settle();
+    for (id, old) in ids.iter().zip(old) {
+        let new = cell.state.replica(id).unwrap().assignment.clone().unwrap();
+        assert!(new.generation > old.generation && new.node == old.node, "{id} is fresh");
+    }
 }

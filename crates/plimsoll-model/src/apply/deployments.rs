@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::Txn;
 use crate::audit::Happening;
 use crate::command::Refusal;
-use crate::ids::{DeploymentName, ServiceKey, ServiceName};
+use crate::ids::{DeploymentName, ReplicaId, ServiceKey, ServiceName};
 use crate::reason::Unplaced;
+use crate::replica::Replica;
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::state::{
     Deployment, MAX_NAMES, MAX_REPLICAS, MAX_REQUEST, MAX_REVISIONS, MAX_SERVICES, RevisionRecord,
@@ -28,7 +29,7 @@ impl Txn<'_> {
         if current
             .is_some_and(|d| d.history.get(&d.revision).is_some_and(|r| r.services == *services))
         {
-            return Ok(());
+            return self.retry(name);
         }
 
         let names = self.state.counters.revision.len() + self.state.counters.next_index.len();
@@ -57,6 +58,22 @@ impl Txn<'_> {
             self.desire(&ServiceKey::new(name.clone(), service.clone()), spec, revision);
         }
         self.happened(Happening::Deployed { deployment: name.clone(), revision });
+        self.retry(name)
+    }
+
+    /// Whoever applies a file, even the same one, wants another try of what was given up.
+    fn retry(&mut self, name: &DeploymentName) -> Result<(), Refusal> {
+        for key in self.services_of(name) {
+            let Some(service) = self.state.services.get(&key) else { continue };
+            let is_over =
+                |replica: &Replica| replica.assignment.is_some() && replica.has_given_up();
+            let given_up = service.replicas.iter().filter(|(_, replica)| is_over(replica));
+            let ids: Vec<ReplicaId> =
+                given_up.map(|(slot, _)| ReplicaId::new(key.clone(), slot.clone())).collect();
+            for id in ids {
+                self.renew(&id)?;
+            }
+        }
         Ok(())
     }
 
@@ -133,7 +150,7 @@ impl Txn<'_> {
 
 /// The specs that some assignment still names; the rest are dropped when a new one comes.
 fn specs_in_use(service: &Service) -> BTreeMap<SpecHash, Arc<ServiceSpec>> {
-    let holds = service.replicas.values().flat_map(crate::replica::Replica::holds);
+    let holds = service.replicas.values().flat_map(Replica::holds);
     let used: BTreeSet<SpecHash> = holds.map(|assignment| assignment.spec).collect();
     let specs = service.row.specs.iter().filter(|(hash, _)| used.contains(*hash));
     specs.map(|(hash, spec)| (*hash, spec.clone())).collect()

@@ -92,6 +92,24 @@ impl Txn<'_> {
         Ok(())
     }
 
+    /// A second request before the first is met adds nothing.
+    pub(super) fn renew(&mut self, id: &ReplicaId) -> Result<(), Refusal> {
+        let mut replica = self.replica(id)?.clone();
+        let Some(assignment) = &replica.assignment else {
+            return Err(Refusal::NoSuchReplica { replica: id.clone() });
+        };
+        let newest = replica.successor.as_ref().map_or(assignment, |s| &s.assignment);
+        let is_asked = replica.is_stale(newest);
+        if is_asked && replica.waiting.is_none() {
+            return Ok(());
+        }
+        replica.fresh_from = self.state.next_generation;
+        replica.waiting = None;
+        self.set_replica(id, Some(replica));
+        self.happened(Happening::RestartAsked { replica: id.clone() });
+        Ok(())
+    }
+
     pub(super) fn retire(&mut self, id: &ReplicaId) -> Result<(), Refusal> {
         let mut replica = self.replica(id)?.clone();
         let Some(assignment) = replica.assignment.take() else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! What the script does to the cell.
 
 use plimsoll_kernel::agent::Phase;
-use plimsoll_model::{Availability, Change, Millis, NodeId, ReplicaId, Writer};
+use plimsoll_model::{Availability, Change, DeploymentName, Millis, NodeId, ReplicaId, Writer};
 
 use super::{Due, HEARTBEAT, World};
 use crate::machine::{Link, Machine};
@@ -31,6 +31,7 @@ impl World<'_> {
                 self.operate(Change::Deploy { deployment, services });
             }
             Action::Undeploy(deployment) => self.operate(Change::Undeploy { deployment }),
+            Action::Restart(deployment) => self.restart(&deployment),
         }
     }
 
@@ -78,6 +79,16 @@ impl World<'_> {
         self.reconnect(node);
         let first_beat = self.chance.between((Millis(1), HEARTBEAT));
         self.clock.after(first_beat, Due::Listen);
+    }
+
+    fn restart(&mut self, deployment: &DeploymentName) {
+        let ids = self.state.replicas().filter(|(id, replica)| {
+            id.service.deployment == *deployment && replica.assignment.is_some()
+        });
+        let ids: Vec<ReplicaId> = ids.map(|(id, _)| id).collect();
+        for replica in ids {
+            self.operate(Change::Renew { replica });
+        }
     }
 
     /// One healthy container of the node, drawn at random, ends by itself.

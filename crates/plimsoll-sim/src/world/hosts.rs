@@ -58,7 +58,9 @@ impl World<'_> {
         }
         let row = self.state.replica(replica);
         let locals = self.machines[node].locals(replica);
-        let steps = agent::next(node, row, &locals);
+        let wanted: Vec<Generation> =
+            agent::wanted(node, row).map(|assignment| assignment.generation).collect();
+        let steps = agent::next(&wanted, &locals);
         // What leaves and is not here has stopped: a crash may have done it.
         let leaving =
             row.into_iter().flat_map(|row| &row.leaving).filter(|held| held.node == *node);

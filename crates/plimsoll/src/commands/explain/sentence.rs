@@ -78,6 +78,7 @@ fn cause_of(decided: &Decided, outcome: &Outcome, from: &NodeId, cause: MoveCaus
     match cause {
         MoveCause::NodeLost => format!("{from} is down"),
         MoveCause::Outdated => "it runs an older spec".to_owned(),
+        MoveCause::Restart => "it is to start anew".to_owned(),
         MoveCause::Misplaced => unfit(decided, outcome, from),
     }
 }

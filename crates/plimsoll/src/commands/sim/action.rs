@@ -11,6 +11,7 @@ pub(super) fn words(action: &Action) -> String {
         Action::Cordon(node) => format!("{node} is cordoned"),
         Action::Uncordon(node) => format!("{node} is uncordoned"),
         Action::Drain(node) => format!("{node} is drained"),
+        Action::Restart(deployment) => format!("every replica of {deployment} is to start anew"),
         Action::Kill(node) => format!("a container on {node} ends by itself"),
         Action::NewLeader => "the leader is lost".to_owned(),
         Action::Deploy(name, _) => format!("{name} is deployed"),
