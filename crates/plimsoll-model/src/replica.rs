@@ -93,13 +93,18 @@ impl Replica {
         assignment.generation < self.fresh_from
     }
 
-    /// Whether it was given up, or fails on and on, so that only another apply helps or hastens it.
+    /// Whether something of it was given up, or fails on and on, so that only another apply helps or hastens it.
     pub fn has_given_up(&self) -> bool {
-        let asked = self.assignment.iter().chain(self.successor.iter().map(|s| &s.assignment));
-        matches!(self.waiting, Some(Waiting::Stalled { .. }))
-            || asked
-                .filter_map(|assignment| self.observation(assignment)?.code.as_ref())
-                .any(ObservedCode::is_lasting)
+        let next = self.successor.as_ref().map(|successor| &successor.assignment);
+        self.assignment.is_some()
+            && (matches!(self.waiting, Some(Waiting::Stalled { .. }))
+                || self.assignment.iter().chain(next).any(|assigned| self.fails(assigned)))
+    }
+
+    /// Whether what is the matter with the assignment lasts until something is changed.
+    pub(crate) fn fails(&self, assignment: &Assignment) -> bool {
+        let code = self.observation(assignment).and_then(|seen| seen.code.as_ref());
+        code.is_some_and(ObservedCode::is_lasting)
     }
 
     pub fn is_empty(&self) -> bool {

@@ -44,7 +44,7 @@ use state::StateMachine;
 use store::LogStore;
 use types::{ENTRY_OVERHEAD, Proposal, Types};
 
-pub use start::OpenError;
+pub use start::{OpenError, cluster_of};
 pub use timing::Timing;
 
 /// The most bytes one command may take when it is written.

@@ -122,6 +122,28 @@ impl Watcher {
         }
     }
 
+    /// Looks at the state together with the changes that led to it since the last look: what is decided on both is
+    /// decided on one moment.
+    pub fn look<T>(
+        &mut self,
+        reader: impl FnOnce(&State, Result<Vec<Applied>, Lagged>) -> T,
+    ) -> T {
+        let inner = self.machine.inner.read().expect("applying is total and does not panic");
+        let (from, resume) = (self.next, *self.machine.applied.borrow() + 1);
+        self.applied.mark_unchanged();
+        self.next = resume;
+        if from < inner.ring.from {
+            return reader(&inner.state, Err(Lagged { from, resume }));
+        }
+        let at = inner.ring.held.partition_point(|applied| applied.index < from);
+        reader(&inner.state, Ok(inner.ring.held.range(at..).cloned().collect()))
+    }
+
+    /// Waits until something was applied since the last look.
+    pub async fn changed(&mut self) {
+        self.applied.changed().await.expect("the machine outlives its watchers");
+    }
+
     /// The next change, if it is there already.
     pub fn try_next(&mut self) -> Result<Option<Applied>, Lagged> {
         let inner = self.machine.inner.read().expect("applying is total and does not panic");
@@ -202,6 +224,28 @@ mod tests {
             "a repeated write and the engine's own say nothing"
         );
         assert_eq!(*machine.applied().borrow(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_look_has_the_state_and_just_the_changes_since_the_last() {
+        let machine = machine();
+        let mut watcher = machine.watch(1);
+        for (names, seen) in [(&["ash", "birch"][..], 2), (&[], 0), (&["cedar"], 1)] {
+            for name in names {
+                let next = *machine.applied().borrow() + 1;
+                machine.apply(next, &join(name)).unwrap();
+            }
+            let found = watcher.look(|state, changes| {
+                let newest = names.last().map(|name| state.node(&node_id(name)).is_some());
+                (changes.unwrap().len(), newest.unwrap_or(true))
+            });
+            assert_eq!(found, (seen, true));
+        }
+        for index in 4..=MAX_RING as u64 + 10 {
+            machine.apply(index, &join(&format!("n{index}"))).unwrap();
+        }
+        assert!(watcher.look(|_, changes| changes).is_err(), "more than the ring holds");
+        assert_eq!(watcher.look(|_, changes| changes.map(|some| some.len())), Ok(0));
     }
 
     #[tokio::test]

@@ -504,3 +504,23 @@ fn a_restart_starts_the_new_one_beside_the_old_one_replica_at_a_time() {
         assert!(new.generation > old.generation && new.node == old.node, "{id} is fresh");
     }
 }
+
+#[test]
+fn going_back_to_the_spec_that_runs_starts_nothing_anew() {
+    let mut cell = three().deploy("shop", [("web", spread(2))]).settle();
+    let running = cell.placed("shop/web");
+    let other = spread(2).image("bad");
+    cell = cell.deploy("shop", [("web", other)]).pass();
+    let (id, next) = cell
+        .state
+        .replicas()
+        .find_map(|(id, replica)| Some((id, replica.successor.clone()?.assignment)))
+        .unwrap();
+    cell.report(&id, next.generation, ObservedState::Failed, None);
+    cell = cell.pass();
+    assert!(cell.state.replica(&id).unwrap().waiting.is_some(), "stalled");
+    cell.report(&id, next.generation, ObservedState::Stopped, None);
+    let cell = cell.deploy("shop", [("web", spread(2))]);
+    assert_eq!(decide(&cell).batch, vec![], "all of it runs as it should");
+    assert_eq!(cell.placed("shop/web"), running);
+}

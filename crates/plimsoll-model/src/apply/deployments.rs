@@ -65,13 +65,11 @@ impl Txn<'_> {
     fn retry(&mut self, name: &DeploymentName) -> Result<(), Refusal> {
         for key in self.services_of(name) {
             let Some(service) = self.state.services.get(&key) else { continue };
-            let is_over =
-                |replica: &Replica| replica.assignment.is_some() && replica.has_given_up();
-            let given_up = service.replicas.iter().filter(|(_, replica)| is_over(replica));
+            let given_up = service.replicas.iter().filter(|(_, replica)| replica.has_given_up());
             let ids: Vec<ReplicaId> =
                 given_up.map(|(slot, _)| ReplicaId::new(key.clone(), slot.clone())).collect();
             for id in ids {
-                self.renew(&id)?;
+                self.try_again(&id)?;
             }
         }
         Ok(())

@@ -110,6 +110,22 @@ impl Txn<'_> {
         Ok(())
     }
 
+    /// Gives the replica new tries of what it was given up for. What runs of it is left alone.
+    pub(super) fn try_again(&mut self, id: &ReplicaId) -> Result<(), Refusal> {
+        let replica = self.replica(id)?;
+        let fails = |assignment: Option<&Assignment>| assignment.is_some_and(|a| replica.fails(a));
+        let next = replica.successor.as_ref().map(|successor| &successor.assignment);
+        let (is_assignment, is_successor) = (fails(replica.assignment.as_ref()), fails(next));
+        self.set_waiting(id, None)?;
+        if is_successor {
+            self.abandon(id, &Undone::Needless)?;
+        }
+        if is_assignment {
+            self.renew(id)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn retire(&mut self, id: &ReplicaId) -> Result<(), Refusal> {
         let mut replica = self.replica(id)?.clone();
         let Some(assignment) = replica.assignment.take() else { return Ok(()) };

@@ -108,6 +108,12 @@ impl Identity {
     }
 }
 
+/// Which cluster a data directory belongs to; none if it is new.
+pub fn cluster_of(data_dir: &Path) -> Result<Option<ClusterId>, OpenError> {
+    let identity = Identity::read(&crate::disk::RealDisk, data_dir)?;
+    Ok(identity.map(|identity| identity.cluster))
+}
+
 /// A data directory, opened and held.
 #[derive(Debug)]
 pub(crate) struct Opened {
