@@ -15,6 +15,7 @@ pub mod policy;
 pub mod reconcile;
 pub mod restart;
 pub mod signals;
+pub mod voters;
 
 #[cfg(test)]
 mod testkit;

@@ -10,6 +10,7 @@ use crate::command::{
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
+mod access;
 mod deployments;
 mod nodes;
 mod replicas;
@@ -77,6 +78,13 @@ impl<'s> Txn<'s> {
                 self.set_availability(node, *availability)
             }
             Change::RemoveNode { node } => self.remove_node(node),
+            Change::Found { authority, node, key } => self.found(authority, node, *key),
+            Change::CreateJoinToken { token, expires_at } => {
+                self.create_join_token(*token, *expires_at)
+            }
+            Change::Join { token, node, facts, key } => self.join(token, node, facts, *key),
+            Change::PutOperator { name, token, role } => self.put_operator(name, *token, *role),
+            Change::RevokeOperator { name } => self.revoke_operator(name),
             Change::Deploy { deployment, services } => self.deploy(deployment, services),
             Change::Undeploy { deployment } => self.undeploy(deployment),
             Change::Place { replica, node, spec } => self.place(replica, node, *spec),

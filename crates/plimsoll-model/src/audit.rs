@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Role;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{NoPlace, Undone, Waiting};
@@ -46,6 +47,9 @@ pub enum Happening {
     NodeStatus { node: NodeId, status: NodeStatus },
     NodeAvailability { node: NodeId, availability: Availability },
     NodeRemoved { node: NodeId },
+    JoinTokenCreated { expires_at: Timestamp },
+    OperatorAdded { name: String, role: Role },
+    OperatorRevoked { name: String },
     Deployed { deployment: DeploymentName, revision: Revision },
     Undeployed { deployment: DeploymentName },
     Placed { replica: ReplicaId, node: NodeId },
@@ -69,6 +73,9 @@ impl Happening {
             Self::NodeStatus { status: NodeStatus::Down, .. } => "node_down",
             Self::NodeAvailability { .. } => "node_availability",
             Self::NodeRemoved { .. } => "node_removed",
+            Self::JoinTokenCreated { .. } => "join_token_created",
+            Self::OperatorAdded { .. } => "operator_added",
+            Self::OperatorRevoked { .. } => "operator_revoked",
             Self::Deployed { .. } => "deployed",
             Self::Undeployed { .. } => "undeployed",
             Self::Placed { .. } => "placed",
@@ -98,6 +105,9 @@ impl fmt::Display for Happening {
                 Availability::Draining => write!(f, "{node} is draining"),
             },
             Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
+            Self::JoinTokenCreated { .. } => f.write_str("a join token was made"),
+            Self::OperatorAdded { name, role } => write!(f, "{name} may {}", role.word()),
+            Self::OperatorRevoked { name } => write!(f, "the token of {name} is revoked"),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::access::{Authority, Digest, Role};
 use crate::audit::Author;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{Undone, Unplaced, Waiting};
 use crate::replica::{MoveCause, Observation};
 use crate::spec::{ServiceSpec, SpecHash};
-use crate::units::{Generation, Revision, Term, Timestamp};
+use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
 /// The version of the written form of commands and state. A reader refuses what is newer than itself.
 pub const FORMAT: u32 = 1;
@@ -75,6 +76,32 @@ pub enum Change {
     /// Only a node that holds nothing, or one that is down.
     RemoveNode {
         node: NodeId,
+    },
+
+    /// The cell gets an authority, and the node that founds it a certificate.
+    Found {
+        authority: Authority,
+        node: NodeId,
+        key: Digest,
+    },
+    CreateJoinToken {
+        token: Digest,
+        expires_at: Timestamp,
+    },
+    /// A node uses a token up and is of the cell.
+    Join {
+        token: Digest,
+        node: NodeId,
+        facts: NodeFacts,
+        key: Digest,
+    },
+    PutOperator {
+        name: String,
+        token: Digest,
+        role: Role,
+    },
+    RevokeOperator {
+        name: String,
     },
 
     /// The whole of a deployment: services it no longer names are retired.
@@ -199,6 +226,20 @@ pub enum Refusal {
     NoSuchNode { node: NodeId },
     #[error("node {node} still holds {replicas} replicas; drain it first")]
     NodeInUse { node: NodeId, replicas: u32 },
+    #[error("the cell has an authority already")]
+    Founded,
+    #[error("the cell knows no such join token; make one with `plimsoll token create-join`")]
+    TokenUnknown,
+    #[error("this join token was used by {by}; each serves one node, make another")]
+    TokenUsed { by: NodeId },
+    #[error("this join token ran out {ago} ago; make another")]
+    TokenExpired { ago: Millis },
+    #[error("a node called {node} is of the cell and ready; choose another name")]
+    NameTaken { node: NodeId },
+    #[error("there is an operator {name} already; revoke it first or choose another name")]
+    OperatorExists { name: String },
+    #[error("there is no operator {name}")]
+    NoSuchOperator { name: String },
     #[error("there is no deployment {deployment}")]
     NoSuchDeployment { deployment: DeploymentName },
     #[error("there is no service {service}")]
@@ -231,6 +272,8 @@ fn shown<T: fmt::Display>(value: Option<T>) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
+    /// Who may join or ask changed.
+    Access,
     Node(NodeId),
     Deployment(DeploymentName),
     Service(ServiceKey),

@@ -4,9 +4,11 @@
 //! and the one replicated [`State`] with the one function that changes it, [`State::apply`]. Nothing here reads a
 //! clock, a file or a random number, and nothing here decides: decisions are made in `plimsoll-kernel`.
 
+pub mod access;
 pub mod apply;
 pub mod audit;
 pub mod command;
+mod hex;
 pub mod ids;
 pub mod lookup;
 pub mod node;

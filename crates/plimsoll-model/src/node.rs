@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Digest;
 use crate::ids::{NodeId, Zone};
 use crate::spec::{Attribute, Constraint};
 use crate::transition::{Edge, Writer};
@@ -17,6 +18,10 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     pub os: String,
     pub arch: String,
+    /// Where other nodes reach it; none while it is alone.
+    pub address: Option<String>,
+    /// Of the program it runs.
+    pub version: String,
 }
 
 impl NodeFacts {
@@ -27,6 +32,8 @@ impl NodeFacts {
             labels: BTreeMap::new(),
             os: "linux".to_owned(),
             arch: "x86_64".to_owned(),
+            address: None,
+            version: String::new(),
         }
     }
 
@@ -55,6 +62,10 @@ pub struct Node {
     pub status_since: Timestamp,
     pub availability: Availability,
     pub joined_at: Timestamp,
+    /// Of the public key in its certificate: another with its name is not it.
+    pub key: Option<Digest>,
+    /// The number it has as a server, should it be one.
+    pub server: Option<u64>,
 }
 
 impl Node {

@@ -8,61 +8,34 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hex::{self, Hex};
 use crate::ids::{DeploymentName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
 /// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by plimsoll-compose.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpecHash(pub [u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SpecHash(#[serde(with = "hex")] pub [u8; 32]);
 
 impl fmt::Display for SpecHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        Hex(&self.0).fmt(f)
     }
 }
 
 impl SpecHash {
     /// The first twelve digits: enough for people, as with image ids.
     pub fn short(&self) -> String {
-        self.to_string()[..12].to_owned()
+        self.to_string()[..hex::SHORT].to_owned()
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        let mut bytes = [0; 32];
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
-        }
-        Some(Self(bytes))
+        hex::parse(text).map(Self)
     }
 }
 
 impl fmt::Debug for SpecHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.short())
-    }
-}
-
-impl Serialize for SpecHash {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() {
-            serializer.collect_str(self)
-        } else {
-            self.0.serialize(serializer)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for SpecHash {
-    fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        if !source.is_human_readable() {
-            return <[u8; 32]>::deserialize(source).map(Self);
-        }
-        let text = String::deserialize(source)?;
-        Self::parse(&text)
-            .ok_or_else(|| serde::de::Error::custom("a spec hash is 64 hexadecimal digits"))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Access;
 use crate::audit::{AuditRing, Author};
 use crate::command::{FORMAT, Refusal};
 use crate::ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
@@ -53,6 +54,7 @@ pub struct State {
     format: u32,
     pub(crate) cluster: ClusterId,
     pub(crate) next_generation: Generation,
+    pub(crate) access: Access,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) deployments: BTreeMap<DeploymentName, Deployment>,
     pub(crate) services: BTreeMap<ServiceKey, Service>,
@@ -74,6 +76,7 @@ struct Written {
     format: u32,
     cluster: ClusterId,
     next_generation: Generation,
+    access: Access,
     nodes: BTreeMap<NodeId, Node>,
     deployments: BTreeMap<DeploymentName, Deployment>,
     services: BTreeMap<ServiceKey, Service>,
@@ -91,6 +94,7 @@ impl TryFrom<Written> for State {
             format: FORMAT,
             cluster: written.cluster,
             next_generation: written.next_generation,
+            access: written.access,
             nodes: written.nodes,
             deployments: written.deployments,
             services: written.services,
@@ -165,6 +169,7 @@ impl State {
             format: FORMAT,
             cluster,
             next_generation: Generation(1),
+            access: Access::default(),
             nodes: BTreeMap::new(),
             deployments: BTreeMap::new(),
             services: BTreeMap::new(),
@@ -178,6 +183,10 @@ impl State {
 
     pub fn cluster(&self) -> &ClusterId {
         &self.cluster
+    }
+
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     pub fn nodes(&self) -> &BTreeMap<NodeId, Node> {

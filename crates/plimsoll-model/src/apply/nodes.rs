@@ -36,6 +36,8 @@ impl Txn<'_> {
                     status_since: self.at,
                     availability: Availability::Active,
                     joined_at: self.at,
+                    key: None,
+                    server: None,
                 };
                 self.set_node(id, Some(node));
                 self.happened(Happening::NodeJoined { node: id.clone() });

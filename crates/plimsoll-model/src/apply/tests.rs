@@ -4,6 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::access::{Authority, Digest, Role};
 use crate::audit::{Author, MAX_AUDIT};
 use crate::command::{Change, Command, FORMAT, Guarded, Refusal, Require};
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
@@ -14,7 +15,7 @@ use crate::spec::ServiceSpec;
 use crate::state::{MAX_REPLICAS, MAX_REVISIONS, State};
 use crate::testkit::{cell, cpus, global, node_id, pack, replica_id, service_key, spread};
 use crate::transition::Writer;
-use crate::units::{Generation, Revision, Term, Timestamp};
+use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
 fn bytes(state: &State) -> Vec<u8> {
     postcard::to_stdvec(state).unwrap()
@@ -95,6 +96,8 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => any_replica().prop_map(|replica| Change::Promote { replica }),
         1 => any_replica().prop_map(|replica| Change::Abandon { replica, why: Undone::Needless }),
         2 => any_replica().prop_map(|replica| Change::Retire { replica }),
+        1 => any_replica().prop_map(|replica| Change::Renew { replica }),
+        2 => any_access(),
         6 => (any_replica(), 1_u64..20, any_observed()).prop_map(|(replica, g, observation)| {
             Change::Observe { replica, generation: Generation(g), observation }
         }),
@@ -102,6 +105,31 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(service, unplaced)| Change::SetUnplaced { service, unplaced }),
         1 => (any_replica(), select(vec![None, Some(Waiting::Stateful)]))
             .prop_map(|(replica, waiting)| Change::SetWaiting { replica, waiting }),
+    ]
+}
+
+fn any_access() -> impl Strategy<Value = Change> {
+    let digest = (0_u8..4).prop_map(|byte| Digest([byte; 32])).boxed();
+    let name = select(vec!["ann".to_owned(), "bob".to_owned()]).boxed();
+    let authority =
+        (0_u8..2).prop_map(|byte| Authority { certificate: vec![byte], key: vec![byte] });
+    prop_oneof![
+        (authority, any_node(), digest.clone()).prop_map(|(authority, node, key)| Change::Found {
+            authority,
+            node,
+            key
+        }),
+        (digest.clone(), 0_u64..1_000)
+            .prop_map(|(token, at)| Change::CreateJoinToken { token, expires_at: Timestamp(at) }),
+        (digest.clone(), any_node(), digest.clone()).prop_map(|(token, node, key)| Change::Join {
+            token,
+            node,
+            facts: cpus(2),
+            key
+        }),
+        (name.clone(), digest, select(Role::ALL.to_vec()))
+            .prop_map(|(name, token, role)| Change::PutOperator { name, token, role }),
+        name.prop_map(|name| Change::RevokeOperator { name }),
     ]
 }
 
@@ -309,4 +337,44 @@ fn only_the_component_that_owns_an_edge_may_take_it() {
         "node ash cannot go from ready to down by the operator"
     );
     assert!(cell.apply(Writer::Liveness, vec![down.free()]).is_ok());
+}
+
+#[test]
+fn a_join_token_serves_one_node_once_and_in_time() {
+    let mut cell = cell().node("ash", cpus(4));
+    let digest = |byte: u8| Digest([byte; 32]);
+    let (by, hour) = (Writer::Operator, Millis::minutes(60));
+    let join = |token: u8, node: &str, key: u8| Change::Join {
+        token: digest(token),
+        node: node_id(node),
+        facts: cpus(2),
+        key: digest(key),
+    };
+    let expires_at = cell.now.plus(hour);
+    for token in 1..=3 {
+        cell.change(by, Change::CreateJoinToken { token: digest(token), expires_at });
+    }
+    let refused = |cell: &mut crate::testkit::Cell, change: Change| {
+        cell.apply(by, vec![change.free()]).unwrap_err().reason
+    };
+    assert_eq!(refused(&mut cell, join(9, "birch", 1)), Refusal::TokenUnknown);
+    assert_eq!(
+        refused(&mut cell, join(1, "ash", 1)),
+        Refusal::NameTaken { node: node_id("ash") },
+        "and the token is not used up"
+    );
+    cell.change(by, join(1, "birch", 1));
+    assert_eq!(cell.change(by, join(1, "birch", 1)), vec![], "the same node asks again");
+    assert_eq!(
+        refused(&mut cell, join(1, "birch", 2)),
+        Refusal::TokenUsed { by: node_id("birch") },
+        "another that says it is that node does not get in"
+    );
+    let number = |cell: &crate::testkit::Cell| cell.state.node(&node_id("birch")).unwrap().server;
+    let first = number(&cell);
+    let mut cell = cell.down("birch");
+    cell.change(by, join(2, "birch", 3));
+    assert!(number(&cell) > first, "a node that lost everything comes back as another server");
+    let mut cell = cell.later(hour);
+    assert_eq!(refused(&mut cell, join(3, "cedar", 4)), Refusal::TokenExpired { ago: Millis(0) });
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use super::Txn;
+use crate::access::Access;
 use crate::command::Event;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::node::Node;
@@ -17,6 +18,7 @@ use crate::units::{Generation, Revision};
 pub(super) enum Undo {
     NextGeneration(Generation),
     // Rows are boxed: a batch that places a whole cell replaces none, and need not carry room for them.
+    Access(Box<Access>),
     Node(NodeId, Option<Box<Node>>),
     Deployment(DeploymentName, Option<Box<Deployment>>),
     Revision(DeploymentName, Option<Revision>),
@@ -30,6 +32,12 @@ impl Txn<'_> {
         let old = put(&mut self.state.nodes, id, node);
         self.undo.push(Undo::Node(id.clone(), old.map(Box::new)));
         self.emit(Event::Node(id.clone()));
+    }
+
+    pub(super) fn set_access(&mut self, access: Access) {
+        let old = mem::replace(&mut self.state.access, access);
+        self.undo.push(Undo::Access(Box::new(old)));
+        self.emit(Event::Access);
     }
 
     pub(super) fn set_deployment(&mut self, name: &DeploymentName, deployment: Option<Deployment>) {
@@ -71,6 +79,7 @@ impl Txn<'_> {
         for step in self.undo.into_iter().rev() {
             match step {
                 Undo::NextGeneration(generation) => state.next_generation = generation,
+                Undo::Access(access) => state.access = *access,
                 Undo::Node(id, row) => drop(put(&mut state.nodes, &id, row.map(|row| *row))),
                 Undo::Deployment(name, row) => {
                     drop(put(&mut state.deployments, &name, row.map(|row| *row)));

@@ -1,0 +1,105 @@
+//! Who may be of the cell, and who may ask it for things: its authority, the tokens nodes join with, and the tokens
+//! operators hold. Secrets are here as hashes only, but for the authority's key, which the cell signs with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hex::{self, Hex};
+use crate::ids::NodeId;
+use crate::units::{Millis, Timestamp};
+
+/// How many tokens of each kind there may be at once.
+pub const MAX_TOKENS: usize = 1_000;
+
+/// How long a join token that is used or has run out is remembered, so that its bearer is told which of the two.
+pub const TOKEN_MEMORY: Millis = Millis::minutes(7 * 24 * 60);
+
+/// SHA-256 of something secret, or of a public key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Digest(#[serde(with = "hex")] pub [u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Hex(&self.0).fmt(f)
+    }
+}
+
+/// The first digits are enough to tell one from another.
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_string()[..hex::SHORT])
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Access {
+    /// None until the cell is founded.
+    pub authority: Option<Authority>,
+    pub join_tokens: BTreeMap<Digest, JoinToken>,
+    pub operators: BTreeMap<String, Operator>,
+    /// The number the next node gets. No number comes twice: a server that lost its disk is another one.
+    pub next_server: u64,
+}
+
+/// What the cell signs the certificates of its nodes with.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authority {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+/// The key stays out of every log.
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority")
+            .field("certificate", &self.certificate.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A secret that one node may join with, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    pub created_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub used_by: Option<NodeId>,
+}
+
+/// Someone who asks the cell for things over the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operator {
+    pub token: Digest,
+    pub role: Role,
+    pub created_at: Timestamp,
+}
+
+/// What an operator may do; each includes the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Read,
+    Deploy,
+    Admin,
+}
+
+impl Role {
+    pub const ALL: [Self; 3] = [Self::Read, Self::Deploy, Self::Admin];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Deploy => "deploy",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl Access {
+    /// Whose token has this digest.
+    pub fn operator(&self, token: &Digest) -> Option<(&str, Role)> {
+        let held = self.operators.iter().find(|(_, operator)| operator.token == *token);
+        held.map(|(name, operator)| (name.as_str(), operator.role))
+    }
+}

@@ -1,0 +1,125 @@
+//! Changes to who may be of the cell and who may ask it for things.
+
+use super::Txn;
+use crate::access::{
+    Access, Authority, Digest, JoinToken, MAX_TOKENS, Operator, Role, TOKEN_MEMORY,
+};
+use crate::audit::Happening;
+use crate::command::Refusal;
+use crate::ids::NodeId;
+use crate::node::{NodeFacts, NodeStatus};
+use crate::units::Timestamp;
+
+impl Txn<'_> {
+    /// The first node makes the cell its own. It is there already, as a cell of one before it had an authority.
+    pub(super) fn found(
+        &mut self,
+        authority: &Authority,
+        node: &NodeId,
+        key: Digest,
+    ) -> Result<(), Refusal> {
+        let access = &self.state.access;
+        if let Some(old) = &access.authority {
+            return if old == authority { Ok(()) } else { Err(Refusal::Founded) };
+        }
+        let next_server = access.next_server.max(2);
+        let access = Access { authority: Some(authority.clone()), next_server, ..access.clone() };
+        self.set_access(access);
+        self.enroll(node, key, 1)
+    }
+
+    pub(super) fn create_join_token(
+        &mut self,
+        token: Digest,
+        expires_at: Timestamp,
+    ) -> Result<(), Refusal> {
+        let mut access = self.state.access.clone();
+        if access.join_tokens.contains_key(&token) {
+            return Ok(());
+        }
+        access.join_tokens.retain(|_, old| self.at.since(old.expires_at) < TOKEN_MEMORY);
+        check_room("join tokens", access.join_tokens.len())?;
+        let fresh = JoinToken { created_at: self.at, expires_at, used_by: None };
+        access.join_tokens.insert(token, fresh);
+        self.set_access(access);
+        self.happened(Happening::JoinTokenCreated { expires_at });
+        Ok(())
+    }
+
+    /// Uses up the token and takes the node in. One that is down may come back under its name with nothing left.
+    pub(super) fn join(
+        &mut self,
+        token: &Digest,
+        node: &NodeId,
+        facts: &NodeFacts,
+        key: Digest,
+    ) -> Result<(), Refusal> {
+        let mut access = self.state.access.clone();
+        let Some(used) = access.join_tokens.get_mut(token) else {
+            return Err(Refusal::TokenUnknown);
+        };
+        if let Some(by) = &used.used_by {
+            // The answer to the first try may have been lost on the way.
+            let is_again =
+                by == node && self.state.nodes.get(node).is_some_and(|n| n.key == Some(key));
+            return if is_again { Ok(()) } else { Err(Refusal::TokenUsed { by: by.clone() }) };
+        }
+        if used.expires_at <= self.at {
+            return Err(Refusal::TokenExpired { ago: self.at.since(used.expires_at) });
+        }
+        if self.state.nodes.get(node).is_some_and(|known| known.status == NodeStatus::Ready) {
+            return Err(Refusal::NameTaken { node: node.clone() });
+        }
+        used.used_by = Some(node.clone());
+        let server = access.next_server;
+        access.next_server += 1;
+        self.set_access(access);
+        self.put_node(node, facts)?;
+        self.enroll(node, key, server)
+    }
+
+    pub(super) fn put_operator(
+        &mut self,
+        name: &str,
+        token: Digest,
+        role: Role,
+    ) -> Result<(), Refusal> {
+        let mut access = self.state.access.clone();
+        if let Some(known) = access.operators.get(name) {
+            if known.token == token && known.role == role {
+                return Ok(());
+            }
+            return Err(Refusal::OperatorExists { name: name.to_owned() });
+        }
+        check_room("operator tokens", access.operators.len())?;
+        let operator = Operator { token, role, created_at: self.at };
+        access.operators.insert(name.to_owned(), operator);
+        self.set_access(access);
+        self.happened(Happening::OperatorAdded { name: name.to_owned(), role });
+        Ok(())
+    }
+
+    pub(super) fn revoke_operator(&mut self, name: &str) -> Result<(), Refusal> {
+        let mut access = self.state.access.clone();
+        if access.operators.remove(name).is_none() {
+            return Err(Refusal::NoSuchOperator { name: name.to_owned() });
+        }
+        self.set_access(access);
+        self.happened(Happening::OperatorRevoked { name: name.to_owned() });
+        Ok(())
+    }
+
+    fn enroll(&mut self, id: &NodeId, key: Digest, server: u64) -> Result<(), Refusal> {
+        let mut node = self.node(id)?.clone();
+        (node.key, node.server) = (Some(key), Some(server));
+        self.set_node(id, Some(node));
+        Ok(())
+    }
+}
+
+fn check_room(what: &str, found: usize) -> Result<(), Refusal> {
+    if found < MAX_TOKENS {
+        return Ok(());
+    }
+    Err(Refusal::TooMany { what: what.to_owned(), found: found + 1, max: MAX_TOKENS })
+}
