@@ -86,6 +86,9 @@ pub enum PullError {
     NoSpace { image: String, error: String },
     #[error("the registry of {image} does not answer: {error}")]
     Unreachable { image: String, error: String },
+    /// Nobody was there to pull it, which says nothing of the image.
+    #[error("cannot pull {image}: {error}")]
+    Unavailable { image: String, error: String },
     #[error("cannot pull {image}: {error}")]
     Other { image: String, error: String },
 }
@@ -99,6 +102,7 @@ impl PullError {
             | Self::WrongPlatform { image, .. }
             | Self::NoSpace { image, .. }
             | Self::Unreachable { image, .. }
+            | Self::Unavailable { image, .. }
             | Self::Other { image, .. } => image,
         }
     }
@@ -129,12 +133,20 @@ pub enum Reason {
     VolumeName { name: String },
     #[error("volume {volume} needs the driver {driver:?}; processes have directories only")]
     VolumeDriver { volume: String, driver: String },
-    #[error("the content of {name} is kept outside the deployment, where processes cannot get it")]
+    #[error("the content of {name} is kept outside the deployment, where this node cannot get it")]
     ExternalFile { name: String },
     #[error("port {target} cannot become {published} on the host; a process binds its own ports")]
     PortRemapped { target: u16, published: u16 },
     #[error("processes cannot be given {field}")]
     Unsupported { field: &'static str },
+    #[error("it names no image")]
+    NoImage,
+    #[error(
+        "{field} is shared with service {service}, whose container may be on another node; run both as one service or on a network"
+    )]
+    SharedNamespace { field: &'static str, service: String },
+    #[error("{field} needs API {needs} of the engine, and this one is older; upgrade it")]
+    EngineTooOld { field: &'static str, needs: &'static str },
 }
 
 fn sentence(reasons: &[Reason]) -> String {

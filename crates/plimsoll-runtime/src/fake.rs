@@ -194,7 +194,7 @@ impl Runtime for FakeRuntime {
         Box::pin(async {
             let image = pull.image.clone();
             let entered = self.enter(Call::Pull(image.clone())).map(|world| world.script(&image));
-            let script = entered.map_err(|error| PullError::Unreachable {
+            let script = entered.map_err(|error| PullError::Unavailable {
                 image: image.clone(),
                 error: crate::error::chain(&error),
             })?;

@@ -1,10 +1,11 @@
 //! What runs replicas on a node.
 //!
 //! [`Runtime`] is all that a node asks of whatever runs its containers: pull, start, stop, remove, list, events, usage,
-//! logs and exec, each for one [`Tag`]. [`process`] runs services as processes of this host; [`fake`] runs nothing and
-//! is for tests. [`health`] turns a spec's healthcheck into transitions over any runtime, and [`pressure`] reads how
+//! logs and exec, each for one [`Tag`]. [`docker`] runs services as containers of an engine, [`process`] as processes
+//! of this host; [`fake`] runs nothing and is for tests. [`health`] turns a spec's healthcheck into transitions over any runtime, and [`pressure`] reads how
 //! busy the node is. What to do next about a replica is decided in `plimsoll-kernel`; here it is only done.
 
+pub mod docker;
 pub mod error;
 pub mod fake;
 pub mod health;
@@ -14,6 +15,7 @@ pub mod process;
 pub mod runtime;
 pub mod usage;
 
+pub use docker::DockerRuntime;
 pub use error::{Error, Operation, PullError, Reason, Result, chain};
 pub use fake::FakeRuntime;
 pub use logs::{LogLine, LogQuery, Logs, Output};

@@ -4,7 +4,7 @@
 //! it ended. This runtime starts supervisors, adopts those it finds, and reads what they wrote; it remembers nothing
 //! that is not on disk. A lock that each supervisor holds makes a second one of the same generation impossible.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod enter;
 mod exec;
 mod furnish;
@@ -15,12 +15,12 @@ mod paths;
 mod reader;
 mod record;
 mod refusal;
-mod signals;
+pub(crate) mod signals;
 mod start;
 mod stop;
 pub mod supervisor;
 mod survey;
-mod table;
+pub(crate) mod table;
 mod users;
 mod watch;
 

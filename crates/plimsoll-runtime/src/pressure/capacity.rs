@@ -28,6 +28,8 @@ impl Host {
             labels: BTreeMap::new(),
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
+            address: None,
+            version: String::new(),
         };
         Some(Self { hostname, facts })
     }

@@ -117,7 +117,7 @@ fn set_limits(dir: &Path, spec: &ContainerSpec) {
 }
 
 /// What was used in the cgroups of one generation; none where they do not count both.
-pub(super) fn usage(dirs: &[PathBuf]) -> Option<Usage> {
+pub(crate) fn usage(dirs: &[PathBuf]) -> Option<Usage> {
     let cpu = dirs.iter().find_map(|dir| {
         let nanos = || number(&dir.join("cpuacct.usage")).map(|nanos| nanos / 1_000);
         field(&dir.join("cpu.stat"), "usage_usec").or_else(nanos)

@@ -25,7 +25,7 @@ const NAMED: &[(&str, Signal)] = &[
 ];
 
 /// `SIGTERM`, `term`, `15`. Real-time signals have no safe name here and are refused.
-pub(super) fn parse(text: &str) -> Option<Signal> {
+pub(crate) fn parse(text: &str) -> Option<Signal> {
     if let Ok(number) = text.parse() {
         return Signal::from_named_raw(number);
     }

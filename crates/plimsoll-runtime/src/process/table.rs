@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 
 /// A process, for good: its id may be given to another one day, but not with the same start in the same boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
-    pub(super) pid: i32,
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
     /// In ticks since boot.
-    pub(super) start: u64,
-    pub(super) boot: String,
+    pub(crate) start: u64,
+    pub(crate) boot: String,
 }
 
 impl Identity {
     /// The identity of a process that runs now.
-    pub(super) fn of(pid: Pid) -> Option<Self> {
+    pub(crate) fn of(pid: Pid) -> Option<Self> {
         let stat = Stat::read(pid.as_raw_pid())?;
         Some(Self { pid: stat.pid, start: stat.start, boot: boot()? })
     }
 
-    pub(super) fn pid(&self) -> Option<Pid> {
+    pub(crate) fn pid(&self) -> Option<Pid> {
         (self.pid > 0).then(|| Pid::from_raw(self.pid))?
     }
 
     /// Whether it still runs. One that ended and was not yet collected does not.
-    pub(super) fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         let stat = Stat::read(self.pid);
         stat.is_some_and(|stat| stat.start == self.start && !stat.has_ended())
             && boot().is_some_and(|boot| boot == self.boot)
@@ -35,13 +35,13 @@ impl Identity {
 
     /// A handle on it; none when it is gone. The handle is taken first and compared after, so that it is never one on
     /// a stranger who got the id in between.
-    pub(super) fn open(&self) -> Option<std::os::fd::OwnedFd> {
+    pub(crate) fn open(&self) -> Option<std::os::fd::OwnedFd> {
         let handle = pidfd_open(self.pid()?, PidfdFlags::NONBLOCK).ok()?;
         self.is_alive().then_some(handle)
     }
 
     /// Sends a signal to it and nobody else. What is gone needs none.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         if let Some(handle) = self.open() {
             let _ = pidfd_send_signal(handle, signal);
         }
@@ -49,28 +49,28 @@ impl Identity {
 }
 
 /// This boot's own name.
-pub(super) fn boot() -> Option<String> {
+pub(crate) fn boot() -> Option<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned())
 }
 
 /// What is used of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) pid: i32,
-    pub(super) state: char,
-    pub(super) parent: i32,
-    pub(super) session: i32,
+pub(crate) struct Stat {
+    pub(crate) pid: i32,
+    pub(crate) state: char,
+    pub(crate) parent: i32,
+    pub(crate) session: i32,
     /// Its own ticks in user and system mode.
-    pub(super) own: u64,
+    pub(crate) own: u64,
     /// Those of its children that ended and were collected.
-    pub(super) children: u64,
-    pub(super) start: u64,
-    pub(super) resident_pages: u64,
+    pub(crate) children: u64,
+    pub(crate) start: u64,
+    pub(crate) resident_pages: u64,
 }
 
 impl Stat {
-    pub(super) fn read(pid: i32) -> Option<Self> {
+    pub(crate) fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -91,23 +91,23 @@ impl Stat {
         })
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
 /// All processes at one time, or nearly so.
-pub(super) struct Table(BTreeMap<i32, Stat>);
+pub(crate) struct Table(BTreeMap<i32, Stat>);
 
 impl Table {
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten();
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         Self(pids.filter_map(Stat::read).map(|stat| (stat.pid, stat)).collect())
     }
 
     /// Everything below a process, not itself.
-    pub(super) fn descendants(&self, ancestor: i32) -> Vec<&Stat> {
+    pub(crate) fn descendants(&self, ancestor: i32) -> Vec<&Stat> {
         let mut children: BTreeMap<i32, Vec<&Stat>> = BTreeMap::new();
         for stat in self.0.values() {
             children.entry(stat.parent).or_default().push(stat);
@@ -123,11 +123,11 @@ impl Table {
         found
     }
 
-    pub(super) fn get(&self, pid: i32) -> Option<&Stat> {
+    pub(crate) fn get(&self, pid: i32) -> Option<&Stat> {
         self.0.get(&pid)
     }
 
-    pub(super) fn session(&self, leader: i32) -> impl Iterator<Item = &Stat> {
+    pub(crate) fn session(&self, leader: i32) -> impl Iterator<Item = &Stat> {
         self.0.values().filter(move |stat| stat.session == leader)
     }
 }

@@ -1,7 +1,9 @@
-//! Real processes under the process runtime: what a person running a stack would notice.
+//! Real processes under the process runtime and real containers on a Docker engine: what a person running a stack would
+//! notice.
 
 mod adoption;
 mod commands;
+mod docker;
 mod host;
 mod logs;
 mod stopping;

@@ -1,0 +1,306 @@
+//! Services as containers of a Docker engine, or of a Podman that answers as one.
+//!
+//! Each container carries its [`Tag`] in its labels and its stop signal and grace in its settings, so that nothing needs
+//! to be remembered here: a daemon that lost its memory asks the engine. The engine may be down when this opens and may
+//! go away later; calls then say [`Error::Unavailable`], and work again when it is back.
+
+mod body;
+mod credentials;
+mod engine;
+mod events;
+mod exec;
+mod fault;
+mod files;
+mod image;
+mod labels;
+mod logs;
+mod mounts;
+mod networks;
+mod pull;
+mod reference;
+mod refusal;
+mod security;
+mod start;
+mod stop;
+mod survey;
+mod usage;
+mod volumes;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plimsoll_model::spec::Healthcheck;
+use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName, Generation};
+use tokio::sync::RwLock;
+use tokio::task::AbortHandle;
+
+use crate::error::{Error, Operation, PullError, Reason, Result};
+use crate::logs::{LogQuery, Logs};
+use crate::runtime::{
+    BoxFuture, Bus, Description, Events, Exec, Executed, Found, Order, Pull, Runtime, Tag,
+    wall_clock,
+};
+use crate::usage::Usage;
+use credentials::Keyring;
+use engine::Engine;
+pub use engine::detect;
+use fault::Fault;
+use files::Files;
+use pull::Pulls;
+use survey::is_running;
+
+/// Which engine, and what of this node is used beside it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub cluster: ClusterId,
+    /// The engine's socket; [`detect`] finds it.
+    pub socket: PathBuf,
+    /// Where configs and secrets lie while a container has them mounted. The engine must see the same path.
+    pub data_dir: PathBuf,
+    /// The file that `docker login` writes; none to pull without credentials.
+    pub credentials: Option<PathBuf>,
+}
+
+impl Settings {
+    pub fn new(
+        cluster: ClusterId,
+        socket: impl Into<PathBuf>,
+        data_dir: impl Into<PathBuf>,
+    ) -> Self {
+        let credentials = credentials::default_file();
+        Self { cluster, socket: socket.into(), data_dir: data_dir.into(), credentials }
+    }
+}
+
+/// Containers of one cell on an engine. Dropping it leaves them running.
+#[derive(Debug)]
+pub struct DockerRuntime {
+    inner: Arc<Inner>,
+    /// What goes on in the background, and ends with it.
+    tasks: [AbortHandle; 2],
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    engine: Arc<Engine>,
+    bus: Bus,
+    files: Files,
+    pulls: Pulls,
+    /// One at a time for each generation, so that a start and a removal do not cross.
+    turns: Mutex<BTreeMap<Generation, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held to read by whoever starts a container of the deployment, and to write by whoever takes its networks away.
+    houses: Mutex<BTreeMap<DeploymentName, Arc<RwLock<()>>>>,
+    /// One makes networks at a time: older engines let two have one name.
+    making: tokio::sync::Mutex<()>,
+    cgroups: Mutex<usage::Cgroups>,
+}
+
+impl DockerRuntime {
+    /// Begins to listen to the engine, whether or not it answers.
+    pub fn open(settings: Settings) -> Self {
+        let since = wall_clock();
+        // The engine has a working directory of its own.
+        let data_dir =
+            std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
+        let engine = Arc::new(Engine::new(settings.socket.clone()));
+        let bus = Bus::new();
+        let (cluster, told) = (settings.cluster.clone(), bus.clone());
+        let listener = tokio::spawn(events::listen(Arc::clone(&engine), told, cluster, since));
+        let keyring = Keyring { file: settings.credentials.clone() };
+        let inner = Inner {
+            files: Files(data_dir.join(settings.cluster.as_str()).join("files")),
+            pulls: Pulls::new(Arc::clone(&engine), keyring),
+            settings,
+            engine,
+            bus,
+            turns: Mutex::default(),
+            houses: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
+            cgroups: Mutex::default(),
+        };
+        let inner = Arc::new(inner);
+        let sweeper = tokio::spawn(Arc::clone(&inner).sweep());
+        Self { inner, tasks: [listener.abort_handle(), sweeper.abort_handle()] }
+    }
+
+    /// Carries work to its end in a task of its own: nobody's giving up leaves it half done.
+    async fn carry<F, Fut>(&self, operation: Operation, tag: &Tag, work: F) -> Result<()>
+    where
+        F: FnOnce(Arc<Inner>) -> Fut,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        let task = tokio::spawn(work(Arc::clone(&self.inner)));
+        task.await.map_err(|error| Error::failed(operation, tag, error))?
+    }
+}
+
+impl Drop for DockerRuntime {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Inner {
+    /// Removes the files of containers that are gone: an earlier daemon may have died in between.
+    async fn sweep(self: Arc<Self>) {
+        for generation in self.files.generations() {
+            // A start that is under way has written its files and may not have its container yet.
+            let turn = self.turn(generation);
+            let _turn = turn.lock().await;
+            let Ok(own) = self.own(true).await else { return };
+            if own.iter().all(|(_, tag)| tag.generation != generation) {
+                self.files.remove(generation);
+                self.forget_turn(generation);
+            }
+        }
+    }
+
+    fn check_cluster(&self, operation: Operation, tag: &Tag) -> Result<()> {
+        let cluster = &self.settings.cluster;
+        if tag.cluster == *cluster {
+            return Ok(());
+        }
+        Err(Error::Foreign { operation, tag: tag.clone(), cluster: cluster.clone() })
+    }
+
+    /// The id of the tag's container, and whether it runs.
+    async fn here(&self, operation: Operation, tag: &Tag) -> Result<(String, bool)> {
+        self.check_cluster(operation, tag)?;
+        let found = self.find(tag).await.map_err(|fault| fault.error(operation, tag))?;
+        let container =
+            found.here().ok_or_else(|| Error::Absent { operation, tag: tag.clone() })?;
+        let runs = is_running(&container);
+        Ok((container.id.unwrap_or_else(|| labels::name(tag)), runs))
+    }
+
+    fn turn(&self, generation: Generation) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(locked(&self.turns).entry(generation).or_default())
+    }
+
+    fn forget_turn(&self, generation: Generation) {
+        locked(&self.turns).remove(&generation);
+    }
+
+    fn house(&self, deployment: &DeploymentName) -> Arc<RwLock<()>> {
+        let mut houses = locked(&self.houses);
+        // Those nobody is in are not kept, so that this stays as small as the node.
+        houses.retain(|_, house| Arc::strong_count(house) > 1);
+        Arc::clone(houses.entry(deployment.clone()).or_default())
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runtime for DockerRuntime {
+    fn describe(&self) -> BoxFuture<'_, Result<Description>> {
+        Box::pin(async {
+            let described = image::describe(&self.inner.engine).await;
+            described.map_err(|fault| fault.error(Operation::Describe, "the engine"))
+        })
+    }
+
+    fn refuses(&self, spec: &ContainerSpec) -> Vec<Reason> {
+        refusal::reasons(spec, self.inner.engine.version())
+    }
+
+    fn pull<'a>(&'a self, pull: &'a Pull) -> BoxFuture<'a, Result<(), PullError>> {
+        Box::pin(self.inner.pulls.pull(pull))
+    }
+
+    fn image_check<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<Option<Healthcheck>>> {
+        Box::pin(async move {
+            let check = image::check(&self.inner.engine, image).await;
+            check.map_err(|fault| fault.error(Operation::Describe, image))
+        })
+    }
+
+    fn start<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<()>> {
+        let own = order.clone();
+        Box::pin(
+            self.carry(
+                Operation::Start,
+                &order.tag,
+                |inner| async move { inner.start(&own).await },
+            ),
+        )
+    }
+
+    fn stop<'a>(&'a self, tag: &'a Tag) -> BoxFuture<'a, Result<()>> {
+        let own = tag.clone();
+        Box::pin(self.carry(Operation::Stop, tag, |inner| async move { inner.stop(&own).await }))
+    }
+
+    fn remove<'a>(&'a self, tag: &'a Tag) -> BoxFuture<'a, Result<()>> {
+        let own = tag.clone();
+        Box::pin(self.carry(
+            Operation::Remove,
+            tag,
+            |inner| async move { inner.remove(&own).await },
+        ))
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+        Box::pin(async {
+            let found = self.inner.list().await;
+            found.map_err(|fault| fault.error(Operation::List, "containers"))
+        })
+    }
+
+    fn events(&self) -> Events {
+        self.inner.bus.listen()
+    }
+
+    fn usage(&self) -> BoxFuture<'_, Result<BTreeMap<Tag, Usage>>> {
+        Box::pin(async {
+            let usage = self.inner.usage().await;
+            usage.map_err(|fault| fault.error(Operation::Usage, "containers"))
+        })
+    }
+
+    fn logs<'a>(&'a self, tag: &'a Tag, query: LogQuery) -> BoxFuture<'a, Result<Logs>> {
+        Box::pin(async move {
+            let (id, _) = self.inner.here(Operation::Logs, tag).await?;
+            let docker = self.inner.engine.client().await;
+            let docker = docker.map_err(|fault| fault.error(Operation::Logs, tag))?;
+            let (sender, logs) = Logs::channel();
+            tokio::spawn(logs::answer(docker, id, tag.clone(), query, sender));
+            Ok(logs)
+        })
+    }
+
+    fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a Exec) -> BoxFuture<'a, Result<Executed>> {
+        Box::pin(async move {
+            let (id, runs) = self.inner.here(Operation::Exec, tag).await?;
+            let not_running = || Error::NotRunning { operation: Operation::Exec, tag: tag.clone() };
+            if !runs {
+                return Err(not_running());
+            }
+            let executed = async {
+                let docker = self.inner.engine.client().await?;
+                exec::run(&docker, &id, exec).await
+            };
+            executed.await.map_err(|fault| match fault {
+                // It ended between the look and the command, or is paused.
+                Fault::Said { status: 404 | 409, .. } => not_running(),
+                fault => fault.error(Operation::Exec, tag),
+            })
+        })
+    }
+
+    fn remove_volumes<'a>(
+        &'a self,
+        deployment: &'a DeploymentName,
+    ) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async move {
+            let removed = async {
+                let docker = self.inner.engine.worker().await?;
+                volumes::remove(&docker, &self.inner.settings.cluster, deployment).await
+            };
+            removed.await.map_err(|fault| fault.error(Operation::RemoveVolumes, deployment))
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! What an image brings along, and what the engine says of itself.
+
+use bollard::ClientVersion;
+use bollard::models::HealthConfig;
+use plimsoll_model::Millis;
+use plimsoll_model::spec::{HealthTest, Healthcheck};
+
+use super::engine::Engine;
+use super::fault::Fault;
+use crate::runtime::Description;
+
+/// The first version of the API that passes annotations on.
+const ANNOTATIONS: ClientVersion = ClientVersion { major_version: 1, minor_version: 43 };
+
+pub(super) async fn check(engine: &Engine, image: &str) -> Result<Option<Healthcheck>, Fault> {
+    let inspected = engine.client().await?.inspect_image(image).await?;
+    Ok(inspected.config.and_then(|config| config.healthcheck).as_ref().and_then(healthcheck))
+}
+
+fn healthcheck(check: &HealthConfig) -> Option<Healthcheck> {
+    let words = check.test.as_deref().unwrap_or_default();
+    let test = match words {
+        [word, rest @ ..] if word == "CMD" => HealthTest::Command(rest.to_vec()),
+        [word, line] if word == "CMD-SHELL" => HealthTest::Shell(line.clone()),
+        [word] if word == "NONE" => HealthTest::Disabled,
+        _ => return None,
+    };
+    let millis = |nanos: Option<i64>| {
+        nanos.and_then(|nanos| u64::try_from(nanos / 1_000_000).ok()).map(Millis)
+    };
+    Some(Healthcheck {
+        test,
+        interval: millis(check.interval),
+        timeout: millis(check.timeout),
+        start_period: millis(check.start_period),
+        start_interval: millis(check.start_interval),
+        retries: check.retries.and_then(|retries| u32::try_from(retries).ok()),
+    })
+}
+
+pub(super) async fn describe(engine: &Engine) -> Result<Description, Fault> {
+    let docker = engine.client().await?;
+    let version = docker.version().await?;
+    let components = version.components.unwrap_or_default();
+    let is_podman = components.iter().any(|component| component.name.starts_with("Podman"));
+    let mut limits = vec![
+        "on its networks a service is found by name on this node only".to_owned(),
+        "logs are kept as the engine is set up to keep them, where the service does not say"
+            .to_owned(),
+    ];
+    if docker.client_version() < ANNOTATIONS {
+        limits.push("annotations are not used: the engine's API is older than 1.43".to_owned());
+    }
+    Ok(Description {
+        name: if is_podman { "podman" } else { "docker" },
+        version: format!(
+            "{} (API {})",
+            version.version.unwrap_or_default(),
+            version.api_version.unwrap_or_default()
+        ),
+        limits,
+    })
+}

@@ -1,0 +1,137 @@
+//! The networks of a deployment: made when the first container needs them, removed with the last.
+//!
+//! On a network its services find each other by name. Networks of others are used where a spec names them as external,
+//! and are never made, changed or removed.
+
+use std::collections::BTreeMap;
+
+use bollard::Docker;
+use bollard::models::{EndpointIpamConfig, EndpointSettings, Network, NetworkCreateRequest};
+use bollard::query_parameters::{ListContainersOptions, ListNetworksOptions};
+use plimsoll_model::spec::NetworkAttachment;
+use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName};
+
+use super::fault::Fault;
+use super::labels;
+use crate::runtime::Tag;
+
+/// What Compose calls the network of services that name none.
+const DEFAULT: &str = "default";
+
+/// A network to be in, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Endpoint {
+    /// Its name on the engine.
+    pub(super) network: String,
+    pub(super) is_external: bool,
+    pub(super) is_internal: bool,
+    pub(super) settings: EndpointSettings,
+}
+
+/// Where the container is to be, the default network first. Empty for one that shares or forgoes a network.
+pub(super) fn endpoints(tag: &Tag, spec: &ContainerSpec) -> Vec<Endpoint> {
+    if spec.network_mode.is_some() {
+        return Vec::new();
+    }
+    let own = BTreeMap::from([(DEFAULT.to_owned(), NetworkAttachment::default())]);
+    let wanted = if spec.networks.is_empty() { &own } else { &spec.networks };
+    let mut endpoints: Vec<Endpoint> =
+        wanted.iter().map(|(name, attachment)| endpoint(tag, name, attachment)).collect();
+    let default = name(tag.deployment(), DEFAULT, &NetworkAttachment::default());
+    endpoints.sort_by_key(|endpoint| endpoint.network != default);
+    endpoints
+}
+
+fn endpoint(tag: &Tag, key: &str, attachment: &NetworkAttachment) -> Endpoint {
+    let service = tag.replica.service.service.to_string();
+    let aliases = std::iter::once(service).chain(attachment.aliases.iter().cloned()).collect();
+    let (ipv4_address, ipv6_address) = (&attachment.ipv4_address, &attachment.ipv6_address);
+    let has_address = ipv4_address.is_some() || ipv6_address.is_some();
+    let ipam_config = has_address.then(|| EndpointIpamConfig {
+        ipv4_address: ipv4_address.clone(),
+        ipv6_address: ipv6_address.clone(),
+        ..EndpointIpamConfig::default()
+    });
+    Endpoint {
+        network: name(tag.deployment(), key, attachment),
+        is_external: attachment.external,
+        is_internal: attachment.internal,
+        settings: EndpointSettings {
+            aliases: Some(aliases),
+            ipam_config,
+            ..EndpointSettings::default()
+        },
+    }
+}
+
+fn name(deployment: &DeploymentName, key: &str, attachment: &NetworkAttachment) -> String {
+    match attachment {
+        NetworkAttachment { name: Some(given), .. } => given.clone(),
+        NetworkAttachment { external: true, .. } => key.to_owned(),
+        _ => format!("{deployment}_{key}"),
+    }
+}
+
+/// Has the network there when it returns. The caller lets one in at a time; another daemon may still be at it.
+pub(super) async fn ensure(docker: &Docker, tag: &Tag, endpoint: &Endpoint) -> Result<(), Fault> {
+    let name = &endpoint.network;
+    if is_there(docker, tag, name).await? {
+        return Ok(());
+    }
+    if endpoint.is_external {
+        return Err(Fault::NoNetwork { name: name.clone() });
+    }
+    let request = NetworkCreateRequest {
+        name: name.clone(),
+        driver: Some("bridge".to_owned()),
+        internal: Some(endpoint.is_internal),
+        attachable: Some(true),
+        labels: Some(labels::shared(&tag.cluster, tag.deployment())),
+        ..NetworkCreateRequest::default()
+    };
+    match docker.create_network(request).await.map_err(Fault::from) {
+        Err(fault) if fault.status() != Some(409) => return Err(fault),
+        _ => {}
+    }
+    is_there(docker, tag, name).await.map(drop)
+}
+
+/// Older engines let two networks have one name, and then know neither by it. Two daemons that made one at the same
+/// moment agree on the elder, and take the younger one back.
+async fn is_there(docker: &Docker, tag: &Tag, name: &str) -> Result<bool, Fault> {
+    let filters = [("name".to_owned(), vec![name.to_owned()])].into();
+    let options = ListNetworksOptions { filters: Some(filters) };
+    let mut found = docker.list_networks(Some(options)).await?;
+    found.retain(|network| network.name.as_deref() == Some(name));
+    found.sort_by_key(|network| (network.created.clone(), network.id.clone()));
+    let is_ours = |network: &Network| {
+        let cluster = network.labels.as_ref().and_then(|labels| labels.get(labels::CLUSTER));
+        cluster.is_some_and(|cluster| cluster == tag.cluster.as_str())
+    };
+    let younger = found.iter().skip(1).filter(|network| is_ours(network));
+    for id in younger.filter_map(|network| network.id.as_deref()) {
+        let _ = docker.remove_network(id).await;
+    }
+    Ok(!found.is_empty())
+}
+
+/// Removes the deployment's networks if nothing of it is here any more. Best effort: a network that stays in use, or an
+/// engine that went away, leaves them for the next time.
+pub(super) async fn clear(
+    docker: &Docker,
+    cluster: &ClusterId,
+    deployment: &DeploymentName,
+) -> Result<(), Fault> {
+    let filters = Some(labels::filter(cluster, Some(deployment)));
+    let options =
+        ListContainersOptions { all: true, filters: filters.clone(), ..Default::default() };
+    if !docker.list_containers(Some(options)).await?.is_empty() {
+        return Ok(());
+    }
+    for Network { id, .. } in docker.list_networks(Some(ListNetworksOptions { filters })).await? {
+        if let Some(id) = id {
+            let _ = docker.remove_network(&id).await;
+        }
+    }
+    Ok(())
+}

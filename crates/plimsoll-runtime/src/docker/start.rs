@@ -1,0 +1,195 @@
+//! Starting a container: what it needs is made, then it is created and started; whatever is there already is used.
+
+use std::time::Duration;
+
+use bollard::models::{
+    ContainerInspectResponse, ContainerStateStatusEnum as State, NetworkConnectRequest,
+};
+use bollard::query_parameters::{CreateContainerOptions, RemoveContainerOptions};
+use tokio::time::sleep;
+
+use super::fault::Fault;
+use super::networks::{self, Endpoint};
+use super::survey::{Place, is_running};
+use super::{Inner, body, labels, refusal, security, volumes};
+use crate::error::{Error, Operation, Result};
+use crate::runtime::{Order, Tag};
+
+/// How often a start that another crossed is tried anew. Each time something of it has become clear, so a few suffice.
+const TRIES: u32 = 6;
+
+/// The pause before the second try, doubled before each next one: an engine reserves a name before it shows who has it.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Inner {
+    pub(super) async fn start(&self, order: &Order) -> Result<()> {
+        let tag = &order.tag;
+        self.check_cluster(Operation::Start, tag)?;
+        let turn = self.turn(tag.generation);
+        let _turn = turn.lock().await;
+        // While it is held, nobody takes the deployment's networks away.
+        let house = self.house(tag.deployment());
+        let stay = house.read().await;
+        let mut tries = 1;
+        let result = loop {
+            match self.bring_up(order).await {
+                Err(Failure::Engine(fault)) if fault.is_passing() && tries < TRIES => {
+                    sleep(PAUSE * 2_u32.pow(tries - 1)).await;
+                    tries += 1;
+                }
+                result => break result,
+            }
+        };
+        drop(stay);
+        if result.is_err() {
+            // What was made for it is of no use to anyone until the next try.
+            self.leave(tag).await;
+        }
+        result.map_err(|failure| match failure {
+            Failure::Refused(error) => error,
+            Failure::Engine(fault) => fault.error(Operation::Start, tag),
+        })
+    }
+
+    async fn bring_up(&self, order: &Order) -> Result<(), Failure> {
+        let tag = &order.tag;
+        match self.find(tag).await? {
+            Place::Here(container) if is_running(&container) => return Ok(()),
+            Place::Here(container) => {
+                refuse(self, order)?;
+                if is_made_for(&container, order) {
+                    return Ok(self.start_again(order, &container).await?);
+                }
+                self.discard(&labels::name(tag)).await?;
+            }
+            Place::Held { id } => return Err(Fault::Held { name: labels::name(tag), id }.into()),
+            Place::Free => refuse(self, order)?,
+        }
+        Ok(self.make(order).await?)
+    }
+
+    /// Starts what has exited, with its logs and what it wrote still there; or what was made and never started, which
+    /// may lack a network yet.
+    async fn start_again(
+        &self,
+        order: &Order,
+        container: &ContainerInspectResponse,
+    ) -> Result<(), Fault> {
+        let name = container.id.clone().unwrap_or_else(|| labels::name(&order.tag));
+        let settings = container.network_settings.as_ref();
+        let joined = settings.and_then(|settings| settings.networks.clone()).unwrap_or_default();
+        let mut missing = networks::endpoints(&order.tag, &order.spec);
+        missing.retain(|endpoint| !joined.contains_key(&endpoint.network));
+        let started = async {
+            self.files.write(order.tag.generation, &order.spec)?;
+            self.join(&name, &missing).await?;
+            Ok(self.engine.worker().await?.start_container(&name, None).await?)
+        };
+        let started: Result<(), Fault> = started.await;
+        if let Err(Fault::Said { .. }) = &started
+            && (!has_run(container) || started.as_ref().is_err_and(Fault::is_passing))
+        {
+            // It never worked, or its network is gone for good and made under another id: only a new one will do.
+            self.discard(&name).await?;
+        }
+        started
+    }
+
+    async fn make(&self, order: &Order) -> Result<(), Fault> {
+        let made = self.prepare_and_run(order).await;
+        // What passes may be another's container under the same name, and then the files are its own.
+        if made.as_ref().is_err_and(|fault| !fault.is_passing()) {
+            self.files.remove(order.tag.generation);
+        }
+        made
+    }
+
+    async fn prepare_and_run(&self, order: &Order) -> Result<(), Fault> {
+        let docker = self.engine.worker().await?;
+        let (tag, spec) = (&order.tag, &*order.spec);
+        let endpoints = networks::endpoints(tag, spec);
+        {
+            let _alone = self.making.lock().await;
+            for endpoint in &endpoints {
+                networks::ensure(&docker, tag, endpoint).await?;
+            }
+        }
+        volumes::ensure(&docker, tag, spec).await?;
+        self.files.write(tag.generation, spec)?;
+        let security = security::options(spec)?;
+        let body = body::body(order, &self.files.of(tag.generation), security, endpoints.first());
+        let options = CreateContainerOptions {
+            name: Some(labels::name(tag)),
+            platform: spec.platform.clone().unwrap_or_default(),
+        };
+        let created = docker.create_container(Some(options), body).await?;
+        for warning in created.warnings {
+            tracing::warn!(%tag, warning, "the engine has reservations");
+        }
+        let started = async {
+            self.join(&created.id, endpoints.get(1..).unwrap_or_default()).await?;
+            Ok(docker.start_container(&created.id, None).await?)
+        };
+        let started: Result<(), Fault> = started.await;
+        if started.is_err() {
+            // Half made, it would only stand in the way of the next try. If it cannot be removed now, that one does.
+            let _ = self.discard(&created.id).await;
+        }
+        started
+    }
+
+    /// The networks besides the first: older engines create a container in one only.
+    async fn join(&self, id: &str, endpoints: &[Endpoint]) -> Result<(), Fault> {
+        let docker = self.engine.worker().await?;
+        for endpoint in endpoints {
+            let request = NetworkConnectRequest {
+                container: id.to_owned(),
+                endpoint_config: Some(endpoint.settings.clone()),
+            };
+            docker.connect_network(&endpoint.network, request).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a container that does not run. One that does, or is gone, is found so at the next look.
+    async fn discard(&self, name: &str) -> Result<(), Fault> {
+        let options = RemoveContainerOptions { v: true, ..Default::default() };
+        let removed = self.engine.worker().await?.remove_container(name, Some(options)).await;
+        match removed.map_err(Fault::from) {
+            Err(fault) if fault.is_absent() => Ok(()),
+            result => result,
+        }
+    }
+}
+
+enum Failure {
+    Refused(Error),
+    Engine(Fault),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Engine(fault)
+    }
+}
+
+fn refuse(inner: &Inner, order: &Order) -> Result<(), Failure> {
+    let reasons = refusal::reasons(&order.spec, inner.engine.version());
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    let tag: Tag = order.tag.clone();
+    Err(Failure::Refused(Error::Refused { tag, reasons }))
+}
+
+fn has_run(container: &ContainerInspectResponse) -> bool {
+    let state = container.state.as_ref();
+    state.is_some_and(|state| state.status != Some(State::CREATED))
+}
+
+/// A generation has one spec for life, but the node may have chosen other ports since.
+fn is_made_for(container: &ContainerInspectResponse, order: &Order) -> bool {
+    let host = container.host_config.as_ref();
+    let bound = host.and_then(|host| host.port_bindings.clone()).unwrap_or_default();
+    bound == body::ports(&order.bindings)
+}

@@ -1,0 +1,15 @@
+//! Containers on a real engine. Where `PLIMSOLL_TEST_DOCKER` names none, these tests say so and pass; `lab/engine`
+//! starts one, and `./test` always does.
+
+mod berth;
+mod commands;
+mod cut;
+mod engine;
+mod events;
+mod lifecycle;
+mod logs;
+mod networks;
+mod pulling;
+mod settings;
+mod stopping;
+mod volumes;
