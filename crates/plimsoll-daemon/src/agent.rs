@@ -1,0 +1,443 @@
+//! Keeps this node's containers as the cell asks.
+//!
+//! One task holds what it knows of every container and never waits for any of them: pulls, starts, stops and removals
+//! run beside it and report back. What to do next about a replica is chosen by `plimsoll_kernel::agent`, when to try
+//! again by `plimsoll_kernel::restart`; here it is begun, gated by time and dependencies, and told to the cell. What is
+//! true of a container is learnt from looking at the runtime, in `sweep`; events only say that it is time to look.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use plimsoll_kernel::Policy;
+use plimsoll_kernel::agent::{self, Local, Phase, Step};
+use plimsoll_model::{
+    ClusterId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
+};
+use plimsoll_runtime::health::probe::Health;
+use plimsoll_runtime::{Error, PullError, Runtime, Tag, chain};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cell::Cell;
+use crate::orders::{Brief, Telling, Wanted};
+use crate::soft::Soft;
+
+mod clock;
+mod report;
+mod sweep;
+mod unit;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use clock::Clock;
+use report::Report;
+use sweep::Sweeps;
+use unit::{Seen, Then, Unit};
+use work::{Done, Outcome, Word};
+
+/// Starts at once. An engine serves a handful of them no faster than these, and everyone else has to wait for more.
+const MAX_STARTS: usize = 8;
+
+/// How soon to try again what failed only because the runtime did not answer.
+const RUNTIME_RETRY: Millis = Millis::seconds(1);
+
+#[derive(Debug)]
+pub struct Agent {
+    runtime: Arc<dyn Runtime>,
+    cluster: ClusterId,
+    node: NodeId,
+    soft: Arc<Soft>,
+    policy: Policy,
+    clock: Clock,
+    briefs: BTreeMap<ReplicaId, Brief>,
+    units: BTreeMap<ReplicaId, Vec<Unit>>,
+    /// When to look at a replica again, though nothing happened.
+    timers: BTreeSet<(Timestamp, ReplicaId)>,
+    /// Counts what was begun and ended, so that an older look at the runtime is known for one.
+    touches: u64,
+    tasks: JoinSet<Done>,
+    starts: Arc<Semaphore>,
+    words: (mpsc::UnboundedSender<Word>, mpsc::UnboundedReceiver<Word>),
+    reports: mpsc::UnboundedSender<Report>,
+    sweeps: Sweeps,
+}
+
+impl Agent {
+    /// An agent that tells the cell what it sees. `policy` is the kernel's, so that tests can scale time.
+    pub fn new(cell: &Cell, policy: Policy) -> Self {
+        let (reports, inbox) = mpsc::unbounded_channel();
+        tokio::spawn(report::run(cell.clone(), inbox));
+        let cluster = cell.engine.machine().read(|state| state.cluster().clone());
+        let (runtime, soft) = (Arc::clone(&cell.runtime), Arc::clone(&cell.soft));
+        Self::reporting(reports, runtime, soft, cluster, cell.node.clone(), policy)
+    }
+
+    fn reporting(
+        reports: mpsc::UnboundedSender<Report>,
+        runtime: Arc<dyn Runtime>,
+        soft: Arc<Soft>,
+        cluster: ClusterId,
+        node: NodeId,
+        policy: Policy,
+    ) -> Self {
+        Self {
+            runtime,
+            cluster,
+            node,
+            soft,
+            policy,
+            clock: Clock::start(),
+            briefs: BTreeMap::new(),
+            units: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            touches: 0,
+            tasks: JoinSet::new(),
+            starts: Arc::new(Semaphore::new(MAX_STARTS)),
+            words: mpsc::unbounded_channel(),
+            reports,
+            sweeps: Sweeps::default(),
+        }
+    }
+
+    /// Runs until told to stop. Containers run on: the next agent adopts them.
+    pub async fn run(
+        mut self,
+        mut orders: mpsc::Receiver<Telling>,
+        mut shutdown: watch::Receiver<bool>,
+    ) {
+        let mut events = self.runtime.events();
+        loop {
+            self.begin_sweep();
+            let wake = self.wake();
+            tokio::select! {
+                // What is here is learnt before what is asked: else everything would be started a second time.
+                telling = orders.recv(), if self.sweeps.has_looked() => match telling {
+                    Some(telling) => self.hear(telling),
+                    None => return,
+                },
+                event = events.next() => match event {
+                    Some(_) => self.sweeps.want_soon(),
+                    None => return,
+                },
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(done) => self.done(done),
+                    Err(error) => tracing::error!(%error, "a task of the agent broke off"),
+                },
+                Some(word) = self.words.1.recv() => self.heed(word),
+                () = tokio::time::sleep_until(wake) => self.ring(),
+                _ = shutdown.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    fn wake(&self) -> Instant {
+        let timer = self.timers.first().map(|(at, _)| self.clock.instant(*at));
+        let sweep = self.sweeps.due();
+        timer.map_or(sweep, |timer| timer.min(sweep))
+    }
+
+    /// Looks at every replica whose time has come.
+    fn ring(&mut self) {
+        let now = self.clock.now();
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, id)) = self.timers.pop_first() {
+                self.advance(&id);
+            }
+        }
+    }
+
+    fn hear(&mut self, telling: Telling) {
+        let changed: Vec<ReplicaId> = match telling {
+            Telling::All(briefs) => {
+                self.briefs = briefs;
+                let known: BTreeSet<_> = self.briefs.keys().chain(self.units.keys()).collect();
+                known.into_iter().cloned().collect()
+            }
+            Telling::Some(some) => {
+                let put = |(id, brief): (ReplicaId, Option<Brief>)| {
+                    match brief {
+                        Some(brief) => self.briefs.insert(id.clone(), brief),
+                        None => self.briefs.remove(&id),
+                    };
+                    id
+                };
+                some.into_iter().map(put).collect()
+            }
+        };
+        for id in changed {
+            self.advance(&id);
+        }
+    }
+
+    /// Brings one replica a step nearer to what is asked.
+    fn advance(&mut self, id: &ReplicaId) {
+        let brief = self.briefs.get(id).cloned().unwrap_or_default();
+        for wanted in &brief.wanted {
+            self.take_order(id, wanted);
+        }
+        let generations: Vec<Generation> = brief.wanted.iter().map(|w| w.generation).collect();
+        // Nothing of it is here: it waited for another try of its pull.
+        let is_idle =
+            |unit: &&Unit| unit.phase.is_none() && !generations.contains(&unit.generation);
+        let idle: Vec<Generation> =
+            self.units_of(id).filter(is_idle).map(|u| u.generation).collect();
+        for generation in idle {
+            self.forget(id, generation);
+        }
+        let locals: Vec<Local> = self.units_of(id).filter_map(Unit::local).collect();
+        for step in agent::next(&generations, &locals) {
+            self.begin(id, step, &brief);
+        }
+        // What leaves and is not here has stopped, perhaps while nobody watched.
+        for generation in brief.leaving {
+            if self.unit(id, generation).is_none() {
+                self.tell(id, generation, (ObservedState::Stopped, None));
+            }
+        }
+        if self.units.get(id).is_some_and(Vec::is_empty) {
+            self.units.remove(id);
+        }
+    }
+
+    /// Makes sure that what is wanted is known, and that what runs of it is watched.
+    fn take_order(&mut self, id: &ReplicaId, wanted: &Wanted) {
+        let touches = self.touches;
+        let units = self.units.entry(id.clone()).or_default();
+        let at = units.iter().position(|unit| unit.generation == wanted.generation);
+        let at = at.unwrap_or_else(|| {
+            units.push(Unit::new(wanted.generation, touches));
+            units.len() - 1
+        });
+        let unit = &mut units[at];
+        if unit.spec.is_none() {
+            unit.spec = Some(Arc::clone(&wanted.spec));
+            let observed = wanted.observed.as_ref();
+            unit.told = observed.map(|seen| (seen.state, seen.code.clone()));
+            // The count of failures went with the process that counted; its result did not.
+            let last = observed.and_then(|seen| seen.code.as_ref()).filter(|_| !unit.is_up());
+            let is_end = |code: &&ObservedCode| {
+                matches!(code, ObservedCode::RestartExhausted { .. } | ObservedCode::Completed)
+            };
+            unit.end = last.filter(is_end).cloned();
+        }
+        if unit.is_up() && unit.watching.is_none() {
+            let is_known = unit.told.as_ref().is_some_and(|(state, _)| {
+                matches!(state, ObservedState::Running | ObservedState::Degraded)
+            });
+            self.watch(id, wanted.generation);
+            if !is_known {
+                self.tell(id, wanted.generation, (ObservedState::Starting, None));
+            }
+        }
+    }
+
+    fn begin(&mut self, id: &ReplicaId, step: Step, brief: &Brief) {
+        let now = self.clock.now();
+        let generation = match step {
+            Step::Pull(g) | Step::Start(g) | Step::Stop(g) | Step::Remove(g) => g,
+        };
+        let Some(unit) = self.unit(id, generation) else { return };
+        let is_try = matches!(step, Step::Pull(_) | Step::Start(_));
+        if is_try && unit.end.is_some() {
+            return;
+        }
+        if is_try && let Some(due) = unit.due.filter(|due| *due > now) {
+            self.timers.insert((due, id.clone()));
+            return;
+        }
+        match step {
+            Step::Pull(_) => self.pull(id, generation),
+            Step::Start(_) => {
+                let awaits = brief.wanted.iter().find(|w| w.generation == generation);
+                let awaits = awaits.and_then(|wanted| wanted.awaits.clone());
+                match awaits.filter(|_| !unit.has_started) {
+                    Some((service, until)) => {
+                        let code = ObservedCode::AwaitsService { service, until };
+                        self.tell(id, generation, (ObservedState::Pending, Some(code)));
+                    }
+                    None => self.start(id, generation),
+                }
+            }
+            Step::Stop(_) => self.stop(id, generation, Then::Orders),
+            Step::Remove(_) => self.remove(id, generation),
+        }
+    }
+
+    /// Something that was begun is over.
+    fn done(&mut self, done: Done) {
+        let Some((id, generation)) = done.about else {
+            match done.outcome {
+                Outcome::Swept { began, found } => self.swept(began, found),
+                Outcome::Described(described) => self.described(described),
+                _ => {}
+            }
+            return;
+        };
+        match done.outcome {
+            Outcome::Pulled(result) => self.pulled(&id, generation, result),
+            Outcome::Started(result) => self.started(&id, generation, result),
+            Outcome::Stopped => self.stopped(&id, generation),
+            Outcome::Removed => self.forget(&id, generation),
+            Outcome::Swept { .. } | Outcome::Described(_) => {}
+        }
+        self.advance(&id);
+    }
+
+    fn pulled(&mut self, id: &ReplicaId, generation: Generation, result: Result<(), PullError>) {
+        let (now, policy) = (self.clock.now(), self.policy);
+        let Some(unit) = self.touch(id, generation) else { return };
+        unit.pulling = None;
+        match result {
+            Ok(()) => {
+                unit.phase = Some(Phase::Pulled);
+                unit.due = None;
+            }
+            // Not the image's fault: it is not counted.
+            Err(PullError::Unavailable { .. }) => {
+                (unit.phase, unit.due) = (None, Some(now.plus(RUNTIME_RETRY)));
+                self.sweeps.want_soon();
+            }
+            Err(error) => {
+                tracing::warn!(replica = %id, %error, "cannot pull");
+                unit.fail_pull(now, &policy);
+                let image = error.image().to_owned();
+                let code = ObservedCode::ImagePullFailed { image, error: error.to_string() };
+                self.tell(id, generation, (ObservedState::Pending, Some(code)));
+            }
+        }
+    }
+
+    fn started(&mut self, id: &ReplicaId, generation: Generation, result: Result<(), Error>) {
+        let (now, policy) = (self.clock.now(), self.policy);
+        let Some(unit) = self.touch(id, generation) else { return };
+        let is_over = std::mem::replace(&mut unit.then, Then::Orders) == Then::Stop;
+        let told = match result {
+            _ if is_over => None,
+            Ok(()) => {
+                (unit.phase, unit.due, unit.has_started) = (Some(Phase::Up), None, true);
+                Some((ObservedState::Starting, None))
+            }
+            // Not its fault: it is not counted.
+            Err(error @ Error::Unavailable { .. }) => {
+                (unit.phase, unit.due) = (Some(Phase::Pulled), Some(now.plus(RUNTIME_RETRY)));
+                let code = ObservedCode::StartFailed { error: chain(&error) };
+                Some((ObservedState::Pending, Some(code)))
+            }
+            Err(error) => {
+                tracing::warn!(replica = %id, error = %chain(&error), "cannot start");
+                Some(unit.fail(ObservedCode::StartFailed { error: chain(&error) }, now, &policy))
+            }
+        };
+        if let Some(told) = told {
+            self.tell(id, generation, told);
+            self.sweeps.want_soon();
+        } else {
+            self.stop(id, generation, Then::Orders);
+        }
+    }
+
+    fn stopped(&mut self, id: &ReplicaId, generation: Generation) {
+        let (now, policy) = (self.clock.now(), self.policy);
+        let is_wanted = self.is_wanted(id, generation);
+        let Some(unit) = self.touch(id, generation) else { return };
+        unit.phase = Some(Phase::Exited);
+        unit.unwatch();
+        match std::mem::replace(&mut unit.then, Then::Orders) {
+            Then::Retry(code) if is_wanted => {
+                let seen = unit.fail(code, now, &policy);
+                self.tell(id, generation, seen);
+            }
+            _ if !is_wanted => self.tell(id, generation, (ObservedState::Stopped, None)),
+            Then::Orders | Then::Stop | Then::Retry(_) => {}
+        }
+    }
+
+    /// What its check says.
+    fn heed(&mut self, word: Word) {
+        let Word { replica: id, generation, watch, health } = word;
+        let now = self.clock.now();
+        let Some(unit) = self.unit_mut(&id, generation) else { return };
+        if !unit.is_up() || unit.watch != watch {
+            return;
+        }
+        match health {
+            Health::Starting => {}
+            Health::Healthy => {
+                unit.tries.runs(now);
+                self.tell(&id, generation, (ObservedState::Running, None));
+            }
+            Health::Unhealthy { output } => {
+                let code = ObservedCode::Unhealthy { output };
+                self.tell(&id, generation, (ObservedState::Degraded, Some(code.clone())));
+                if self.is_wanted(&id, generation) {
+                    self.stop(&id, generation, Then::Retry(code));
+                }
+            }
+        }
+    }
+
+    /// Tells the cell, unless it was the last thing told.
+    fn tell(&mut self, id: &ReplicaId, generation: Generation, seen: Seen) {
+        self.note_soft(id, generation);
+        if let Some(unit) = self.unit_mut(id, generation) {
+            if unit.told.as_ref() == Some(&seen) {
+                return;
+            }
+            unit.told = Some(seen.clone());
+        }
+        // Without a reporter the daemon is going down, and the next one looks for itself.
+        let _ = self.reports.send(Report { replica: id.clone(), generation, seen });
+    }
+
+    fn note_soft(&self, id: &ReplicaId, generation: Generation) {
+        let Some(unit) = self.unit(id, generation) else { return };
+        let failures = unit.tries.failures().max(unit.pull_failures);
+        let next_try = unit.due.filter(|_| unit.end.is_none());
+        let mut facts = self.soft.facts();
+        let fact = facts.replicas.entry((id.clone(), generation)).or_default();
+        (fact.failures, fact.next_try) = (failures, next_try);
+    }
+
+    fn forget(&mut self, id: &ReplicaId, generation: Generation) {
+        if let Some(units) = self.units.get_mut(id) {
+            units.retain(|unit| unit.generation != generation);
+        }
+        self.soft.facts().replicas.remove(&(id.clone(), generation));
+    }
+
+    fn is_wanted(&self, id: &ReplicaId, generation: Generation) -> bool {
+        self.brief_of(id, generation).is_some()
+    }
+
+    fn brief_of(&self, id: &ReplicaId, generation: Generation) -> Option<&Wanted> {
+        self.briefs.get(id)?.wanted.iter().find(|wanted| wanted.generation == generation)
+    }
+
+    fn units_of(&self, id: &ReplicaId) -> impl Iterator<Item = &Unit> {
+        self.units.get(id).into_iter().flatten()
+    }
+
+    fn unit(&self, id: &ReplicaId, generation: Generation) -> Option<&Unit> {
+        self.units_of(id).find(|unit| unit.generation == generation)
+    }
+
+    fn unit_mut(&mut self, id: &ReplicaId, generation: Generation) -> Option<&mut Unit> {
+        self.units.get_mut(id)?.iter_mut().find(|unit| unit.generation == generation)
+    }
+
+    /// The unit, marked as changed now: what was seen of it before is stale.
+    fn touch(&mut self, id: &ReplicaId, generation: Generation) -> Option<&mut Unit> {
+        self.touches += 1;
+        let touches = self.touches;
+        let unit = self.unit_mut(id, generation)?;
+        unit.touched = touches;
+        Some(unit)
+    }
+
+    fn tag(&self, id: &ReplicaId, generation: Generation) -> Tag {
+        Tag { cluster: self.cluster.clone(), replica: id.clone(), generation }
+    }
+}

@@ -1,0 +1,440 @@
+use std::time::Duration;
+
+use plimsoll_model::spec::{Dependency, HealthTest, Healthcheck};
+use plimsoll_model::testkit::{node_id, replica_id, spread};
+use plimsoll_model::{Observation, ServiceName, ServiceSpec};
+use plimsoll_runtime::fake::{Call, Script, Wellness};
+use plimsoll_runtime::{Exit, FakeRuntime};
+
+use super::*;
+
+/// An agent over a fake runtime, in paused time; the test is the cell.
+struct Bench {
+    runtime: Arc<FakeRuntime>,
+    soft: Arc<Soft>,
+    orders: mpsc::Sender<Telling>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    told: Vec<(String, u64, Seen)>,
+    _shutdown: watch::Sender<bool>,
+    agent: tokio::task::JoinHandle<()>,
+}
+
+fn cluster() -> ClusterId {
+    ClusterId::new("test").unwrap()
+}
+
+fn tag(replica: &str, generation: u64) -> Tag {
+    let (replica, generation) = (replica_id(replica), Generation(generation));
+    Tag { cluster: cluster(), replica, generation }
+}
+
+fn spec(image: &str) -> ServiceSpec {
+    let mut spec = spread(1);
+    image.clone_into(&mut spec.container.image);
+    spec
+}
+
+/// A check that probes every second and forgives nothing.
+fn checked(image: &str) -> ServiceSpec {
+    let mut spec = spec(image);
+    spec.container.healthcheck = Some(Healthcheck {
+        test: HealthTest::Shell("check".to_owned()),
+        interval: Some(Millis::seconds(1)),
+        timeout: None,
+        retries: Some(1),
+        start_period: None,
+        start_interval: None,
+    });
+    spec
+}
+
+fn wanted(generation: u64, spec: ServiceSpec) -> Wanted {
+    Wanted {
+        generation: Generation(generation),
+        spec: Arc::new(spec),
+        observed: None,
+        awaits: None,
+        is_job: false,
+    }
+}
+
+fn one(wanted: Wanted) -> Brief {
+    Brief { wanted: vec![wanted], leaving: Vec::new() }
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::over(Arc::new(FakeRuntime::new(cluster())))
+    }
+
+    fn over(runtime: Arc<FakeRuntime>) -> Self {
+        let (orders, inbox) = mpsc::channel(16);
+        let (sender, reports) = mpsc::unbounded_channel();
+        let soft = Arc::new(Soft::default());
+        let (over, facts) = (Arc::clone(&runtime), Arc::clone(&soft));
+        let agent =
+            Agent::reporting(sender, over, facts, cluster(), node_id("ash"), Policy::default());
+        let (shutdown, stopping) = watch::channel(false);
+        let agent = tokio::spawn(agent.run(inbox, stopping));
+        Self { runtime, soft, orders, reports, told: Vec::new(), _shutdown: shutdown, agent }
+    }
+
+    /// Ends the agent as `kill -9` does, and starts another over the same runtime.
+    async fn killed(self) -> Self {
+        self.agent.abort();
+        let _ = self.agent.await;
+        Self::over(self.runtime)
+    }
+
+    async fn ask<const N: usize>(&self, briefs: [(&str, Brief); N]) {
+        let all = briefs.into_iter().map(|(id, brief)| (replica_id(id), brief)).collect();
+        self.orders.send(Telling::All(all)).await.unwrap();
+    }
+
+    /// Waits until this was told; returns how long that took.
+    async fn until(&mut self, replica: &str, generation: u64, state: ObservedState) -> Duration {
+        let (id, began) = (replica_id(replica).to_string(), Instant::now());
+        let wait = async {
+            loop {
+                let report = self.reports.recv().await.expect("the agent lives");
+                let is_it = report.replica.to_string() == id
+                    && report.generation.0 == generation
+                    && report.seen.0 == state;
+                self.told.push((report.replica.to_string(), report.generation.0, report.seen));
+                if is_it {
+                    return;
+                }
+            }
+        };
+        let is_told = tokio::time::timeout(Duration::from_hours(2), wait).await.is_ok();
+        assert!(is_told, "{id} is never {state:?}; told: {:#?}", self.told);
+        began.elapsed()
+    }
+
+    /// Everything told so far, and in the given time, of one replica.
+    async fn told_within(&mut self, span: Duration) -> Vec<(u64, ObservedState)> {
+        let end = Instant::now() + span;
+        while let Ok(Some(report)) = tokio::time::timeout_at(end, self.reports.recv()).await {
+            self.told.push((report.replica.to_string(), report.generation.0, report.seen));
+        }
+        self.told.iter().map(|(_, generation, (state, _))| (*generation, *state)).collect()
+    }
+
+    fn last_code(&self) -> &ObservedCode {
+        self.told.last().and_then(|(.., (_, code))| code.as_ref()).expect("a reason was given")
+    }
+
+    fn count(&self, is_it: impl Fn(&Call) -> bool) -> usize {
+        self.runtime.calls().iter().filter(|call| is_it(call)).count()
+    }
+
+    async fn here(&self) -> Vec<Tag> {
+        self.runtime.list().await.unwrap().into_iter().map(|found| found.tag).collect()
+    }
+}
+
+const WEB: &str = "shop/web/1";
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_goes_from_its_order_to_running_and_is_told_step_by_step() {
+    let mut bench = Bench::new();
+    bench.runtime.on("app", Script { pull_dwell: Duration::from_secs(3), ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    let took = bench.until(WEB, 1, ObservedState::Running).await;
+    assert!(took >= Duration::from_secs(8), "a pull, and five seconds of running: {took:?}");
+    let states: Vec<_> = bench.told.iter().map(|(.., (state, _))| *state).collect();
+    let steps = [ObservedState::Pulling, ObservedState::Starting, ObservedState::Running];
+    assert_eq!(states, steps);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_heard_twice_is_carried_out_once() {
+    let mut bench = Bench::new();
+    bench.runtime.on("app", Script { start_dwell: Duration::from_secs(2), ..Script::default() });
+    for _ in 0..5 {
+        bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    bench.until(WEB, 1, ObservedState::Running).await;
+    assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_old_one_serves_on_until_the_image_of_the_new_one_is_here() {
+    let mut bench = Bench::new();
+    bench.ask([(WEB, one(wanted(1, spec("old"))))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    bench.runtime.on("new", Script { pull_failures: 4, ..Script::default() });
+    let brief = Brief { wanted: vec![wanted(2, spec("new"))], leaving: vec![Generation(1)] };
+    bench.ask([(WEB, brief.clone())]).await;
+    bench.until(WEB, 2, ObservedState::Pending).await;
+    let ObservedCode::ImagePullFailed { image, error } = bench.last_code() else {
+        panic!("{:?}", bench.last_code())
+    };
+    assert_eq!((image.as_str(), error.contains("manifest unknown")), ("new", true));
+    assert!(bench.here().await.contains(&tag(WEB, 1)), "the old one is not touched");
+    let took = bench.until(WEB, 1, ObservedState::Stopped).await;
+    assert_eq!(took.as_secs(), 1 + 2 + 4 + 8, "each try waits twice as long as the last");
+    bench.until(WEB, 2, ObservedState::Running).await;
+    assert_eq!(bench.here().await, [tag(WEB, 2)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_pull_and_a_slow_stop_hold_up_nothing_else() {
+    let mut bench = Bench::new();
+    let hour = Duration::from_hours(1);
+    bench.runtime.on("stuck", Script { pull_dwell: hour, ..Script::default() });
+    bench.runtime.on("slow", Script { stop_dwell: hour, ..Script::default() });
+    let mut slow = spec("slow");
+    slow.container.stop_grace = Some(Millis::minutes(60));
+    bench.ask([("shop/slow/1", one(wanted(1, slow)))]).await;
+    bench.until("shop/slow/1", 1, ObservedState::Running).await;
+    bench
+        .ask([
+            ("shop/slow/1", Brief { wanted: Vec::new(), leaving: vec![Generation(1)] }),
+            ("shop/stuck/1", one(wanted(2, spec("stuck")))),
+            (WEB, one(wanted(3, spec("app")))),
+        ])
+        .await;
+    let took = bench.until(WEB, 3, ObservedState::Running).await;
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_generation_supersedes_an_older_start() {
+    let mut bench = Bench::new();
+    bench.runtime.on("old", Script { start_dwell: Duration::from_secs(20), ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, spec("old"))))]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let brief = Brief { wanted: vec![wanted(2, spec("new"))], leaving: vec![Generation(1)] };
+    bench.ask([(WEB, brief)]).await;
+    bench.until(WEB, 1, ObservedState::Stopped).await;
+    bench.until(WEB, 2, ObservedState::Running).await;
+    assert_eq!(bench.here().await, [tag(WEB, 2)]);
+
+    // A pull is simply given up.
+    bench.runtime.on("slow", Script { pull_dwell: Duration::from_mins(15), ..Script::default() });
+    bench.ask([(WEB, Brief { wanted: vec![wanted(3, spec("slow"))], leaving: vec![] })]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let brief = Brief { wanted: vec![wanted(4, spec("new"))], leaving: vec![Generation(3)] };
+    bench.ask([(WEB, brief)]).await;
+    let took = bench.until(WEB, 4, ObservedState::Running).await;
+    assert!(took < Duration::from_secs(6), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_exit_is_one_failure_however_often_it_is_looked_at() {
+    let mut bench = Bench::new();
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(3), oom: false });
+    bench.until(WEB, 1, ObservedState::Failed).await;
+    assert_eq!(*bench.last_code(), ObservedCode::Exited { status: Some(3) });
+    bench.until(WEB, 1, ObservedState::Running).await;
+    let states = bench.told_within(Duration::from_mins(10)).await;
+    let failures = states.iter().filter(|(_, state)| *state == ObservedState::Failed).count();
+    assert_eq!(failures, 1, "{states:?}");
+    let fact = bench.soft.facts().replicas[&(replica_id(WEB), Generation(1))];
+    assert_eq!(fact.failures, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_failures_in_a_row_exhaust_the_tries_and_a_new_agent_knows() {
+    let mut bench = Bench::new();
+    let exits = Some((Duration::from_secs(2), 1));
+    bench.runtime.on("bad", Script { exits, ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, spec("bad"))))]).await;
+    let started = Instant::now();
+    while !matches!(
+        bench.told.last(),
+        Some((.., (_, Some(ObservedCode::RestartExhausted { tries: 3, .. }))))
+    ) {
+        bench.until(WEB, 1, ObservedState::Failed).await;
+    }
+    let took = started.elapsed();
+    assert!(
+        took > Duration::from_secs(2 + 1 + 2 + 2 + 2) && took < Duration::from_secs(12),
+        "{took:?}"
+    );
+    let code = Some(bench.last_code().clone());
+    let mut bench = bench.killed().await;
+    let observed = Observation { state: ObservedState::Failed, code, at: Timestamp(0) };
+    let brief = one(Wanted { observed: Some(observed), ..wanted(1, spec("bad")) });
+    bench.ask([(WEB, brief)]).await;
+    assert_eq!(bench.told_within(Duration::from_mins(5)).await, []);
+    assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_long_enough_clears_the_count() {
+    let mut bench = Bench::new();
+    let exits = Some((Duration::from_secs(70), 1));
+    bench.runtime.on("flaky", Script { exits, ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, spec("flaky"))))]).await;
+    for _ in 0..5 {
+        bench.until(WEB, 1, ObservedState::Failed).await;
+        assert_eq!(*bench.last_code(), ObservedCode::Exited { status: Some(1) });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_turns_unhealthy_is_degraded_then_stopped_with_its_grace_and_started_again() {
+    let mut bench = Bench::new();
+    let stop_dwell = Duration::from_secs(7);
+    bench.runtime.on("app", Script { stop_dwell, ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, checked("app"))))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    let sick = Script { wellness: Wellness::Never, stop_dwell, ..Script::default() };
+    bench.runtime.on("app", sick);
+    bench.until(WEB, 1, ObservedState::Degraded).await;
+    let stopping = bench.until(WEB, 1, ObservedState::Failed).await;
+    assert_eq!(stopping.as_secs(), 7, "it gets the time it needs to stop");
+    bench.runtime.on("app", Script::default());
+    bench.until(WEB, 1, ObservedState::Running).await;
+    assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_agent_adopts_what_runs_and_removes_its_orphans() {
+    let mut bench = Bench::new();
+    let orphan = "shop/gone/1";
+    bench.ask([(WEB, one(wanted(1, spec("app")))), (orphan, one(wanted(2, spec("app"))))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    bench.told_within(Duration::from_secs(10)).await;
+    let starts = bench.count(|call| matches!(call, Call::Start(_)));
+    let mut bench = bench.killed().await;
+    let observed = Observation { state: ObservedState::Running, code: None, at: Timestamp(0) };
+    bench.ask([(WEB, one(Wanted { observed: Some(observed), ..wanted(1, spec("app")) }))]).await;
+    let told = bench.told_within(Duration::from_mins(1)).await;
+    assert_eq!(bench.here().await, [tag(WEB, 1)]);
+    assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), starts, "nothing started anew");
+    assert!(told.iter().all(|(generation, _)| *generation == 2), "it ran on: {told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_exited_while_nobody_watched_is_started_again_at_once() {
+    let mut bench = Bench::new();
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    bench.agent.abort();
+    tokio::task::yield_now().await;
+    bench.runtime.crash(&tag(WEB, 1), Exit { status: None, oom: false });
+    let mut bench = bench.killed().await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    let took = bench.until(WEB, 1, ObservedState::Running).await;
+    assert_eq!(took.as_secs(), 5, "without a pause: a reboot is not a failure of the service");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_removed_behind_our_back_is_put_back_with_or_without_an_event() {
+    for quietly in [false, true] {
+        let mut bench = Bench::new();
+        bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+        bench.until(WEB, 1, ObservedState::Running).await;
+        bench.runtime.vanish(&tag(WEB, 1), quietly);
+        let noticed = bench.until(WEB, 1, ObservedState::Failed).await;
+        assert_eq!(*bench.last_code(), ObservedCode::Vanished);
+        let most = Duration::from_secs(if quietly { 31 } else { 1 });
+        assert!(noticed <= most, "quietly: {quietly}, after {noticed:?}");
+        bench.until(WEB, 1, ObservedState::Running).await;
+        assert_eq!(bench.here().await, [tag(WEB, 1)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_does_not_answer_is_waited_for_and_says_so() {
+    let runtime = Arc::new(FakeRuntime::new(cluster()));
+    runtime.set_down(true);
+    let mut bench = Bench::over(runtime);
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    assert_eq!(bench.told_within(Duration::from_secs(90)).await, []);
+    let is_silent = |bench: &Bench| {
+        let facts = bench.soft.facts();
+        let fact = facts.nodes.get(&node_id("ash")).and_then(|fact| fact.runtime.clone());
+        matches!(fact, Some(crate::soft::RuntimeFact::Silent { .. }))
+    };
+    assert!(is_silent(&bench));
+    bench.runtime.set_down(false);
+    let took = bench.until(WEB, 1, ObservedState::Running).await;
+    assert!(took < Duration::from_secs(7) && !is_silent(&bench), "{took:?}");
+
+    // Later it goes away for a while: what runs is left alone, what is new waits and is not blamed.
+    bench.runtime.set_down(true);
+    bench
+        .ask([(WEB, one(wanted(1, spec("app")))), ("shop/db/1", one(wanted(2, spec("db"))))])
+        .await;
+    tokio::time::sleep(Duration::from_mins(15)).await;
+    assert!(is_silent(&bench));
+    bench.runtime.set_down(false);
+    let took = bench.until("shop/db/1", 2, ObservedState::Running).await;
+    assert!(took < Duration::from_secs(7), "{took:?}");
+    assert!(bench.told.iter().all(|(.., (state, _))| *state != ObservedState::Failed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_start_waits_for_what_it_depends_on_and_a_restart_does_not() {
+    let mut bench = Bench::new();
+    let awaits = Some((ServiceName::new("db").unwrap(), Dependency::Healthy));
+    let waiting = Wanted { awaits, ..wanted(1, spec("app")) };
+    bench.ask([(WEB, one(waiting.clone()))]).await;
+    bench.until(WEB, 1, ObservedState::Pending).await;
+    assert_eq!(bench.last_code().to_string(), "waits until db is healthy");
+    assert_eq!(bench.told_within(Duration::from_mins(5)).await.len(), 2, "it has its image");
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    bench.ask([(WEB, one(waiting))]).await;
+    bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(1), oom: false });
+    bench.until(WEB, 1, ObservedState::Failed).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_well_is_done_and_stays_done() {
+    let mut bench = Bench::new();
+    let exits = Some((Duration::from_secs(2), 0));
+    bench.runtime.on("migrate", Script { exits, ..Script::default() });
+    let job = || Wanted { is_job: true, ..wanted(1, spec("migrate")) };
+    bench.ask([(WEB, one(job()))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    assert_eq!(*bench.last_code(), ObservedCode::Completed);
+    let mut bench = bench.killed().await;
+    let code = Some(ObservedCode::Completed);
+    let observed = Observation { state: ObservedState::Running, code, at: Timestamp(0) };
+    bench.ask([(WEB, one(Wanted { observed: Some(observed), ..job() }))]).await;
+    assert_eq!(bench.told_within(Duration::from_mins(2)).await, []);
+    assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaves_and_is_not_here_has_stopped() {
+    let mut bench = Bench::new();
+    bench.ask([(WEB, Brief { wanted: Vec::new(), leaving: vec![Generation(7)] })]).await;
+    bench.until(WEB, 7, ObservedState::Stopped).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_is_tried_again_and_says_why() {
+    let mut bench = Bench::new();
+    bench.runtime.on("app", Script { start_failures: 2, ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.until(WEB, 1, ObservedState::Failed).await;
+    assert!(
+        matches!(bench.last_code(), ObservedCode::StartFailed { error } if error.contains("told to fail"))
+    );
+    bench.until(WEB, 1, ObservedState::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_is_no_longer_wanted_is_given_up_between_two_tries() {
+    let mut bench = Bench::new();
+    bench.runtime.on("missing", Script { pull_failures: 1_000, ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, spec("missing"))))]).await;
+    bench.until(WEB, 1, ObservedState::Pending).await;
+    let brief = Brief { wanted: vec![wanted(2, spec("app"))], leaving: vec![Generation(1)] };
+    bench.ask([(WEB, brief)]).await;
+    bench.until(WEB, 1, ObservedState::Stopped).await;
+    bench.until(WEB, 2, ObservedState::Running).await;
+    let pulls = bench.count(|call| *call == Call::Pull("missing".to_owned()));
+    bench.told_within(Duration::from_mins(10)).await;
+    assert_eq!(bench.count(|call| *call == Call::Pull("missing".to_owned())), pulls);
+}

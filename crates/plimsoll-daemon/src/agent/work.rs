@@ -1,0 +1,202 @@
+//! What the agent sets going beside itself: each piece of work is one task, and ends in one [`Done`].
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_kernel::agent::Phase;
+use plimsoll_model::spec::PortMode;
+use plimsoll_model::{ContainerSpec, Generation, ObservedState, ReplicaId};
+use plimsoll_runtime::health::probe::Health;
+use plimsoll_runtime::health::{Check, Monitor};
+use plimsoll_runtime::{
+    Binding, BoxFuture, Description, Error, Found, Order, Pull, PullError, Runtime, Tag, chain,
+};
+use tokio::time::sleep;
+
+use super::unit::Then;
+use super::{Agent, Unit};
+use crate::cell;
+
+/// A stop or removal that fails is tried again, ever more seldom, until it succeeds: nothing else can be done about it.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Work that is over.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// Which container it was about, if it was about one.
+    pub(super) about: Option<(ReplicaId, Generation)>,
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Pulled(Result<(), PullError>),
+    Started(Result<(), Error>),
+    Stopped,
+    Removed,
+    /// A look at the runtime, and what the agent had done when it began.
+    Swept {
+        began: u64,
+        found: Result<Vec<Found>, Error>,
+    },
+    Described(Result<Description, Error>),
+}
+
+/// What a check says of one run.
+#[derive(Debug)]
+pub(super) struct Word {
+    pub(super) replica: ReplicaId,
+    pub(super) generation: Generation,
+    /// Which watch: a word on an earlier run does not count for the next.
+    pub(super) watch: u64,
+    pub(super) health: Health,
+}
+
+impl Agent {
+    pub(super) fn pull(&mut self, id: &ReplicaId, generation: Generation) {
+        let Some(unit) = self.touch(id, generation) else { return };
+        let Some(spec) = unit.spec.clone() else { return };
+        unit.phase = Some(Phase::Pulling);
+        if unit.pull_failures == 0 {
+            self.tell(id, generation, (ObservedState::Pulling, None));
+        }
+        let (runtime, pull) = (Arc::clone(&self.runtime), Pull::of(&spec.container));
+        let pulling =
+            self.spawn(id, generation, async move { Outcome::Pulled(runtime.pull(&pull).await) });
+        if let Some(unit) = self.unit_mut(id, generation) {
+            unit.pulling = Some(pulling);
+        }
+    }
+
+    pub(super) fn start(&mut self, id: &ReplicaId, generation: Generation) {
+        let tag = self.tag(id, generation);
+        let Some(unit) = self.touch(id, generation) else { return };
+        let Some(spec) = unit.spec.clone() else { return };
+        unit.phase = Some(Phase::Starting);
+        unit.has_container = true;
+        let container = Arc::new(spec.container.clone());
+        let order = Order { bindings: bindings(&container), ..Order::new(tag, container) };
+        let (runtime, starts) = (Arc::clone(&self.runtime), Arc::clone(&self.starts));
+        self.spawn(id, generation, async move {
+            let _turn = starts.acquire().await;
+            Outcome::Started(runtime.start(&order).await)
+        });
+    }
+
+    /// A start under way is not broken off, since what it has done by then nobody could tell; it is stopped when it is
+    /// over.
+    pub(super) fn stop(&mut self, id: &ReplicaId, generation: Generation, then: Then) {
+        let tag = self.tag(id, generation);
+        let Some(unit) = self.touch(id, generation) else { return };
+        unit.unwatch();
+        if unit.phase == Some(Phase::Starting) {
+            (unit.phase, unit.then) = (Some(Phase::Stopping), Then::Stop);
+            return;
+        }
+        (unit.phase, unit.then) = (Some(Phase::Stopping), then);
+        let runtime = Arc::clone(&self.runtime);
+        self.spawn(id, generation, async move {
+            until_done("stop", &tag, || runtime.stop(&tag)).await;
+            Outcome::Stopped
+        });
+    }
+
+    pub(super) fn remove(&mut self, id: &ReplicaId, generation: Generation) {
+        let tag = self.tag(id, generation);
+        let Some(unit) = self.touch(id, generation) else { return };
+        unit.give_up_pull();
+        if !unit.has_container {
+            let is_told = unit.told.is_some();
+            if is_told {
+                self.tell(id, generation, (ObservedState::Stopped, None));
+            }
+            self.forget(id, generation);
+            return;
+        }
+        // Nothing runs of it any more, which is all the cell waits for.
+        unit.phase = Some(Phase::Stopping);
+        self.tell(id, generation, (ObservedState::Stopped, None));
+        let runtime = Arc::clone(&self.runtime);
+        self.spawn(id, generation, async move {
+            until_done("remove", &tag, || runtime.remove(&tag)).await;
+            Outcome::Removed
+        });
+    }
+
+    /// Watches a run by its check, or by how long it lasts.
+    pub(super) fn watch(&mut self, id: &ReplicaId, generation: Generation) {
+        self.touches += 1;
+        let (watch, tag) = (self.touches, self.tag(id, generation));
+        let (runtime, words) = (Arc::clone(&self.runtime), self.words.0.clone());
+        let Some(unit) = self.unit_mut(id, generation) else { return };
+        let Some(spec) = unit.spec.clone() else { return };
+        let since = unit.since.take();
+        let age = since.map_or(0, |since| cell::now().since(since).0);
+        let watching = tokio::spawn(async move {
+            let check = check(runtime.as_ref(), &spec.container).await;
+            let age = Duration::from_millis(age);
+            let mut monitor = Monitor::begin(runtime, tag.clone(), check, age);
+            while let Some(health) = monitor.next().await {
+                let Tag { replica, generation, .. } = tag.clone();
+                if words.send(Word { replica, generation, watch, health }).is_err() {
+                    return;
+                }
+            }
+        });
+        unit.unwatch();
+        unit.watch = watch;
+        unit.watching = Some(watching.abort_handle());
+    }
+
+    fn spawn(
+        &mut self,
+        id: &ReplicaId,
+        generation: Generation,
+        work: impl Future<Output = Outcome> + Send + 'static,
+    ) -> tokio::task::AbortHandle {
+        let about = Some((id.clone(), generation));
+        self.tasks.spawn(async move { Done { about, outcome: work.await } })
+    }
+}
+
+impl Unit {
+    pub(super) fn is_up(&self) -> bool {
+        self.phase == Some(Phase::Up)
+    }
+}
+
+async fn check(runtime: &dyn Runtime, spec: &ContainerSpec) -> Check {
+    // Without a word from the runtime the image is taken to bring no check: the service's own still counts.
+    let image = runtime.image_check(&spec.image).await.unwrap_or_default();
+    Check::of(spec.healthcheck.as_ref(), image.as_ref())
+}
+
+async fn until_done<'a>(
+    what: &str,
+    tag: &Tag,
+    work: impl Fn() -> BoxFuture<'a, Result<(), Error>>,
+) {
+    let (mut pause, most) = RETRY;
+    while let Err(error) = work().await {
+        tracing::warn!(%tag, error = %chain(&error), "cannot {what}; trying again");
+        sleep(pause).await;
+        pause = (pause * 2).min(most);
+    }
+}
+
+/// Ports that belong to this one container; those that lead to any healthy replica are not bound to one.
+fn bindings(spec: &ContainerSpec) -> Vec<Binding> {
+    let host = spec.ports.iter().filter(|port| port.mode == PortMode::Host);
+    host.map(|port| Binding {
+        target: port.target,
+        protocol: port.protocol,
+        address: port
+            .host_ip
+            .as_ref()
+            .and_then(|ip| ip.parse().ok())
+            .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        port: port.published.unwrap_or(0),
+    })
+    .collect()
+}

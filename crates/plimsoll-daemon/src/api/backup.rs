@@ -1,0 +1,78 @@
+//! A backup of the whole state, as one file that is written whole before any of it is sent.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use hyper::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+
+use super::answer::{Answer, with_type};
+use super::context::Context;
+use crate::cell::WriteError;
+use crate::operations::Error;
+
+/// What the files are called until they are sent.
+const UNSENT: &str = "backup.unsent.";
+
+const PIECE: usize = 64 << 10;
+
+/// Tells one request's file from another's.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// Removes what a daemon that was killed left behind.
+pub(super) fn clear(data_dir: &Path) {
+    let entries = fs::read_dir(data_dir).into_iter().flatten().flatten();
+    for entry in entries.filter(|e| e.file_name().as_encoded_bytes().starts_with(UNSENT.as_bytes()))
+    {
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+/// A backup of the cell's whole state, in one file
+#[utoipa::path(post, path = "/v1/backup", tag = "read",
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = "default", body = crate::view::Problem)))]
+pub(super) async fn backup(State(context): State<Arc<Context>>) -> Answer {
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = context.data_dir.join(format!("{UNSENT}{number}"));
+    let written = context.cell.engine.backup(&path).await;
+    let opened = match &written {
+        Ok(_) => File::open(&path).await,
+        Err(_) => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    // Once it is open its name is not needed, and without one nothing of it can stay behind.
+    let _ = fs::remove_file(&path);
+    written.map_err(|error| Error::Write(WriteError::Store(error)))?;
+    let disk = |source| Error::Disk { action: "read", path: path.clone(), source };
+    let file = opened.map_err(disk)?;
+    let length = file.metadata().await.map_err(disk)?.len();
+    Ok(sent(file, length))
+}
+
+fn sent(file: File, length: u64) -> Response {
+    let pieces = unfold(file, async |mut file| {
+        let mut piece = vec![0; PIECE];
+        match file.read(&mut piece).await {
+            Ok(0) => None,
+            Ok(read) => {
+                piece.truncate(read);
+                Some((Ok(Bytes::from(piece)), file))
+            }
+            Err(error) => Some((Err(error), file)),
+        }
+    });
+    let mut response = with_type("application/octet-stream", Body::from_stream(pieces));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    let name = HeaderValue::from_static("attachment; filename=\"plimsoll.backup\"");
+    headers.insert(CONTENT_DISPOSITION, name);
+    response
+}

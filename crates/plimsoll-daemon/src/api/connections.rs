@@ -1,0 +1,229 @@
+//! Connections: let in while there is room, served one request after another, and ended in order when the daemon is.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tower::Service;
+
+use super::Listen;
+use super::answer::Failure;
+use super::peer::Peer;
+use super::socket::{self, BindError};
+use super::token::Token;
+use crate::view::Problem;
+
+/// How many connections may be open at each door. Beyond it others wait to be let in.
+const MAX_CONNECTIONS: usize = 1_024;
+
+/// How long a client may take to say what it wants, or keep a connection it does not use.
+const HEADER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long requests under way may take to end once the daemon does.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A door that cannot be opened just now, for want of file descriptors perhaps, is tried again after this.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The paths that anyone may ask for.
+const OPEN_PATHS: &[&str] = &["/healthz"];
+
+/// Where clients come in.
+#[derive(Debug)]
+pub(super) struct Doors {
+    unix: UnixListener,
+    path: PathBuf,
+    tcp: Option<(TcpListener, Token)>,
+}
+
+impl Doors {
+    pub(super) async fn open(listen: &Listen) -> Result<Self, BindError> {
+        let tcp = match listen.tcp {
+            None => None,
+            Some(address) => {
+                let token = Token::of(&listen.data_dir)?;
+                Some((socket::tcp(address).await?, token))
+            }
+        };
+        let unix = socket::unix(&listen.socket).await?;
+        Ok(Self { unix, path: listen.socket.clone(), tcp })
+    }
+
+    pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref()?.0.local_addr().ok()
+    }
+
+    /// Serves until `ending` is true and all are gone, or their grace is over.
+    pub(super) async fn serve(self, router: Router, ending: watch::Receiver<bool>) {
+        let Self { unix, path, tcp } = self;
+        let local = by(unix, router.clone(), ending.clone());
+        let remote = async {
+            if let Some((listener, token)) = tcp {
+                by((listener, Arc::new(token)), router, ending).await;
+            }
+        };
+        tokio::join!(local, remote);
+        // A path that stays says that somebody listens.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A way in.
+trait Entrance: Sync {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Door)>> + Send;
+}
+
+impl Entrance for UnixListener {
+    type Stream = UnixStream;
+    async fn accept(&self) -> io::Result<(UnixStream, Door)> {
+        let (stream, _) = Self::accept(self).await?;
+        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+        Ok((stream, Door::Unix { uid }))
+    }
+}
+
+impl Entrance for (TcpListener, Arc<Token>) {
+    type Stream = TcpStream;
+    async fn accept(&self) -> io::Result<(TcpStream, Door)> {
+        let (stream, _) = self.0.accept().await?;
+        // Small answers must not wait for the acknowledgement of others.
+        stream.set_nodelay(true)?;
+        Ok((stream, Door::Tcp { token: Arc::clone(&self.1) }))
+    }
+}
+
+async fn by(entrance: impl Entrance, router: Router, ending: watch::Receiver<bool>) {
+    let present = receive(&entrance, router, ending).await;
+    drop(entrance);
+    part(present).await;
+}
+
+/// Which way a client came in.
+#[derive(Debug, Clone)]
+enum Door {
+    Unix { uid: Option<u32> },
+    Tcp { token: Arc<Token> },
+}
+
+/// Lets clients in until the daemon ends, and returns those who are still there.
+async fn receive(
+    entrance: &impl Entrance,
+    router: Router,
+    ending: watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut present = JoinSet::new();
+    loop {
+        let next = async {
+            let permit = Arc::clone(&room).acquire_owned().await.expect("it is never closed");
+            (permit, entrance.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            biased;
+            () = ended(ending.clone()) => return present,
+            next = next => next,
+        };
+        match accepted {
+            Ok((stream, door)) => {
+                let guest = attend(stream, door, router.clone(), ending.clone());
+                present.spawn(async {
+                    guest.await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        while present.try_join_next().is_some() {}
+    }
+}
+
+/// Waits for those who are still there; who does not go in time is shown the door.
+async fn part(mut present: JoinSet<()>) {
+    let all_gone = async { while present.join_next().await.is_some() {} };
+    let _ = timeout(GRACE, all_gone).await;
+}
+
+/// Returns once the daemon ends. A sender that is gone is an end as well.
+pub(super) async fn ended(mut ending: watch::Receiver<bool>) {
+    let _ = ending.wait_for(|has_ended| *has_ended).await;
+}
+
+/// Serves one connection until either side has had enough.
+async fn attend<S>(stream: S, door: Door, router: Router, ending: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (door, mut router) = (door.clone(), router.clone());
+        async move {
+            let peer = match admit(&door, &request) {
+                Ok(peer) => peer,
+                Err(response) => return Ok::<Response, Infallible>(*response),
+            };
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer);
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let response = router.call(request).await?;
+            tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
+            Ok(response)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_PATIENCE)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = ended(ending) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        // A client that went away under way is its own affair.
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Who asks, or the answer to somebody who may not.
+fn admit(door: &Door, request: &Request<Incoming>) -> Result<Peer, Box<Response>> {
+    let token = match door {
+        Door::Unix { uid } => return Ok(Peer::Local { uid: *uid }),
+        Door::Tcp { token } => token,
+    };
+    let given = request.headers().get(AUTHORIZATION).and_then(|given| given.to_str().ok());
+    let given = given.and_then(|given| given.strip_prefix("Bearer "));
+    if given.is_some_and(|given| token.admits(given.trim()))
+        || OPEN_PATHS.contains(&request.uri().path())
+    {
+        return Ok(Peer::Token);
+    }
+    let message = if given.is_some() { "this is not the token" } else { "a token is needed here" };
+    let problem = Problem::refusal("unauthorized", message)
+        .hint("it is in the file api.token of the daemon's data directory; send it as Authorization: Bearer");
+    let mut response = Failure(StatusCode::UNAUTHORIZED, problem).into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Err(Box::new(response))
+}

@@ -1,0 +1,81 @@
+//! What every handler is given.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::response::Response;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::answer::{Answer, Failure, json};
+use crate::cell::{Cell, now};
+use crate::operations::Volumes;
+use crate::view::Problem;
+use crate::view::build::{Here, Source};
+
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) cell: Cell,
+    pub(super) data_dir: PathBuf,
+    pub(super) volumes: Volumes,
+    /// True once the daemon ends: then streams do too.
+    pub(super) ending: watch::Receiver<bool>,
+}
+
+impl Context {
+    /// Looks at the cell and answers with what is found there. The work is done where it holds up no other request.
+    pub(super) async fn look<T: Serialize>(
+        self: &Arc<Self>,
+        view: impl FnOnce(&Source<'_>) -> Result<T, Failure> + Send + 'static,
+    ) -> Answer {
+        let context = Arc::clone(self);
+        let looking = tokio::task::spawn_blocking(move || {
+            let value = context.look_now(view)?;
+            Ok::<Response, Failure>(json(&value))
+        });
+        looking.await.unwrap_or_else(|_| {
+            Err(Problem::failure("bug", "the answer could not be put together").into())
+        })
+    }
+
+    pub(super) fn look_now<T>(&self, view: impl FnOnce(&Source<'_>) -> T) -> T {
+        let cell = &self.cell;
+        // Copied, so that the facts and the state are never held at once: each has others waiting for it.
+        let facts = {
+            let facts = cell.soft.facts();
+            facts.clone()
+        };
+        let mut here = self.here();
+        cell.engine.machine().read_at(|state, applied| {
+            here.applied = applied;
+            view(&Source { state, facts: &facts, here: &here })
+        })
+    }
+
+    pub(super) fn here(&self) -> Here {
+        let cell = &self.cell;
+        let leadership = *cell.engine.leadership().borrow();
+        let members = cell.engine.members();
+        let named = |name: &String| !name.is_empty();
+        let leader = if leadership.is_me {
+            Some(cell.node.to_string())
+        } else {
+            let leads = members.iter().find(|member| Some(member.id) == leadership.leader);
+            leads.map(|member| member.peer.name.clone()).filter(named)
+        };
+        let servers: BTreeSet<String> =
+            members.into_iter().map(|member| member.peer.name).filter(named).collect();
+        Here {
+            node: cell.node.clone(),
+            version: VERSION,
+            leader,
+            servers,
+            term: leadership.term.0,
+            applied: *cell.engine.machine().applied().borrow(),
+            now: now(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Which path leads where. The description in `/openapi.json` is made of the same handlers, so it lacks none.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::answer::with_type;
+use super::context::Context;
+use super::{backup, exec, health, logs, read, watching, write};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Plimsoll", description = "The API of a Plimsoll cell"),
+    tags(
+        (name = "read", description = "How things are"),
+        (name = "write", description = "What people ask for"),
+        (name = "health", description = "Whether the daemon can serve"),
+    )
+)]
+struct Document;
+
+pub(super) fn router(context: Arc<Context>) -> Router {
+    let (router, _) = described().split_for_parts();
+    router
+        .fallback(health::no_such_path)
+        .method_not_allowed_fallback(health::no_such_method)
+        .with_state(context)
+}
+
+/// This description
+#[utoipa::path(get, path = "/openapi.json", tag = "health",
+    responses((status = 200, body = serde_json::Value)))]
+async fn openapi() -> Response {
+    static WRITTEN: OnceLock<Bytes> = OnceLock::new();
+    let written = WRITTEN.get_or_init(|| {
+        let document = described().split_for_parts().1;
+        serde_json::to_vec(&document).expect("a document has string keys only").into()
+    });
+    with_type("application/json", Body::from(written.clone()))
+}
+
+fn described() -> OpenApiRouter<Arc<Context>> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(openapi))
+        .routes(routes!(health::index))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(read::status))
+        .routes(routes!(read::nodes))
+        .routes(routes!(read::deployments))
+        .routes(routes!(read::deployment, write::apply, write::delete))
+        .routes(routes!(write::scale))
+        .routes(routes!(write::rollback))
+        .routes(routes!(write::restart))
+        .routes(routes!(read::history))
+        .routes(routes!(read::revision))
+        .routes(routes!(logs::of_deployment))
+        .routes(routes!(read::replicas))
+        .routes(routes!(read::replica))
+        .routes(routes!(logs::of_replica))
+        .routes(routes!(exec::exec))
+        .routes(routes!(read::explain))
+        .routes(routes!(read::audit))
+        .routes(routes!(watching::watch))
+        .routes(routes!(backup::backup))
+}

@@ -1,0 +1,118 @@
+//! The Unix socket of a daemon: who may open it, and whose it is when one is there already.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+
+/// Its owner and group may use it; who may use it may do anything.
+const MODE: u32 = 0o660;
+
+/// The most bytes a path may have for a socket to be bound to it: the kernel's limit, less its closing zero.
+const MAX_PATH: usize = 107;
+
+/// What a socket is called until its mode is set.
+const UNFINISHED: &str = ".new";
+
+/// Why the API cannot listen.
+#[derive(Debug, Error)]
+pub enum BindError {
+    #[error(
+        "the socket's path {} has {len} bytes, at most {max} are possible; choose a shorter one",
+        path.display()
+    )]
+    PathTooLong { path: PathBuf, len: usize, max: usize },
+    #[error("another daemon listens on {} already; stop it, or choose another socket", path.display())]
+    InUse { path: PathBuf },
+    #[error("{} exists and is not a socket; remove it, or choose another path", path.display())]
+    NotASocket { path: PathBuf },
+    #[error("cannot {action} {}", path.display())]
+    File { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot listen on {address}")]
+    Tcp { address: SocketAddr, source: io::Error },
+}
+
+impl BindError {
+    pub(super) fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::File { action, path: path.to_owned(), source }
+    }
+}
+
+pub(super) async fn unix(path: &Path) -> Result<UnixListener, BindError> {
+    let mut unfinished = path.to_owned().into_os_string();
+    unfinished.push(UNFINISHED);
+    let unfinished = PathBuf::from(unfinished);
+    let (len, max) = (path.as_os_str().as_bytes().len(), MAX_PATH - UNFINISHED.len());
+    if len > max {
+        return Err(BindError::PathTooLong { path: path.to_owned(), len, max });
+    }
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        fs::create_dir_all(dir).map_err(|error| BindError::file("create", dir, error))?;
+    }
+    clear(path).await?;
+    clear(&unfinished).await?;
+    let listener = UnixListener::bind(&unfinished)
+        .map_err(|error| BindError::file("listen on", path, error))?;
+    // Only once its mode is set does it get its name: at no moment can others open it.
+    let placed = fs::set_permissions(&unfinished, Permissions::from_mode(MODE))
+        .and_then(|()| fs::rename(&unfinished, path));
+    placed.map_err(|error| BindError::file("create", path, error))?;
+    Ok(listener)
+}
+
+/// Removes what a daemon that was killed left behind, and nothing else.
+async fn clear(path: &Path) -> Result<(), BindError> {
+    let kind = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(BindError::file("look at", path, error)),
+    };
+    if !kind.is_socket() {
+        return Err(BindError::NotASocket { path: path.to_owned() });
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|error| BindError::file("remove", path, error))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // It answers, or is too busy to: somebody is there.
+        Ok(_) | Err(_) => Err(BindError::InUse { path: path.to_owned() }),
+    }
+}
+
+pub(super) async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).await.map_err(|source| BindError::Tcp { address, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_taken_over_only_from_the_dead() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/plimsoll.sock");
+        let first = unix(&path).await.unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
+        let second = unix(&path).await.unwrap_err();
+        assert!(matches!(second, BindError::InUse { .. }), "{second}");
+        drop(first);
+        unix(&path).await.expect("nobody listens any more");
+        let file = dir.path().join("file");
+        fs::write(&file, "precious").unwrap();
+        assert!(matches!(unix(&file).await.unwrap_err(), BindError::NotASocket { .. }));
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[tokio::test]
+    async fn a_path_too_long_for_a_socket_is_refused_with_its_length() {
+        let path = PathBuf::from(format!("/tmp/{}", "x".repeat(120)));
+        let error = unix(&path).await.unwrap_err().to_string();
+        assert!(error.contains("has 125 bytes, at most 103 are possible"), "{error}");
+    }
+}

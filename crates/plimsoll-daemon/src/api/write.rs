@@ -1,0 +1,105 @@
+//! Writes: what people ask the cell to do.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::Deserialize;
+
+use super::answer::{Answer, Failure, json};
+use super::context::Context;
+use super::extract::{Asked, By, Json, MaybeJson, Named};
+use crate::operations;
+use crate::view::{self, flag};
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ApplyQuery {
+    /// Only say what would be done.
+    #[serde(default, deserialize_with = "flag")]
+    dry_run: bool,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct DeleteQuery {
+    /// Remove its named volumes as well.
+    #[serde(default, deserialize_with = "flag")]
+    volumes: bool,
+}
+
+/// Make a deployment what a file says
+#[utoipa::path(put, path = "/v1/deployments/{name}", tag = "write",
+    params(("name" = String, Path), ApplyQuery), request_body = view::Apply,
+    responses((status = 200, body = view::Applied), (status = 409, body = view::Problem),
+        (status = 422, body = view::Problem)))]
+pub(super) async fn apply(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    Asked(query): Asked<ApplyQuery>,
+    By(caller): By,
+    Json(apply): Json<view::Apply>,
+) -> Answer {
+    if query.dry_run {
+        let planning = tokio::task::spawn_blocking(move || {
+            operations::dry_run(&context.cell, &name, apply).map(|applied| json(&applied))
+        });
+        let planned = planning.await.map_err(|_| {
+            Failure::from(view::Problem::failure("bug", "the plan could not be made"))
+        })?;
+        return Ok(planned?);
+    }
+    Ok(json(&operations::apply(&context.cell, &caller, &name, apply).await?))
+}
+
+/// End a deployment
+#[utoipa::path(delete, path = "/v1/deployments/{name}", tag = "write",
+    params(("name" = String, Path), DeleteQuery),
+    responses((status = 200, body = view::Deleted), (status = 404, body = view::Problem)))]
+pub(super) async fn delete(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    Asked(query): Asked<DeleteQuery>,
+    By(caller): By,
+) -> Answer {
+    let volumes = query.volumes.then_some(&context.volumes);
+    Ok(json(&operations::delete(&context.cell, &caller, &name, volumes).await?))
+}
+
+/// Change how many replicas services have
+#[utoipa::path(post, path = "/v1/deployments/{name}/scale", tag = "write",
+    params(("name" = String, Path)), request_body = view::Scale,
+    responses((status = 200, body = view::Applied), (status = 422, body = view::Problem)))]
+pub(super) async fn scale(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+    Json(scale): Json<view::Scale>,
+) -> Answer {
+    Ok(json(&operations::scale(&context.cell, &caller, &name, &scale).await?))
+}
+
+/// Go back to an earlier revision
+#[utoipa::path(post, path = "/v1/deployments/{name}/rollback", tag = "write",
+    params(("name" = String, Path)), request_body = view::Rollback,
+    responses((status = 200, body = view::Applied), (status = 409, body = view::Problem)))]
+pub(super) async fn rollback(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+    MaybeJson(back): MaybeJson<view::Rollback>,
+) -> Answer {
+    Ok(json(&operations::rollback(&context.cell, &caller, &name, &back).await?))
+}
+
+/// Start replicas anew, one after another
+#[utoipa::path(post, path = "/v1/deployments/{name}/restart", tag = "write",
+    params(("name" = String, Path)), request_body = view::Restart,
+    responses((status = 200, body = view::Restarted), (status = 404, body = view::Problem)))]
+pub(super) async fn restart(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+    MaybeJson(restart): MaybeJson<view::Restart>,
+) -> Answer {
+    Ok(json(&operations::restart(&context.cell, &caller, &name, &restart).await?))
+}

@@ -1,0 +1,50 @@
+//! What every part of a daemon holds: the replicated state, the runtime, and who this node is.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use plimsoll_model::{Author, Command, Event, Guarded, NodeId, Rejection, Timestamp, Writer};
+use plimsoll_runtime::Runtime;
+use plimsoll_store::Engine;
+use thiserror::Error;
+
+use crate::soft::Soft;
+
+#[derive(Debug, Clone)]
+pub struct Cell {
+    pub engine: Arc<dyn Engine>,
+    pub runtime: Arc<dyn Runtime>,
+    pub node: NodeId,
+    pub soft: Arc<Soft>,
+}
+
+/// Why a batch was not written.
+#[derive(Debug, Clone, Error)]
+pub enum WriteError {
+    /// It was decided on something that has changed, or asks for what cannot be.
+    #[error(transparent)]
+    Refused(#[from] Rejection),
+    #[error(transparent)]
+    Store(#[from] plimsoll_store::Error),
+}
+
+impl Cell {
+    /// Commits a batch in the name of this writer. Returns the index it has in the log, and what it changed.
+    pub async fn write(
+        &self,
+        writer: Writer,
+        identity: &str,
+        batch: Vec<Guarded>,
+    ) -> Result<(u64, Arc<[Event]>), WriteError> {
+        let term = self.engine.leadership().borrow().term;
+        let by = Author::new(writer, identity);
+        let committed = self.engine.propose(Command::new(now(), term, by, batch)).await?;
+        Ok((committed.index, committed.outcome?))
+    }
+}
+
+/// This node's wall clock. Only a leader's goes into the log.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,269 @@
+//! The way to a daemon's API: one method for each thing it can be asked, with the words of [`view`].
+//!
+//! How requests travel is in `transport`, what comes back a piece at a time in `stream`. Every request has a connection of
+//! its own, so a client can be shared and its streams do not wait for each other.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::view;
+
+mod endpoint;
+mod error;
+mod stream;
+mod transport;
+
+pub use endpoint::{BadEndpoint, Endpoint};
+pub use error::Error;
+pub use stream::Stream;
+
+use transport::{Request, Transport};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// How long a command run beside a service may take when nobody says; the answer comes when it is done.
+const EXEC_PATIENCE: Duration = Duration::from_hours(24);
+
+/// A client of one daemon.
+#[derive(Debug, Clone)]
+pub struct Client {
+    transport: Transport,
+}
+
+/// Whose logs are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogsOf {
+    Replica(String),
+    /// All replicas of the deployment, or of the service that the query names.
+    Deployment(String),
+}
+
+impl Client {
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self { transport: Transport::new(endpoint) }
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        self.transport.endpoint()
+    }
+
+    pub async fn status(&self) -> Result<view::Status> {
+        self.get("/v1/status").await
+    }
+
+    pub async fn nodes(&self) -> Result<Vec<view::Node>> {
+        self.get("/v1/nodes").await
+    }
+
+    pub async fn deployments(&self) -> Result<Vec<view::Deployment>> {
+        self.get("/v1/deployments").await
+    }
+
+    pub async fn deployment(&self, name: &str) -> Result<view::Deployment> {
+        self.get(&path(&["v1", "deployments", name])).await
+    }
+
+    pub async fn apply(&self, name: &str, apply: &view::Apply) -> Result<view::Applied> {
+        self.send(Method::PUT, &path(&["v1", "deployments", name]), apply).await
+    }
+
+    /// What an apply would do; nothing is written.
+    pub async fn dry_run(&self, name: &str, apply: &view::Apply) -> Result<view::Applied> {
+        let path = format!("{}?dry_run=true", path(&["v1", "deployments", name]));
+        self.send(Method::PUT, &path, apply).await
+    }
+
+    /// With `volumes`, the deployment's named volumes go once its containers are gone.
+    pub async fn delete(&self, name: &str, volumes: bool) -> Result<view::Deleted> {
+        let path = format!("{}?volumes={volumes}", path(&["v1", "deployments", name]));
+        self.answer(Request::new(Method::DELETE, &path)).await
+    }
+
+    pub async fn scale(&self, name: &str, scale: &view::Scale) -> Result<view::Applied> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "scale"]), scale).await
+    }
+
+    pub async fn rollback(&self, name: &str, back: &view::Rollback) -> Result<view::Applied> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "rollback"]), back).await
+    }
+
+    pub async fn restart(&self, name: &str, restart: &view::Restart) -> Result<view::Restarted> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "restart"]), restart).await
+    }
+
+    /// Newest first.
+    pub async fn history(&self, name: &str) -> Result<Vec<view::Revision>> {
+        self.get(&path(&["v1", "deployments", name, "history"])).await
+    }
+
+    pub async fn revision(&self, name: &str, revision: u64) -> Result<view::RevisionSpecs> {
+        let revision = revision.to_string();
+        self.get(&path(&["v1", "deployments", name, "revisions", &revision])).await
+    }
+
+    pub async fn replicas(&self) -> Result<Vec<view::Replica>> {
+        self.get("/v1/replicas").await
+    }
+
+    pub async fn replica(&self, id: &str) -> Result<view::Replica> {
+        self.get(&path(&["v1", "replicas", id])).await
+    }
+
+    /// Runs a command beside the replica and returns what it printed.
+    pub async fn exec(&self, id: &str, exec: &view::Exec) -> Result<view::Executed> {
+        let request = Request::new(Method::POST, &path(&["v1", "replicas", id, "exec"]));
+        self.answer(request.json(exec).patience(EXEC_PATIENCE)).await
+    }
+
+    pub async fn explain(&self, replica: &str) -> Result<view::Explanation> {
+        self.get(&path(&["v1", "explain", replica])).await
+    }
+
+    /// Lines as they were printed; several replicas' by the time of each line, or as they come when followed.
+    pub async fn logs(&self, of: &LogsOf, query: &view::LogQuery) -> Result<Stream<view::LogLine>> {
+        let path = match of {
+            LogsOf::Replica(id) => path(&["v1", "replicas", id, "logs"]),
+            LogsOf::Deployment(name) => path(&["v1", "deployments", name, "logs"]),
+        };
+        let query = Query::default()
+            .flag("follow", query.follow)
+            .value("since", query.since)
+            .value("tail", query.tail)
+            .value("service", query.service.as_deref());
+        self.stream(Request::new(Method::GET, &query.onto(path))).await
+    }
+
+    /// Oldest first.
+    pub async fn audit(&self, query: &view::AuditQuery) -> Result<Vec<view::AuditEvent>> {
+        self.get(&audit_path(query, false)).await
+    }
+
+    /// What happened as [`audit`](Self::audit) has it, and then what happens.
+    pub async fn follow_audit(&self, query: &view::AuditQuery) -> Result<Stream<view::AuditEvent>> {
+        self.stream(Request::new(Method::GET, &audit_path(query, true)).events()).await
+    }
+
+    /// What changes after the log index, as [`Cell::applied`](view::Cell) has it; none: from now on.
+    pub async fn watch(&self, after: Option<u64>) -> Result<Stream<view::Changed>> {
+        let path = Query::default().value("after", after).onto("/v1/watch".to_owned());
+        self.stream(Request::new(Method::GET, &path).events()).await
+    }
+
+    /// Copies a backup of the cell's whole state to the writer, and says how many bytes it has.
+    pub async fn backup(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<u64> {
+        let mut answer = self.transport.send(Request::new(Method::POST, "/v1/backup")).await?;
+        let mut copied = 0;
+        while let Some(piece) = answer.piece().await? {
+            to.write_all(&piece).await.map_err(Error::Local)?;
+            copied += piece.len() as u64;
+        }
+        to.flush().await.map_err(Error::Local)?;
+        Ok(copied)
+    }
+
+    /// Whether the node can serve. A node that says no is no error here.
+    pub async fn ready(&self) -> Result<view::Ready> {
+        let answer = self.transport.send_any(Request::new(Method::GET, "/readyz")).await?;
+        answer.json().await
+    }
+
+    /// The API's description of itself.
+    pub async fn openapi(&self) -> Result<serde_json::Value> {
+        self.get("/openapi.json").await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.answer(Request::new(Method::GET, path)).await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T> {
+        self.answer(Request::new(method, path).json(body)).await
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
+        self.transport.send(request).await?.json().await
+    }
+
+    async fn stream<T: DeserializeOwned>(&self, request: Request) -> Result<Stream<T>> {
+        Ok(Stream::new(self.transport.send(request).await?))
+    }
+}
+
+fn audit_path(query: &view::AuditQuery, follow: bool) -> String {
+    Query::default()
+        .flag("follow", follow)
+        .value("since", query.since)
+        .value("type", query.kinds.as_deref())
+        .value("limit", query.limit)
+        .onto("/v1/audit".to_owned())
+}
+
+/// The part of a path behind the question mark.
+#[derive(Debug, Default)]
+struct Query(String);
+
+impl Query {
+    fn flag(self, key: &str, is_set: bool) -> Self {
+        self.value(key, is_set.then_some("true"))
+    }
+
+    fn value(mut self, key: &str, value: Option<impl ToString>) -> Self {
+        if let Some(value) = value {
+            let mark = if self.0.is_empty() { '?' } else { '&' };
+            let _ = write!(self.0, "{mark}{key}={}", encoded(&value.to_string()));
+        }
+        self
+    }
+
+    fn onto(self, path: String) -> String {
+        path + &self.0
+    }
+}
+
+/// The path of these parts, whatever a person has typed for each.
+fn path(parts: &[&str]) -> String {
+    parts.iter().fold(String::new(), |path, part| path + "/" + &encoded(part))
+}
+
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // A part that is nothing but dots would be taken for a step in the tree.
+    let is_step = !text.is_empty() && text.bytes().all(|byte| byte == b'.');
+    for byte in text.bytes() {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-_~,:".contains(&byte);
+        if is_plain || (byte == b'.' && !is_step) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_types_stays_one_part_of_the_path() {
+        for (text, encoded) in [
+            ("shop-web-1", "/v1/replicas/shop-web-1"),
+            ("shop/web", "/v1/replicas/shop%2Fweb"),
+            ("..", "/v1/replicas/%2E%2E"),
+            ("a?b=1&c", "/v1/replicas/a%3Fb%3D1%26c"),
+            ("grün", "/v1/replicas/gr%C3%BCn"),
+        ] {
+            assert_eq!(path(&["v1", "replicas", text]), encoded);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! How a request gets to the daemon and its answer back: HTTP/1.1 over a Unix or TCP connection made for it alone.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::endpoint::Endpoint;
+use super::error::Error;
+use crate::view::Problem;
+
+/// A daemon that is there accepts at once; beyond this the network has lost it.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a daemon may take to begin its answer: far more than any write takes to commit.
+const ANSWER_PATIENCE: Duration = Duration::from_mins(1);
+
+/// The most an answer that is read whole may have: the status of a full cell fits ten times over.
+const MAX_ANSWER: usize = 1 << 30;
+
+#[derive(Debug, Clone)]
+pub(super) struct Transport {
+    endpoint: Endpoint,
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    method: Method,
+    path: String,
+    body: Vec<u8>,
+    accept: &'static str,
+    patience: Duration,
+}
+
+/// An answer whose body is still to come. Dropping it ends the connection.
+#[derive(Debug)]
+pub(super) struct Answer {
+    endpoint: Endpoint,
+    pub(super) is_events: bool,
+    body: Incoming,
+    _driver: Driver,
+}
+
+/// The task that moves a connection's bytes. A stream that nobody reads any more ends with it, also while it is idle.
+#[derive(Debug)]
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Request {
+    pub(super) fn new(method: Method, path: &str) -> Self {
+        let (path, body) = (path.to_owned(), Vec::new());
+        Self { method, path, body, accept: "application/json", patience: ANSWER_PATIENCE }
+    }
+
+    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+        self.body = serde_json::to_vec(body).expect("what the API takes has string keys only");
+        self
+    }
+
+    pub(super) fn events(mut self) -> Self {
+        self.accept = "text/event-stream";
+        self
+    }
+
+    pub(super) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+impl Transport {
+    pub(super) fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint }
+    }
+
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The answer, if it is a good one.
+    pub(super) async fn send(&self, request: Request) -> Result<Answer, Error> {
+        let (status, answer) = self.ask(request).await?;
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let endpoint = self.endpoint.clone();
+        let body = answer.whole().await?;
+        let problem: Problem = serde_json::from_slice(&body).map_err(|_| {
+            let what = format!("status {status} without a reason");
+            Error::Protocol { endpoint, what }
+        })?;
+        Err(Error::Problem(problem))
+    }
+
+    /// The answer, whatever its status.
+    pub(super) async fn send_any(&self, request: Request) -> Result<Answer, Error> {
+        Ok(self.ask(request).await?.1)
+    }
+
+    async fn ask(&self, request: Request) -> Result<(StatusCode, Answer), Error> {
+        let unreachable = |source| Error::Unreachable { endpoint: self.endpoint.clone(), source };
+        let connecting = timeout(CONNECT_PATIENCE, self.connect());
+        let late = |_| unreachable(io::ErrorKind::TimedOut.into());
+        let (mut sender, driver) = connecting.await.map_err(late)?.map_err(unreachable)?;
+        let patience = request.patience;
+        let request = self.written(request)?;
+        let answering = timeout(patience, sender.send_request(request)).await.map_err(late)?;
+        let response = answering.map_err(|error| unreachable(io::Error::other(error)))?;
+        let status = response.status();
+        Ok((status, self.answer(response, driver)))
+    }
+
+    fn answer(&self, response: Response<Incoming>, driver: Driver) -> Answer {
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let is_events = kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"));
+        let (endpoint, body) = (self.endpoint.clone(), response.into_body());
+        Answer { endpoint, is_events, body, _driver: driver }
+    }
+
+    fn written(&self, request: Request) -> Result<hyper::Request<Full<Bytes>>, Error> {
+        let (host, token) = match &self.endpoint {
+            Endpoint::Unix(_) => ("localhost", None),
+            Endpoint::Tcp { address, token } => (address.as_str(), token.as_deref()),
+        };
+        let mut builder = hyper::Request::builder()
+            .method(request.method)
+            .uri(request.path)
+            .header(HOST, host)
+            .header(ACCEPT, request.accept);
+        if !request.body.is_empty() {
+            builder = builder.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = token {
+            builder = builder.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = Full::new(Bytes::from(request.body));
+        builder.body(body).map_err(|error| Error::Protocol {
+            endpoint: self.endpoint.clone(),
+            what: format!("the request cannot be written ({error})"),
+        })
+    }
+
+    async fn connect(&self) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+        match &self.endpoint {
+            Endpoint::Unix(path) => shake_hands(UnixStream::connect(path).await?).await,
+            Endpoint::Tcp { address, .. } => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                shake_hands(stream).await
+            }
+        }
+    }
+}
+
+async fn shake_hands(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = shaken.map_err(io::Error::other)?;
+    // What goes wrong with the connection, the request and the body hear as well.
+    let driver = Driver(tokio::spawn(async { drop(connection.await) }));
+    Ok((sender, driver))
+}
+
+impl Answer {
+    pub(super) async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        let endpoint = self.endpoint.clone();
+        let body = self.whole().await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| Error::Protocol { endpoint, what: error.to_string() })
+    }
+
+    async fn whole(self) -> Result<Bytes, Error> {
+        let collected = Limited::new(self.body, MAX_ANSWER).collect().await;
+        let broken = |source| Error::Unreachable { endpoint: self.endpoint, source };
+        Ok(collected.map_err(|error| broken(io::Error::other(error)))?.to_bytes())
+    }
+
+    /// The next bytes of the body; none at its end.
+    pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let frame = frame.map_err(|error| Error::Unreachable {
+                endpoint: self.endpoint.clone(),
+                source: io::Error::other(error),
+            })?;
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    pub(super) fn misunderstood(&self, what: impl Into<String>) -> Error {
+        Error::Protocol { endpoint: self.endpoint.clone(), what: what.into() }
+    }
+}

@@ -1,0 +1,228 @@
+//! The loops together, over a real log and a fake runtime, in real time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_model::spec::{HealthTest, Healthcheck};
+use plimsoll_model::testkit::{cpus, node_id, service_key, spread};
+use plimsoll_model::{
+    Change, ClusterId, DeploymentName, Millis, ObservedCode, ServiceName, ServiceSpec, SpecHash,
+};
+use plimsoll_runtime::fake::Script;
+use plimsoll_runtime::{FakeRuntime, Runtime};
+use plimsoll_store::Embedded;
+use plimsoll_store::embedded::Config;
+use tempfile::TempDir;
+
+use super::*;
+use crate::agent::Agent;
+use crate::orders;
+use crate::soft::Soft;
+
+/// A cell of one.
+struct Node {
+    cell: Cell,
+    runtime: Arc<FakeRuntime>,
+    shutdown: watch::Sender<bool>,
+    dir: TempDir,
+}
+
+fn cluster() -> ClusterId {
+    ClusterId::new("test").unwrap()
+}
+
+/// Healthy within a tenth of a second.
+fn spec(image: &str, replicas: u32) -> ServiceSpec {
+    let mut spec = spread(replicas);
+    image.clone_into(&mut spec.container.image);
+    spec.container.healthcheck = Some(Healthcheck {
+        test: HealthTest::Shell("check".to_owned()),
+        interval: Some(Millis(100)),
+        timeout: None,
+        retries: Some(1),
+        start_period: None,
+        start_interval: None,
+    });
+    let mut hash = [0; 32];
+    for (at, byte) in image.bytes().enumerate() {
+        hash[at % 32] ^= byte;
+    }
+    spec.hash = SpecHash(hash);
+    spec
+}
+
+impl Node {
+    async fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        let runtime = Arc::new(FakeRuntime::new(cluster()));
+        Self::over(dir, runtime).await
+    }
+
+    async fn over(dir: TempDir, runtime: Arc<FakeRuntime>) -> Self {
+        let engine = Embedded::start(Config::alone(dir.path(), cluster())).await.unwrap();
+        let (node, soft) = (node_id("ash"), Arc::new(Soft::default()));
+        let cell = Cell { engine, runtime: Arc::clone(&runtime) as _, node, soft };
+        let join = Change::PutNode { node: node_id("ash"), facts: cpus(8) };
+        cell.write(Writer::Agent, "ash", vec![join.free()]).await.unwrap();
+        let (shutdown, stop) = watch::channel(false);
+        let policy = Policy::default();
+        let dispatch = orders::Dispatch::start(Arc::clone(cell.engine.machine()));
+        let told = orders::feed(dispatch, node_id("ash"));
+        tokio::spawn(Agent::new(&cell, policy).run(told, stop.clone()));
+        tokio::spawn(run(cell.clone(), policy, stop.clone()));
+        tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), stop));
+        Self { cell, runtime, shutdown, dir }
+    }
+
+    async fn restart(self) -> Self {
+        self.shutdown.send(true).unwrap();
+        self.cell.engine.shutdown().await.unwrap();
+        Self::over(self.dir, self.runtime).await
+    }
+
+    async fn deploy<const N: usize>(&self, services: [(&str, ServiceSpec); N]) {
+        let services: BTreeMap<_, _> = services
+            .into_iter()
+            .map(|(name, spec)| (ServiceName::new(name).unwrap(), Arc::new(spec)))
+            .collect();
+        let deployment = DeploymentName::new("shop").unwrap();
+        let change = Change::Deploy { deployment, services };
+        self.cell.write(Writer::Operator, "test", vec![change.free()]).await.unwrap();
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
+        let machine = self.cell.engine.machine();
+        let mut applied = machine.applied();
+        let wait = async {
+            while !machine.read(&is_so) {
+                applied.changed().await.unwrap();
+            }
+        };
+        let is_reached = timeout(Duration::from_mins(1), wait).await.is_ok();
+        assert!(is_reached, "never {what}: {:#?}", machine.read(|state| state.services().clone()));
+    }
+
+    async fn images(&self) -> Vec<String> {
+        let tags = self.runtime.list().await.unwrap().into_iter().map(|found| found.tag);
+        let machine = self.cell.engine.machine();
+        let image = |tag: plimsoll_runtime::Tag| {
+            machine.read(|state| {
+                let service = state.service(&tag.replica.service)?;
+                let replica = state.replica(&tag.replica)?;
+                let held = replica.holds().find(|held| held.generation == tag.generation)?;
+                Some(service.spec_of(held)?.container.image.clone())
+            })
+        };
+        tags.filter_map(image).collect()
+    }
+}
+
+/// All of a service's replicas run this image, and nothing else of it is left.
+fn runs(service: &'static str, image: &'static str, count: usize) -> impl Fn(&State) -> bool {
+    move |state| {
+        let Some(service) = state.service(&service_key(service)) else { return count == 0 };
+        let is_so = |replica: &plimsoll_model::Replica| {
+            let current = replica.assignment.as_ref().and_then(|held| service.spec_of(held));
+            replica.is_running()
+                && replica.successor.is_none()
+                && replica.leaving.is_empty()
+                && current.is_some_and(|spec| spec.container.image == image)
+        };
+        service.replicas.len() == count && service.replicas.values().all(is_so)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_comes_up_rolls_scales_and_goes() {
+    let node = Node::start().await;
+    node.deploy([("web", spec("one", 3))]).await;
+    node.until("up", runs("shop/web", "one", 3)).await;
+    node.deploy([("web", spec("two", 3))]).await;
+    node.until("rolled", runs("shop/web", "two", 3)).await;
+    assert_eq!(node.images().await, ["two"; 3]);
+    node.deploy([("web", spec("two", 1))]).await;
+    node.until("scaled", runs("shop/web", "two", 1)).await;
+    let node = node.restart().await;
+    node.until("still up", runs("shop/web", "two", 1)).await;
+    let deployment = DeploymentName::new("shop").unwrap();
+    let change = Change::Undeploy { deployment };
+    node.cell.write(Writer::Operator, "test", vec![change.free()]).await.unwrap();
+    node.until("gone", runs("shop/web", "two", 0)).await;
+    while !node.runtime.list().await.unwrap().is_empty() {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_that_does_not_exist_leaves_the_old_one_serving_and_a_fixed_one_heals_it() {
+    let node = Node::start().await;
+    node.deploy([("web", spec("good", 2))]).await;
+    node.until("up", runs("shop/web", "good", 2)).await;
+    node.runtime.on("missing", Script { pull_failures: 1_000, ..Script::default() });
+    node.deploy([("web", spec("missing", 2))]).await;
+    let says_why = |state: &State| {
+        let mut codes = state.replicas().filter_map(|(_, replica)| {
+            let next = replica.successor.as_ref()?;
+            replica.observation(&next.assignment)?.code.clone()
+        });
+        codes.any(|code| matches!(code, ObservedCode::ImagePullFailed { .. }))
+    };
+    node.until("told why", says_why).await;
+    let running = |state: &State| state.replicas().filter(|(_, r)| r.is_running()).count();
+    assert_eq!(node.cell.engine.machine().read(running), 2, "the old ones serve on");
+    node.deploy([("web", spec("fixed", 2))]).await;
+    node.until("healed", runs("shop/web", "fixed", 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_revision_stops_at_its_first_replica_and_the_old_ones_run_on() {
+    let node = Node::start().await;
+    node.deploy([("web", spec("good", 3))]).await;
+    node.until("up", runs("shop/web", "good", 3)).await;
+    let exits = Some((Duration::from_millis(30), 1));
+    node.runtime.on("bad", Script { exits, ..Script::default() });
+    node.deploy([("web", spec("bad", 3))]).await;
+    let is_stalled = |state: &State| {
+        use plimsoll_model::reason::Waiting;
+        state.replicas().any(|(_, r)| matches!(r.waiting, Some(Waiting::Stalled { .. })))
+    };
+    node.until("stalled", is_stalled).await;
+    node.until("clear of it", |state: &State| {
+        state.replicas().all(|(_, replica)| replica.leaving.is_empty() && replica.is_running())
+    })
+    .await;
+    assert_eq!(node.images().await, ["good"; 3]);
+    node.deploy([("web", spec("good", 3))]).await;
+    node.until("as before", runs("shop/web", "good", 3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_start_in_the_order_they_depend_on_each_other() {
+    use plimsoll_model::spec::Dependency;
+    let node = Node::start().await;
+    let on = |mut spec: ServiceSpec, name: &str, until| {
+        spec.depends_on = BTreeMap::from([(ServiceName::new(name).unwrap(), until)]);
+        spec
+    };
+    node.runtime
+        .on("migrate", Script { exits: Some((Duration::from_millis(50), 0)), ..Script::default() });
+    node.deploy([
+        ("a-web", on(spec("web", 2), "b-migrate", Dependency::Completed)),
+        ("b-migrate", on(spec("migrate", 1), "c-db", Dependency::Healthy)),
+        ("c-db", spec("db", 1)),
+    ])
+    .await;
+    node.until("up", runs("shop/a-web", "web", 2)).await;
+    let starts: Vec<String> = node
+        .runtime
+        .calls()
+        .into_iter()
+        .filter_map(|call| match call {
+            plimsoll_runtime::fake::Call::Start(tag) => {
+                Some(tag.replica.service.service.to_string())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(starts, ["c-db", "b-migrate", "a-web", "a-web"]);
+}

@@ -1,0 +1,23 @@
+//! The daemon of a node: what ties the decisions of `plimsoll-kernel` to the log of `plimsoll-store` and to whatever
+//! runs containers.
+//!
+//! The leader loop decides for the cell while this node leads it; the agent loop carries out what was decided for this node,
+//! and reports; the API takes what people ask for. Each knows the others only through the replicated state in the
+//! [`Cell`] and the measurements in [`Soft`].
+
+pub mod agent;
+pub mod api;
+pub mod cell;
+pub mod client;
+pub mod leader;
+mod near;
+pub mod node;
+pub mod operations;
+pub mod orders;
+pub mod publish;
+pub mod sampler;
+pub mod soft;
+pub mod view;
+
+pub use cell::Cell;
+pub use soft::Soft;

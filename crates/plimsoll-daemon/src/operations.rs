@@ -1,0 +1,195 @@
+//! What people ask a cell to do: apply, delete, scale, roll back, restart. Each is checked whole, written as one command in
+//! the name of whoever asked, and answered with what it changed. What follows from it is the leader's business.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_model::ids::InvalidName;
+use plimsoll_model::{
+    Change, DeploymentName, Refusal, ReplicaId, ServiceName, ServiceSpec, State, Writer,
+};
+use thiserror::Error;
+
+use crate::cell::{Cell, WriteError};
+use crate::near;
+
+mod apply;
+mod check;
+mod delete;
+mod diff;
+mod plan;
+mod problem;
+mod restart;
+mod revise;
+mod volumes;
+
+#[cfg(test)]
+mod tests;
+
+pub use apply::{apply, dry_run};
+pub use delete::delete;
+pub use restart::restart;
+pub use revise::{history, revision, rollback, scale};
+pub use volumes::Volumes;
+
+/// How often a change to a deployment is decided anew because someone else changed it meanwhile.
+const MAX_RETRIES: usize = 5;
+
+type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
+
+/// Who asks, as the audit names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller(pub Arc<str>);
+
+/// Why something was not done.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    #[error("there is no deployment {name}")]
+    NoSuchDeployment { name: String, hint: String },
+    #[error("deployment {deployment} has no service {name}")]
+    NoSuchService { deployment: DeploymentName, name: String, hint: String },
+    #[error("there is no replica {name}")]
+    NoSuchReplica { name: String, hint: String },
+    #[error("{}", mismatch(deployment, *expected, *found))]
+    RevisionChanged { deployment: DeploymentName, expected: u64, found: u64 },
+    #[error("{deployment} is changed by others all the time; nothing was written")]
+    Contended { deployment: DeploymentName },
+    #[error("revision {revision} of {deployment} is not kept")]
+    NoSuchRevision { deployment: DeploymentName, revision: u64, kept: Vec<u64> },
+    #[error("{deployment} is at revision {revision} already")]
+    SameRevision { deployment: DeploymentName, revision: u64 },
+    #[error("{deployment} has no revision before {revision} to roll back to")]
+    NoEarlierRevision { deployment: DeploymentName, revision: u64 },
+    #[error("{deployment} names no services")]
+    NoServices { deployment: DeploymentName },
+    #[error(
+        "service \"{service}\" uses placement=global; remove replicas (global runs one replica per ready node)"
+    )]
+    GlobalReplicas { service: ServiceName },
+    #[error("it names no service to scale")]
+    NothingToScale,
+    #[error("service \"{service}\" depends on \"{on}\", and there is no such service")]
+    MissingDependency { service: ServiceName, on: ServiceName, hint: String },
+    #[error("the services wait for each other in a circle: {}", circle.join(" → "))]
+    CircularDependency { circle: Vec<String> },
+    #[error("{runtime} cannot run it:{}", list(reasons))]
+    CannotRun { runtime: String, reasons: Vec<(ServiceName, plimsoll_runtime::Reason)> },
+    #[error("{replica} is not on this node but on {node}")]
+    Elsewhere { replica: ReplicaId, node: plimsoll_model::NodeId },
+    #[error("{replica} has no container to ask")]
+    NotAssigned { replica: ReplicaId },
+    /// `of` is a deployment or a service: `shop`, `shop/web`.
+    #[error("{replica} is not a replica of {of}")]
+    NotOf { replica: ReplicaId, of: String },
+    #[error("there is no command to run")]
+    NoCommand,
+    #[error("{replicas} replicas are too many to follow at once, at most {max} can be")]
+    TooManyLogs { replicas: usize, max: usize },
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Runtime(#[from] plimsoll_runtime::Error),
+    #[error("cannot {action} {}", path.display())]
+    Disk { action: &'static str, path: std::path::PathBuf, source: std::io::Error },
+}
+
+fn mismatch(deployment: &DeploymentName, expected: u64, found: u64) -> String {
+    match (expected, found) {
+        (0, found) => format!("{deployment} exists already, at revision {found}"),
+        (expected, 0) => format!("{deployment} is not at revision {expected}: it does not exist"),
+        _ => format!("{deployment} is at revision {found}, not {expected}"),
+    }
+}
+
+fn list(reasons: &[(ServiceName, plimsoll_runtime::Reason)]) -> String {
+    let lines = reasons.iter().map(|(service, reason)| format!("\n  {service}: {reason}"));
+    lines.collect::<Vec<_>>().concat()
+}
+
+impl Caller {
+    pub fn new(identity: &str) -> Self {
+        Self(Arc::from(identity))
+    }
+
+    async fn write(
+        &self,
+        cell: &Cell,
+        batch: Vec<plimsoll_model::Guarded>,
+    ) -> Result<u64, WriteError> {
+        Ok(cell.write(Writer::Operator, &self.0, batch).await?.0)
+    }
+}
+
+/// What a change to a deployment is decided on, and what it asks for.
+struct Revised {
+    before: Option<(u32, Services)>,
+    services: Services,
+}
+
+/// Decides the deployment's services on the state as it is and writes them, unless the deployment has changed meanwhile:
+/// then it decides again. Returns the log index and what was decided.
+async fn revise(
+    cell: &Cell,
+    caller: &Caller,
+    name: &DeploymentName,
+    decide: impl Fn(&State) -> Result<Revised, Error>,
+) -> Result<(u64, Revised), Error> {
+    for _ in 0..MAX_RETRIES {
+        let revised = cell.engine.machine().read(&decide)?;
+        let change =
+            Change::Deploy { deployment: name.clone(), services: revised.services.clone() };
+        let decided_on =
+            revised.before.as_ref().map(|(revision, _)| plimsoll_model::Revision(*revision));
+        match caller.write(cell, vec![change.at_revision(decided_on)]).await {
+            Ok(index) => return Ok((index, revised)),
+            Err(WriteError::Refused(rejection))
+                if matches!(rejection.reason, Refusal::Revision { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Error::Contended { deployment: name.clone() })
+}
+
+/// The deployment's current revision and what it asks for.
+fn current(state: &State, name: &DeploymentName) -> Option<(u32, Services)> {
+    let deployment = state.deployments().get(name)?;
+    let record = deployment.history.get(&deployment.revision);
+    Some((deployment.revision.0, record.map(|record| record.services.clone()).unwrap_or_default()))
+}
+
+/// A deployment by the name a person gave.
+pub fn find_deployment(state: &State, name: &str) -> Result<DeploymentName, Error> {
+    let found = state.deployments().get_key_value(name).map(|(name, _)| name.clone());
+    found.ok_or_else(|| no_such_deployment(state, name))
+}
+
+/// With what may have been meant.
+pub fn no_such_deployment(state: &State, name: &str) -> Error {
+    let known = state.deployments().keys().map(DeploymentName::as_str);
+    let hint = near::hint(name, "deployment", known);
+    Error::NoSuchDeployment { name: name.to_owned(), hint }
+}
+
+/// A service of a deployment by the name a person gave.
+pub fn find_service<T>(
+    deployment: &DeploymentName,
+    services: &BTreeMap<ServiceName, T>,
+    name: &str,
+) -> Result<ServiceName, Error> {
+    let known = services.keys().map(ServiceName::as_str);
+    services.get_key_value(name).map(|(name, _)| name.clone()).ok_or_else(|| {
+        let hint = near::hint(name, "service", known);
+        Error::NoSuchService { deployment: deployment.clone(), name: name.to_owned(), hint }
+    })
+}
+
+/// A replica by the name a person gave.
+pub fn find_replica(state: &State, name: &str) -> Result<ReplicaId, Error> {
+    state.find_replica(name).ok_or_else(|| {
+        let names: Vec<String> = state.replicas().map(|(id, _)| id.to_string()).collect();
+        let hint = near::hint(name, "replica", names.iter().map(String::as_str));
+        Error::NoSuchReplica { name: name.to_owned(), hint }
+    })
+}

@@ -1,0 +1,127 @@
+//! Apply: a deployment becomes what a file says, or it is said what that would do.
+
+use std::collections::BTreeSet;
+
+use plimsoll_kernel::Policy;
+use plimsoll_model::DeploymentName;
+
+use super::diff::changes;
+use super::{Caller, Error, Revised, Services, check, current, plan, revise};
+use crate::cell::{Cell, now};
+use crate::soft::RuntimeFact;
+use crate::view::build::signals;
+use crate::view::{Applied, Apply, Reason};
+
+/// Writes the services as the deployment's next revision. The same services again are no new revision, only another try of
+/// what was given up.
+pub async fn apply(
+    cell: &Cell,
+    caller: &Caller,
+    name: &str,
+    apply: Apply,
+) -> Result<Applied, Error> {
+    let name = DeploymentName::new(name)?;
+    let services = checked(cell, &name, apply.services)?;
+    let decide = |state: &plimsoll_model::State| {
+        let before = current(state, &name);
+        expect(&name, apply.expect, before.as_ref())?;
+        Ok(Revised { before, services: services.clone() })
+    };
+    let (index, revised) = revise(cell, caller, &name, decide).await?;
+    Ok(applied(cell, &name, index, &revised))
+}
+
+/// What [`apply`] would do, and what the scheduler would make of it at first. Nothing is written.
+pub fn dry_run(cell: &Cell, name: &str, apply: Apply) -> Result<Applied, Error> {
+    let name = DeploymentName::new(name)?;
+    let services = checked(cell, &name, apply.services)?;
+    let state = cell.engine.machine().read(Clone::clone);
+    let before = current(&state, &name);
+    expect(&name, apply.expect, before.as_ref())?;
+    let (policy, now) = (Policy::default(), now());
+    let signals = signals(&cell.soft.facts(), &policy, now);
+    let (revision, plan) = plan::of(state, &signals, &policy, &name, &services, now)?;
+    let empty = Services::new();
+    let old = before.as_ref().map_or(&empty, |(_, services)| services);
+    Ok(Applied {
+        changes: changes(old, &services),
+        deployment: name.to_string(),
+        revision: revision.into(),
+        index: None,
+        plan,
+        warnings: warnings(cell, true),
+    })
+}
+
+/// What was written, as it is told. The revision is that of the cell once it was applied.
+pub(super) fn applied(
+    cell: &Cell,
+    name: &DeploymentName,
+    index: u64,
+    revised: &Revised,
+) -> Applied {
+    let revision = cell
+        .engine
+        .machine()
+        .read(|state| state.deployments().get(name).map_or(0, |deployment| deployment.revision.0));
+    let empty = Services::new();
+    let old = revised.before.as_ref().map_or(&empty, |(_, services)| services);
+    Applied {
+        changes: changes(old, &revised.services),
+        deployment: name.to_string(),
+        revision: revision.into(),
+        index: Some(index),
+        plan: Vec::new(),
+        warnings: warnings(cell, revised.before.is_none()),
+    }
+}
+
+fn checked(
+    cell: &Cell,
+    name: &DeploymentName,
+    asked: std::collections::BTreeMap<plimsoll_model::ServiceName, plimsoll_model::ServiceSpec>,
+) -> Result<Services, Error> {
+    let services = check::services(name, asked)?;
+    check::can_run(cell.runtime.as_ref(), runtime_name(cell), &services)?;
+    Ok(services)
+}
+
+fn expect(
+    deployment: &DeploymentName,
+    expected: Option<u64>,
+    found: Option<&(u32, Services)>,
+) -> Result<(), Error> {
+    let found = found.map_or(0, |(revision, _)| u64::from(*revision));
+    match expected {
+        Some(expected) if expected != found => {
+            Err(Error::RevisionChanged { deployment: deployment.clone(), expected, found })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn runtime_name(cell: &Cell) -> &'static str {
+    match cell.soft.facts().nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref()) {
+        Some(RuntimeFact::Answers(description)) => description.name,
+        Some(RuntimeFact::Silent { runtime, .. }) => runtime,
+        None => "this node's runtime",
+    }
+}
+
+/// What to know of this node's runtime before relying on it. How it isolates is said once, not at every apply.
+fn warnings(cell: &Cell, with_limits: bool) -> Vec<Reason> {
+    let facts = cell.soft.facts();
+    let about = |word: &str, text: &str| Reason {
+        subject: cell.node.to_string(),
+        word: word.to_owned(),
+        text: text.to_owned(),
+    };
+    match facts.nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref()) {
+        Some(RuntimeFact::Silent { trouble, .. }) => vec![about("runtime_unavailable", trouble)],
+        Some(RuntimeFact::Answers(description)) if with_limits => {
+            let limits: BTreeSet<&String> = description.limits.iter().collect();
+            limits.into_iter().map(|limit| about("not_isolated", limit)).collect()
+        }
+        None | Some(RuntimeFact::Answers(_)) => Vec::new(),
+    }
+}

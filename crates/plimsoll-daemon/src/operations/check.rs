@@ -1,0 +1,83 @@
+//! Whether an applied file can be honoured at all. A compose file was checked by its reader already; whoever speaks to the
+//! API by other means gets the same answers here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use plimsoll_compose::spec_hash;
+use plimsoll_model::{DeploymentName, ServiceName, ServiceSpec};
+use plimsoll_runtime::Runtime;
+
+use super::{Error, Services};
+use crate::near;
+
+/// The services as they are written down, or why they cannot be.
+pub(super) fn services(
+    deployment: &DeploymentName,
+    asked: BTreeMap<ServiceName, ServiceSpec>,
+) -> Result<Services, Error> {
+    if asked.is_empty() {
+        return Err(Error::NoServices { deployment: deployment.clone() });
+    }
+    for (name, spec) in &asked {
+        let missing = spec.depends_on.keys().find(|on| !asked.contains_key(on.as_str()));
+        if let Some(on) = missing {
+            let known = asked.keys().map(ServiceName::as_str);
+            let hint = near::hint(on.as_str(), "service", known);
+            return Err(Error::MissingDependency { service: name.clone(), on: on.clone(), hint });
+        }
+    }
+    if let Some(circle) = circle(&asked) {
+        return Err(Error::CircularDependency { circle });
+    }
+    let services = asked.into_iter().map(|(name, mut spec)| {
+        // Two containers that differ must never share a hash, so it is not taken on trust.
+        spec.hash = spec_hash(&spec.container);
+        (name, Arc::new(spec))
+    });
+    Ok(services.collect())
+}
+
+/// Everything that the runtime cannot do for the services.
+pub(super) fn can_run(runtime: &dyn Runtime, name: &str, services: &Services) -> Result<(), Error> {
+    let reasons: Vec<_> = services
+        .iter()
+        .flat_map(|(service, spec)| {
+            runtime.refuses(&spec.container).into_iter().map(|reason| (service.clone(), reason))
+        })
+        .collect();
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    Err(Error::CannotRun { runtime: name.to_owned(), reasons })
+}
+
+/// A circle of services that wait for each other, if there is one: takes away those that wait for nothing until none is
+/// left, or only circles and what waits for them are.
+fn circle(services: &BTreeMap<ServiceName, ServiceSpec>) -> Option<Vec<String>> {
+    let mut left: BTreeSet<&ServiceName> = services.keys().collect();
+    loop {
+        let before = left.len();
+        let is_free = |name: &&ServiceName| {
+            services[name.as_str()].depends_on.keys().all(|on| !left.contains(on))
+        };
+        let free: Vec<&ServiceName> = left.iter().copied().filter(is_free).collect();
+        for name in free {
+            left.remove(name);
+        }
+        if left.len() == before {
+            break;
+        }
+    }
+    // Each of those left waits for another of them, so walking on must come back to where it was.
+    let mut walk = vec![left.first().copied()?];
+    loop {
+        let depends_on = &services[walk.last()?.as_str()].depends_on;
+        let next = depends_on.keys().find(|on| left.contains(on))?;
+        if let Some(at) = walk.iter().position(|name| *name == next) {
+            let circle = walk[at..].iter().copied().chain([next]);
+            return Some(circle.map(ToString::to_string).collect());
+        }
+        walk.push(next);
+    }
+}

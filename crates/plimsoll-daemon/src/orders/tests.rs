@@ -1,0 +1,107 @@
+use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
+use plimsoll_model::{
+    Change, ClusterId, DeploymentName, MoveCause, ServiceName, ServiceSpec, Writer,
+};
+use plimsoll_runtime::FakeRuntime;
+use plimsoll_store::Embedded;
+use plimsoll_store::embedded::Config;
+use tempfile::TempDir;
+
+use super::*;
+use crate::cell::Cell;
+use crate::soft::Soft;
+
+async fn cell() -> (Cell, TempDir) {
+    let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("test").unwrap());
+    let engine = Embedded::start(Config::alone(dir.path(), cluster.clone())).await.unwrap();
+    let runtime = Arc::new(FakeRuntime::new(cluster));
+    let cell = Cell { engine, runtime, node: node_id("ash"), soft: Arc::new(Soft::default()) };
+    for node in ["ash", "birch"] {
+        write(&cell, Change::PutNode { node: node_id(node), facts: cpus(4) }).await;
+    }
+    (cell, dir)
+}
+
+async fn write(cell: &Cell, change: Change) {
+    cell.write(Writer::Scheduler, "test", vec![change.free()]).await.unwrap();
+}
+
+fn deploy(services: &[(&str, ServiceSpec)]) -> Change {
+    let services = services.iter();
+    let services =
+        services.map(|(name, spec)| (ServiceName::new(name).unwrap(), spec.clone().into()));
+    Change::Deploy {
+        deployment: DeploymentName::new("shop").unwrap(),
+        services: services.collect(),
+    }
+}
+
+/// Which generations are asked for of each replica that was told of.
+fn told(telling: &Telling) -> Vec<(String, Vec<u64>)> {
+    let generations = |brief: &Brief| brief.wanted.iter().map(|w| w.generation.0).collect();
+    match telling {
+        Telling::All(all) => all.iter().map(|(id, b)| (id.to_string(), generations(b))).collect(),
+        Telling::Some(some) => some
+            .iter()
+            .map(|(id, b)| (id.to_string(), b.as_ref().map(generations).unwrap_or_default()))
+            .collect(),
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_told_everything_once_and_then_only_what_is_its_own() {
+    let (cell, _dir) = cell().await;
+    write(&cell, deploy(&[("web", spread(2))])).await;
+    let place = |index: u32, node: &str| Change::Place {
+        replica: replica_id(&format!("shop/web/{index}")),
+        node: node_id(node),
+        spec: spread(1).hash,
+    };
+    write(&cell, place(1, "ash")).await;
+    let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+    let (mut ash, mut birch) = (dispatch.listen(node_id("ash")), dispatch.listen(node_id("birch")));
+    assert_eq!(told(&ash.next().await), [("shop-web-1".to_owned(), vec![1])]);
+    assert_eq!(told(&birch.next().await), []);
+
+    write(&cell, place(2, "birch")).await;
+    assert_eq!(told(&birch.next().await), [("shop-web-2".to_owned(), vec![2])]);
+    let replica = replica_id("shop/web/2");
+    let (node, spec, cause) = (node_id("ash"), spread(1).hash, MoveCause::NodeLost);
+    write(&cell, Change::Succeed { replica: replica.clone(), node, spec, cause }).await;
+    assert_eq!(
+        told(&ash.next().await),
+        [("shop-web-2".to_owned(), vec![3])],
+        "nothing of web-2 before"
+    );
+    write(&cell, Change::Promote { replica }).await;
+    loop {
+        let telling = birch.next().await;
+        if told(&telling) == [("shop-web-2".to_owned(), vec![])] {
+            let Telling::Some(some) = telling else { panic!("{telling:?}") };
+            assert_eq!(some[0].1.as_ref().unwrap().leaving, [Generation(2)], "it is to stop");
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_node_finds_the_latest_and_no_queue() {
+    let (cell, _dir) = cell().await;
+    write(&cell, deploy(&[("web", spread(2))])).await;
+    let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+    let mut ash = dispatch.listen(node_id("ash"));
+    assert_eq!(told(&ash.next().await), []);
+    let replica = replica_id("shop/web/1");
+    let (node, spec) = (node_id("ash"), spread(1).hash);
+    write(&cell, Change::Place { replica: replica.clone(), node: node.clone(), spec }).await;
+    for _ in 0..20 {
+        let (replica, node, cause) = (replica.clone(), node.clone(), MoveCause::Outdated);
+        write(&cell, Change::Succeed { replica: replica.clone(), node, spec, cause }).await;
+        write(&cell, Change::Promote { replica }).await;
+    }
+    let mut tellings = 0;
+    while told(&ash.next().await) != [("shop-web-1".to_owned(), vec![21])] {
+        tellings += 1;
+    }
+    assert!(tellings <= 2, "{tellings}");
+}

@@ -1,0 +1,82 @@
+//! Measures this node and what its replicas use, now and then, and says that it lives.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_model::{Generation, ReplicaId};
+use plimsoll_runtime::pressure::Collector;
+use plimsoll_runtime::{Meter, Usage, chain};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::cell::{Cell, now};
+
+/// How often the node says that it lives: a third of the time after which it is taken for lost.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// How often it is measured.
+const SAMPLE: Duration = Duration::from_secs(30);
+
+/// The second reading, which is the first that says anything, comes soon: someone may be looking.
+const FIRST: Duration = Duration::from_secs(2);
+
+/// Runs until told to stop. `root` is `/` on a real node.
+pub async fn run(cell: Cell, root: std::path::PathBuf, mut shutdown: watch::Receiver<bool>) {
+    let mut collector = Collector::new(root);
+    let mut meters: BTreeMap<(ReplicaId, Generation), Meter> = BTreeMap::new();
+    let started = Instant::now();
+    let (mut beat_at, mut sample_at) = (started, started);
+    loop {
+        if sample_at <= Instant::now() {
+            let is_first = sample_at == started;
+            measure(&cell, &mut collector);
+            use_of(&cell, &mut meters).await;
+            sample_at = Instant::now() + if is_first { FIRST } else { SAMPLE };
+        }
+        if beat_at <= Instant::now() {
+            beat(&cell);
+            beat_at = Instant::now() + HEARTBEAT;
+        }
+        tokio::select! {
+            () = sleep_until(beat_at.min(sample_at)) => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+fn beat(cell: &Cell) {
+    let mut facts = cell.soft.facts();
+    let fact = facts.nodes.entry(cell.node.clone()).or_default();
+    fact.heard_at = Some(now());
+    fact.version.get_or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
+}
+
+fn measure(cell: &Cell, collector: &mut Collector) {
+    let reading = collector.read(std::time::Instant::now());
+    cell.soft.facts().nodes.entry(cell.node.clone()).or_default().reading = Some(reading);
+}
+
+async fn use_of(cell: &Cell, meters: &mut BTreeMap<(ReplicaId, Generation), Meter>) {
+    let usage = match cell.runtime.usage().await {
+        Ok(usage) => usage,
+        Err(error) => {
+            tracing::debug!(error = %chain(&error), "no usage of replicas");
+            return;
+        }
+    };
+    let at = std::time::Instant::now();
+    let usage: BTreeMap<(ReplicaId, Generation), Usage> =
+        usage.into_iter().map(|(tag, usage)| ((tag.replica, tag.generation), usage)).collect();
+    meters.retain(|key, _| usage.contains_key(key));
+    let mut facts = cell.soft.facts();
+    // What does not run any more uses nothing, which is not a measurement.
+    for fact in facts.replicas.values_mut() {
+        (fact.cpu, fact.memory) = (None, None);
+    }
+    for (key, usage) in usage {
+        let cpu = meters.entry(key.clone()).or_default().read(at, usage.cpu);
+        if let Some(fact) = facts.replicas.get_mut(&key) {
+            (fact.cpu, fact.memory) = (cpu, Some(usage.memory));
+        }
+    }
+}

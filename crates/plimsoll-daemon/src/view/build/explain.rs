@@ -1,0 +1,77 @@
+//! Why a replica is where it is, in the kernel's own numbers.
+
+use std::collections::BTreeMap;
+
+use plimsoll_kernel::Policy;
+use plimsoll_kernel::explain;
+use plimsoll_kernel::place::{Roster, Score, Verdict as Said};
+use plimsoll_model::{NodeId, ReplicaId};
+
+use super::{Source, reason, signals};
+use crate::view::{Explanation, Verdict};
+
+/// None of a replica that does not exist.
+pub fn explanation(source: &Source<'_>, policy: &Policy, id: &ReplicaId) -> Option<Explanation> {
+    let replica = source.state.replica(id)?;
+    let signals = signals(source.facts, policy, source.here.now);
+    let mut roster = Roster::new(source.state, &signals, policy);
+    let explained = explain::replica(source.state, &mut roster, policy, id, source.here.now);
+    let node = replica.heading().map(|assignment| assignment.node.clone());
+    let mode = explained.as_ref().map_or("retired", |explained| explained.mode);
+    let verdicts = explained.map(|explained| explained.verdicts).unwrap_or_default();
+    let why = match (&node, &replica.waiting) {
+        (None, _) => "it is retired and only stops".to_owned(),
+        (Some(node), Some(waiting)) => format!("it stays on {node}: {waiting}"),
+        (Some(node), None) => sentence(node, &verdicts, mode),
+    };
+    Some(Explanation {
+        replica: id.to_string(),
+        service: id.service.to_string(),
+        mode: mode.to_owned(),
+        why,
+        nodes: verdicts.iter().map(|said| verdict(id, said, node.as_ref())).collect(),
+        node: node.map(|node| node.to_string()),
+    })
+}
+
+fn sentence(node: &NodeId, verdicts: &[Said], mode: &str) -> String {
+    if mode == "global" {
+        return format!("{node} is one of the nodes that {mode} runs it on");
+    }
+    let own = verdicts.iter().find(|said| said.node == *node);
+    if let Some(filter) = own.and_then(|own| own.filter.as_ref()) {
+        return format!("{node} would not take it anew: {filter}");
+    }
+    let score = |said: &Said| said.score.map(Score::total);
+    let best = verdicts.iter().filter_map(score).max();
+    match (own.and_then(score), best) {
+        (Some(own), Some(best)) if own < best => format!(
+            "existing placements stay: it would score {own} on {node} now, {best} on the best node"
+        ),
+        (Some(own), _) => format!("no node suits it better: {node} scores {own}"),
+        (None, _) => format!("it was placed on {node}"),
+    }
+}
+
+fn verdict(id: &ReplicaId, said: &Said, node: Option<&NodeId>) -> Verdict {
+    let parts = said.score.map(|score| {
+        let parts = [
+            ("zone", score.zone),
+            ("node", score.node),
+            ("headroom", score.headroom),
+            ("preferred", score.preferred),
+        ];
+        parts.map(|(name, part)| (name.to_owned(), part))
+    });
+    Verdict {
+        node: said.node.to_string(),
+        is_here: node == Some(&said.node),
+        replicas: said.here,
+        score: said.score.map(Score::total),
+        parts: parts.map(BTreeMap::from).unwrap_or_default(),
+        filter: said
+            .filter
+            .as_ref()
+            .map(|filter| reason(id, &filter.word().to_string(), filter.to_string())),
+    }
+}

@@ -1,0 +1,87 @@
+//! A node as people see it.
+
+use plimsoll_kernel::Policy;
+use plimsoll_model::{Availability, NodeId, NodeStatus};
+use plimsoll_runtime::pressure::{Reading, Stall};
+
+use super::Source;
+use super::signals::is_fresh;
+use crate::soft::{NodeFact, RuntimeFact};
+use crate::view::{Node, Pressure, Resources, Runtime, Time};
+
+pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node) -> Node {
+    let load = source.state.load(id);
+    let fact = source.facts.nodes.get(id);
+    let (facts, policy) = (&node.facts, Policy::default());
+    Node {
+        name: id.to_string(),
+        status: match node.status {
+            NodeStatus::Ready => "ready",
+            NodeStatus::Down => "down",
+        }
+        .to_owned(),
+        since: Time(node.status_since),
+        availability: match node.availability {
+            Availability::Active => "active",
+            Availability::Cordoned => "cordoned",
+            Availability::Draining => "draining",
+        }
+        .to_owned(),
+        role: role(source, id).to_owned(),
+        zone: facts.zone.as_ref().map(ToString::to_string),
+        labels: facts.labels.clone(),
+        os: facts.os.clone(),
+        arch: facts.arch.clone(),
+        capacity: resources(facts.capacity),
+        reserved: resources(load.map(|load| load.reserved).unwrap_or_default()),
+        replicas: load.map_or(0, |load| load.replicas),
+        pressure: fact.filter(|fact| is_fresh(fact, &policy, source.here.now)).and_then(pressure),
+        runtime: fact.and_then(|fact| fact.runtime.as_ref()).map(runtime),
+        version: fact.and_then(|fact| fact.version.clone()),
+        last_heard: fact.and_then(|fact| fact.heard_at).map(Time),
+    }
+}
+
+fn role(source: &Source<'_>, id: &NodeId) -> &'static str {
+    let here = source.here;
+    if here.leader.as_deref() == Some(id.as_str()) {
+        "leader"
+    } else if here.servers.contains(id.as_str()) || here.node == *id {
+        "server"
+    } else {
+        "agent"
+    }
+}
+
+fn pressure(fact: &NodeFact) -> Option<Pressure> {
+    let Reading { cpu, memory, stalls } = fact.reading.as_ref()?;
+    let stall = |stall: Option<Stall>| stall.map(|stall| stall.seconds_10.millionths());
+    Some(Pressure {
+        cpu: cpu.map(|cpu| cpu.pressure.millionths()),
+        memory: memory.map(|memory| memory.pressure.millionths()),
+        cpu_stall: stall(stalls.cpu),
+        memory_stall: stall(stalls.memory),
+        io_stall: stall(stalls.io),
+    })
+}
+
+fn runtime(fact: &RuntimeFact) -> Runtime {
+    match fact {
+        RuntimeFact::Answers(description) => Runtime {
+            name: description.name.to_owned(),
+            version: Some(description.version.clone()),
+            trouble: None,
+            limits: description.limits.clone(),
+        },
+        RuntimeFact::Silent { runtime, trouble, .. } => Runtime {
+            name: (*runtime).to_owned(),
+            version: None,
+            trouble: Some(trouble.clone()),
+            limits: Vec::new(),
+        },
+    }
+}
+
+fn resources(amount: plimsoll_model::Resources) -> Resources {
+    Resources { cpu_millis: amount.cpu.0, memory_bytes: amount.memory.0, gpus: amount.gpus }
+}

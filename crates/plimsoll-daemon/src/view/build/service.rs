@@ -1,0 +1,128 @@
+//! A service, its replicas and their assignments as people see them.
+
+use std::fmt::Write as _;
+
+use plimsoll_kernel::explain::misplaced;
+use plimsoll_model::spec::{Port, PortMode};
+use plimsoll_model::state::Service as Row;
+use plimsoll_model::{ReplicaId, ServiceKey, ServiceSpec, Slot, SpecHash, State};
+
+use super::{Source, reason};
+use crate::view::{Assignment, Replica, Service, Time};
+
+pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service {
+    let running = || row.replicas.values().filter(|replica| replica.is_running());
+    let desired = row.row.desired;
+    let is_current = |replica: &&plimsoll_model::Replica| {
+        replica.assignment.as_ref().map(|assignment| assignment.spec) == desired
+    };
+    // A retired service is shown as it was last: what still stops is a copy of that.
+    let spec = row.desired().or_else(|| row.row.specs.values().next());
+    Service {
+        name: key.service.to_string(),
+        image: spec.map_or_else(String::new, |spec| spec.container.image.clone()),
+        mode: spec.map_or("spread", |spec| spec.placement.mode.word()).to_owned(),
+        wanted: row.desired().map_or(0, |spec| wanted(source.state, row, spec)),
+        running: count(running().count()),
+        current: count(running().filter(is_current).count()),
+        spec: desired.as_ref().map_or_else(String::new, SpecHash::short),
+        ports: spec.map_or_else(Vec::new, |spec| spec.container.ports.iter().map(port).collect()),
+        unplaced: row.row.unplaced.as_ref().map(|unplaced| {
+            let (missing, why) = (unplaced.missing, &unplaced.why);
+            let noun = if missing == 1 { "replica has" } else { "replicas have" };
+            reason(key, why.word(), format!("{missing} {noun} no place: {why}"))
+        }),
+        replicas: replicas(source, key, row).collect(),
+    }
+}
+
+/// How many replicas there should be: of a `global` service one on each node that may take it, and on each that has it
+/// and may keep it.
+pub(super) fn wanted(state: &State, row: &Row, spec: &ServiceSpec) -> u32 {
+    if let Some(replicas) = spec.placement.mode.replicas() {
+        return replicas;
+    }
+    let has = |node: &plimsoll_model::NodeId| {
+        let replica = row.replicas.get(&Slot::Node(node.clone()));
+        replica.is_some_and(|replica| replica.assignment.is_some())
+    };
+    let nodes = state.nodes().iter();
+    let meant = nodes.filter(|(id, node)| misplaced(spec, id, node).is_none());
+    count(meant.filter(|(id, node)| node.is_open() || has(id)).count())
+}
+
+pub(super) fn replicas<'a>(
+    source: &'a Source<'a>,
+    key: &'a ServiceKey,
+    row: &'a Row,
+) -> impl Iterator<Item = Replica> + 'a {
+    row.replicas.iter().map(move |(slot, held)| {
+        replica(source, &ReplicaId::new(key.clone(), slot.clone()), row, held)
+    })
+}
+
+pub(super) fn replica(
+    source: &Source<'_>,
+    id: &ReplicaId,
+    row: &Row,
+    held: &plimsoll_model::Replica,
+) -> Replica {
+    let view = |given: &plimsoll_model::Assignment| assignment(source, id, row, held, given);
+    Replica {
+        id: id.to_string(),
+        now: held.assignment.as_ref().map(view),
+        next: held.successor.as_ref().map(|successor| view(&successor.assignment)),
+        cause: held.successor.as_ref().map(|successor| successor.cause.word().to_owned()),
+        leaving: held.leaving.iter().map(view).collect(),
+        waiting: held.waiting.as_ref().map(|why| reason(id, why.word(), why.to_string())),
+    }
+}
+
+fn assignment(
+    source: &Source<'_>,
+    id: &ReplicaId,
+    row: &Row,
+    held: &plimsoll_model::Replica,
+    given: &plimsoll_model::Assignment,
+) -> Assignment {
+    let seen = held.observation(given);
+    let fact = source.facts.replicas.get(&(id.clone(), given.generation));
+    let fact = fact.copied().unwrap_or_default();
+    let code = seen.and_then(|seen| seen.code.as_ref());
+    Assignment {
+        node: given.node.to_string(),
+        generation: given.generation.0,
+        revision: given.revision.0.into(),
+        spec: given.spec.short(),
+        image: row.spec_of(given).map_or_else(String::new, |spec| spec.container.image.clone()),
+        state: seen.map_or("assigned", |seen| seen.state.word()).to_owned(),
+        since: Time(seen.map_or(given.at, |seen| seen.at)),
+        reason: code.map(|code| reason(id, code.word(), code.to_string())),
+        failures: fact.failures,
+        next_try: fact.next_try.map(Time),
+        cpu_millis: fact.cpu.map(|cpu| cpu.0),
+        memory_bytes: fact.memory.map(|memory| memory.0),
+    }
+}
+
+/// `8080→80/tcp`, with `host` before it where only the replica's own node listens.
+fn port(port: &Port) -> String {
+    let mut text = String::new();
+    if port.mode == PortMode::Host {
+        text.push_str("host ");
+    }
+    if let Some(address) = &port.host_ip {
+        let _ = write!(text, "{address}:");
+    }
+    match port.published {
+        Some(published) => write!(text, "{published}"),
+        None => write!(text, "any"),
+    }
+    .expect("a string takes any text");
+    let _ = write!(text, "→{}/{}", port.target, port.protocol);
+    text
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

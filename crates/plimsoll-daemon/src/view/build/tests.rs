@@ -1,0 +1,252 @@
+use std::collections::BTreeSet;
+
+use plimsoll_kernel::place::Roster;
+use plimsoll_kernel::{Policy, Scope, Signals, reconcile};
+use plimsoll_model::reason::Waiting;
+use plimsoll_model::spec::Dependency;
+use plimsoll_model::testkit::{self, cell, cpus, global, node_id, replica_id, service_key, spread};
+use plimsoll_model::{
+    Change, Generation, MilliCpus, ObservedCode, ObservedState, ServiceName, Writer,
+};
+
+use super::*;
+use crate::soft::{NodeFact, ReplicaFact};
+
+fn here() -> Here {
+    Here {
+        node: node_id("ash"),
+        version: "0.0.0",
+        leader: Some("ash".to_owned()),
+        servers: BTreeSet::from(["ash".to_owned(), "birch".to_owned()]),
+        term: 3,
+        applied: 7,
+        now: Timestamp(1_000_000),
+    }
+}
+
+fn look<T>(cell: &testkit::Cell, view: impl FnOnce(&Source<'_>) -> T) -> T {
+    view(&Source { state: &cell.state, facts: &Facts::default(), here: &here() })
+}
+
+fn pass(cell: &mut testkit::Cell) -> bool {
+    let policy = Policy::default();
+    let mut roster = Roster::new(&cell.state, &Signals::default(), &policy);
+    let batch = reconcile(&cell.state, &mut roster, &policy, Scope::All, cell.now).batch;
+    let has_decided = !batch.is_empty();
+    cell.apply(Writer::Scheduler, batch).expect("the scheduler's own batch");
+    has_decided
+}
+
+fn settled(mut cell: testkit::Cell) -> testkit::Cell {
+    while pass(&mut cell) {
+        cell = cell.obey();
+    }
+    cell
+}
+
+fn observe(cell: &mut testkit::Cell, id: &str, state: ObservedState, code: Option<ObservedCode>) {
+    let id = replica_id(id);
+    let generation = cell.state.replica(&id).unwrap().heading().unwrap().generation;
+    cell.report(&id, generation, state, code);
+}
+
+/// The progress of `shop` in a line: what it is, and of whom it says what.
+fn progress(cell: &testkit::Cell) -> String {
+    let shop = look(cell, |source| {
+        let mut all = source.deployments().into_iter();
+        all.find(|deployment| deployment.name == "shop").unwrap()
+    });
+    let said = |reasons: Vec<Reason>| -> String {
+        let words: Vec<_> = reasons.iter().map(|r| format!("{} {}", r.subject, r.word)).collect();
+        words.join(", ")
+    };
+    match shop.progress {
+        Progress::Steady => "steady".to_owned(),
+        Progress::Working { doing } => format!("working: {}", said(doing)),
+        Progress::Stuck { why } => format!("stuck: {}", said(why)),
+    }
+}
+
+fn shop(replicas: u32) -> testkit::Cell {
+    cell().node("ash", cpus(4)).deploy("shop", [("web", spread(replicas))])
+}
+
+#[test]
+fn a_deployment_works_until_all_that_was_asked_for_runs() {
+    let mut cell = shop(2);
+    assert_eq!(progress(&cell), "working: shop/web scaling");
+    pass(&mut cell);
+    assert_eq!(progress(&cell), "working: shop-web-1 starting, shop-web-2 starting");
+    observe(&mut cell, "shop/web/1", ObservedState::Running, None);
+    observe(&mut cell, "shop/web/2", ObservedState::Pulling, None);
+    assert_eq!(progress(&cell), "working: shop-web-2 pulling");
+    let mut cell = settled(cell.obey());
+    assert_eq!(progress(&cell), "steady");
+
+    cell = cell.deploy("shop", [("web", spread(1))]);
+    assert_eq!(progress(&cell), "working: shop/web scaling");
+    pass(&mut cell);
+    assert_eq!(progress(&cell), "working: shop-web-2 stopping");
+    assert_eq!(progress(&settled(cell.obey())), "steady");
+}
+
+#[test]
+fn a_roll_works_through_those_whose_turn_it_is() {
+    let mut cell = settled(shop(2)).deploy("shop", [("web", spread(2).image("app:2"))]);
+    pass(&mut cell);
+    let rolling = progress(&cell);
+    assert!(rolling.starts_with("working: ") && rolling.contains(" outdated"), "{rolling}");
+    assert_eq!(progress(&settled(cell.obey())), "steady");
+}
+
+#[test]
+fn a_deployment_is_stuck_where_nothing_happens_by_itself() {
+    use ObservedState::{Degraded, Failed, Pending, Running, Starting};
+    let pull = || ObservedCode::ImagePullFailed { image: "a".to_owned(), error: "no".to_owned() };
+    let exited = || ObservedCode::Exited { status: Some(1) };
+    let exhausted = || ObservedCode::RestartExhausted { tries: 3, last: Box::new(exited()) };
+    let awaits = || ObservedCode::AwaitsService {
+        service: ServiceName::new("db").unwrap(),
+        until: Dependency::Healthy,
+    };
+    for (case, first, second, expected) in [
+        (
+            "a pull that fails is tried again and again",
+            (Running, None),
+            (Pending, Some(pull())),
+            "stuck: shop-web-2 image_pull_failed",
+        ),
+        (
+            "while the other still starts there is more to come",
+            (Starting, None),
+            (Pending, Some(pull())),
+            "working: shop-web-1 starting",
+        ),
+        (
+            "three failures in a row are the end",
+            (Running, None),
+            (Failed, Some(exhausted())),
+            "stuck: shop-web-2 restart_exhausted",
+        ),
+        (
+            "one failure is not",
+            (Running, None),
+            (Failed, Some(exited())),
+            "working: shop-web-2 exited",
+        ),
+        (
+            "who is not well is restarted",
+            (Running, None),
+            (Degraded, Some(ObservedCode::Unhealthy { output: String::new() })),
+            "working: shop-web-2 unhealthy",
+        ),
+        (
+            "who waits for another waits as long as that one works",
+            (Running, None),
+            (Pending, Some(awaits())),
+            "working: shop-web-2 awaits_service",
+        ),
+        (
+            "and is stuck behind one that is",
+            (Failed, Some(exhausted())),
+            (Pending, Some(awaits())),
+            "stuck: shop-web-1 restart_exhausted, shop-web-2 awaits_service",
+        ),
+        (
+            "a job that is done is as it should be",
+            (Running, None),
+            (Running, Some(ObservedCode::Completed)),
+            "steady",
+        ),
+    ] {
+        let mut cell = shop(2);
+        pass(&mut cell);
+        observe(&mut cell, "shop/web/1", first.0, first.1);
+        observe(&mut cell, "shop/web/2", second.0, second.1);
+        assert_eq!(progress(&cell), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_deployment_is_stuck_where_there_is_no_room_or_a_roll_stalled() {
+    let mut full =
+        cell().node("ash", cpus(1)).deploy("shop", [("web", spread(3).reserve(500, 64))]);
+    pass(&mut full);
+    let full = full.obey();
+    assert_eq!(progress(&full), "stuck: shop/web no_eligible_node");
+
+    let mut stalled = settled(shop(1)).deploy("shop", [("web", spread(1).image("app:2"))]);
+    let spec = stalled.state.service(&service_key("shop/web")).unwrap().row.desired.unwrap();
+    let waiting = Some(Waiting::Stalled { spec });
+    let replica = replica_id("shop/web/1");
+    stalled.change(Writer::Scheduler, Change::SetWaiting { replica, waiting });
+    assert_eq!(progress(&stalled), "stuck: shop-web-1 stalled");
+}
+
+#[test]
+fn a_global_service_wants_one_on_every_node_that_may_take_it() {
+    let cell = cell().node("ash", cpus(4)).node("birch", cpus(4)).node("cedar", cpus(4));
+    let mut cell = settled(cell.cordon("cedar").deploy("shop", [("agent", global())]));
+    let service = |cell: &testkit::Cell| {
+        let service = look(cell, |source| source.deployments()[0].services[0].clone());
+        (service.wanted, service.running)
+    };
+    assert_eq!((service(&cell), progress(&cell).as_str()), ((2, 2), "steady"));
+    cell = cell.node("dogwood", cpus(4));
+    assert_eq!(service(&cell), (3, 2));
+    assert_eq!(progress(&cell), "working: shop/agent scaling");
+    let cell = settled(cell).down("birch");
+    assert_eq!(progress(&cell), "stuck: shop-agent-birch node_down");
+}
+
+#[test]
+fn a_deleted_deployment_is_shown_until_its_last_container_is_gone() {
+    let mut cell = settled(shop(1)).undeploy("shop");
+    let shown = look(&cell, |source| source.deployments().remove(0));
+    assert!(shown.is_deleted);
+    assert_eq!(progress(&cell), "working: shop-web-1 retired");
+    pass(&mut cell);
+    assert_eq!(progress(&cell), "working: shop-web-1 stopping");
+    assert_eq!(look(&settled(cell.obey()), |source| source.deployments().len()), 0);
+}
+
+#[test]
+fn a_long_list_of_reasons_is_cut_and_says_so() {
+    let mut cell = cell().node("ash", cpus(4)).deploy("shop", [("web", spread(80))]);
+    pass(&mut cell);
+    let shop = look(&cell, |source| source.deployments().remove(0));
+    let Progress::Working { doing } = shop.progress else { panic!("nothing runs yet") };
+    assert_eq!((doing.len(), doing[50].text.as_str()), (51, "and 30 more"));
+}
+
+#[test]
+fn measurements_are_shown_while_they_are_fresh() {
+    let cell = settled(shop(1).node("birch", cpus(4)).node("cedar", cpus(4)));
+    let id = replica_id("shop/web/1");
+    let replica = cell.state.replica(&id).unwrap();
+    let generation = replica.assignment.as_ref().unwrap().generation;
+    let mut facts = Facts::default();
+    let fact = ReplicaFact { cpu: Some(MilliCpus(250)), failures: 2, ..ReplicaFact::default() };
+    facts.replicas.insert((id.clone(), generation), fact);
+    // Of another generation it says nothing.
+    facts.replicas.insert((id.clone(), Generation(99)), ReplicaFact::default());
+    let stalls = plimsoll_runtime::pressure::Stalls::default();
+    let reading = plimsoll_runtime::pressure::Reading { cpu: None, memory: None, stalls };
+    for (node, heard_at) in [("ash", 999_000), ("birch", 900_000)] {
+        let fact = NodeFact {
+            heard_at: Some(Timestamp(heard_at)),
+            reading: Some(reading.clone()),
+            ..NodeFact::default()
+        };
+        facts.nodes.insert(node_id(node), fact);
+    }
+    let here = here();
+    let source = Source { state: &cell.state, facts: &facts, here: &here };
+    let now = source.replica(&id).unwrap().now.unwrap();
+    assert_eq!((now.cpu_millis, now.memory_bytes, now.failures), (Some(250), None, 2));
+    let nodes = source.nodes();
+    let fresh: Vec<bool> = nodes.iter().map(|node| node.pressure.is_some()).collect();
+    assert_eq!(fresh, [true, false, false], "silence is not data");
+    let roles: Vec<&str> = nodes.iter().map(|node| node.role.as_str()).collect();
+    assert_eq!(roles, ["leader", "server", "agent"]);
+}

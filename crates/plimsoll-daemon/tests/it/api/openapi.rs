@@ -1,0 +1,72 @@
+//! The API's description of itself.
+
+use std::fmt::Write as _;
+
+use super::support::daemon;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_description_has_every_path_and_every_word() {
+    let daemon = daemon().await;
+    let document = daemon.client.openapi().await.unwrap();
+    let mut paths = String::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let mut methods: Vec<&str> =
+            methods.as_object().unwrap().keys().map(String::as_str).collect();
+        methods.sort_unstable();
+        let _ = writeln!(paths, "{path} {}", methods.join(" "));
+    }
+    expect_test::expect![[r#"
+        / get
+        /healthz get
+        /openapi.json get
+        /readyz get
+        /v1/audit get
+        /v1/backup post
+        /v1/deployments get
+        /v1/deployments/{name} delete get put
+        /v1/deployments/{name}/history get
+        /v1/deployments/{name}/logs get
+        /v1/deployments/{name}/restart post
+        /v1/deployments/{name}/revisions/{revision} get
+        /v1/deployments/{name}/rollback post
+        /v1/deployments/{name}/scale post
+        /v1/explain/{replica} get
+        /v1/nodes get
+        /v1/replicas get
+        /v1/replicas/{id} get
+        /v1/replicas/{id}/exec post
+        /v1/replicas/{id}/logs get
+        /v1/status get
+        /v1/watch get
+    "#]]
+    .assert_eq(&paths);
+    // Nothing refers to what is not described.
+    let text = document.to_string();
+    for reference in text.split("#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(!document["components"]["schemas"][name].is_null(), "{name}");
+    }
+    assert_eq!(document["components"]["schemas"]["Time"]["format"], "date-time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_path_of_the_description_leads_somewhere() {
+    let daemon = daemon().await;
+    let document = daemon.client.openapi().await.unwrap();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
+            // Streams would not end by themselves.
+            if path.ends_with("/watch") {
+                continue;
+            }
+            let filled = path.replace("{revision}", "1").replace(['{', '}'], "");
+            let request = format!(
+                "{method} {filled} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            );
+            let (_, body) = daemon.raw(request).await;
+            for wrong in ["no_such_path", "no_such_method"] {
+                assert!(!body.contains(wrong), "{method} {path}: {body}");
+            }
+        }
+    }
+}

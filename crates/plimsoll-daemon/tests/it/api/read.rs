@@ -1,0 +1,228 @@
+//! Reads: what people and the command line are told.
+
+use expect_test::expect;
+use plimsoll_daemon::view::{AuditQuery, Progress};
+use plimsoll_model::testkit::{cpus, global, node_id, spread};
+use plimsoll_model::{Change, ObservedCode, ObservedState, Writer};
+
+use super::support::{daemon, said};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
+    let daemon = daemon().await;
+    daemon.apply("shop", [("web", spread(1).reserve(500, 64).host_port(80))]).await;
+    daemon.settle().await;
+    let mut status = serde_json::to_value(daemon.client.status().await.unwrap()).unwrap();
+    // What differs from run to run.
+    let assignment = "/deployments/0/services/0/replicas/0/now";
+    for path in ["/nodes/0/since", "/deployments/0/applied_at", "/deployments/0/applied_by"] {
+        *status.pointer_mut(path).unwrap() = "…".into();
+    }
+    *status.pointer_mut(&format!("{assignment}/since")).unwrap() = "…".into();
+    expect![[r#"
+        {
+          "cell": {
+            "applied": 6,
+            "cluster": "test",
+            "leader": "ash",
+            "node": "ash",
+            "term": 1,
+            "version": "0.1.0"
+          },
+          "deployments": [
+            {
+              "applied_at": "…",
+              "applied_by": "…",
+              "is_deleted": false,
+              "name": "shop",
+              "progress": {
+                "is": "steady"
+              },
+              "revision": 1,
+              "services": [
+                {
+                  "current": 1,
+                  "image": "app:1",
+                  "mode": "spread",
+                  "name": "web",
+                  "ports": [
+                    "host 80→80/tcp"
+                  ],
+                  "replicas": [
+                    {
+                      "cause": null,
+                      "id": "shop-web-1",
+                      "leaving": [],
+                      "next": null,
+                      "now": {
+                        "cpu_millis": null,
+                        "failures": 0,
+                        "generation": 1,
+                        "image": "app:1",
+                        "memory_bytes": null,
+                        "next_try": null,
+                        "node": "ash",
+                        "reason": null,
+                        "revision": 1,
+                        "since": "…",
+                        "spec": "fa7cb483ee7a",
+                        "state": "running"
+                      },
+                      "waiting": null
+                    }
+                  ],
+                  "running": 1,
+                  "spec": "fa7cb483ee7a",
+                  "unplaced": null,
+                  "wanted": 1
+                }
+              ]
+            }
+          ],
+          "nodes": [
+            {
+              "arch": "x86_64",
+              "availability": "active",
+              "capacity": {
+                "cpu_millis": 4000,
+                "gpus": 0,
+                "memory_bytes": 17179869184
+              },
+              "labels": {},
+              "last_heard": null,
+              "name": "ash",
+              "os": "linux",
+              "pressure": null,
+              "replicas": 1,
+              "reserved": {
+                "cpu_millis": 500,
+                "gpus": 0,
+                "memory_bytes": 67108864
+              },
+              "role": "leader",
+              "runtime": null,
+              "since": "…",
+              "status": "ready",
+              "version": null,
+              "zone": null
+            }
+          ]
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&status).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_says_whether_it_is_steady_working_or_stuck() {
+    let daemon = daemon().await;
+    daemon.apply("shop", [("web", spread(2))]).await;
+    let progress = async || daemon.client.deployment("shop").await.unwrap().progress;
+    assert!(matches!(progress().await, Progress::Working { .. }), "nothing is placed yet");
+    daemon.settle().await;
+    assert_eq!(progress().await, Progress::Steady);
+    let last = Box::new(ObservedCode::Exited { status: Some(1) });
+    let code = ObservedCode::RestartExhausted { tries: 3, last };
+    daemon.report("shop/web/2", ObservedState::Failed, Some(code)).await;
+    let Progress::Stuck { why } = progress().await else { panic!("only an apply helps") };
+    let why: Vec<_> = why.iter().map(|r| format!("{} {}: {}", r.subject, r.word, r.text)).collect();
+    assert_eq!(
+        why,
+        [
+            "shop-web-2 restart_exhausted: it failed 3 times in a row; the last time it exited with status 1"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_exist_is_answered_with_what_was_meant() {
+    let daemon = daemon().await;
+    let client = &daemon.client;
+    expect![[r"
+        no_such_deployment: there is no deployment shpo
+        hint: there is no deployment here at all"]]
+    .assert_eq(&said(client.deployment("shpo").await));
+    daemon.apply("shop", [("web", spread(1))]).await;
+    daemon.settle().await;
+    expect![[r"
+        no_such_deployment: there is no deployment shpo
+        hint: did you mean shop?"]]
+    .assert_eq(&said(client.deployment("shpo").await));
+    expect![[r"
+        no_such_replica: there is no replica shop-wbe-1
+        hint: did you mean shop-web-1?"]]
+    .assert_eq(&said(client.replica("shop-wbe-1").await));
+    expect![[r"
+        no_such_deployment: there is no deployment ../etc
+        hint: a deployment is shop"]]
+    .assert_eq(&said(client.deployment("../etc").await));
+    expect![[r"
+        no_such_revision: revision 9 of shop is not kept
+        hint: kept are 1"]]
+    .assert_eq(&said(client.revision("shop", 9).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_explanation_names_every_node_with_its_filter_or_score() {
+    let daemon = daemon().await;
+    let join = Change::PutNode { node: node_id("birch"), facts: cpus(1) };
+    daemon.write(Writer::Operator, vec![join.free()]).await;
+    daemon.apply("shop", [("web", spread(1).reserve(2_000, 64)), ("agent", global())]).await;
+    daemon.settle().await;
+    let explained = daemon.client.explain("shop-web-1").await.unwrap();
+    assert_eq!(explained.node.as_deref(), Some("ash"));
+    assert_eq!(explained.why, "no node suits it better: ash scores 10000");
+    let said: Vec<String> = explained
+        .nodes
+        .iter()
+        .map(|verdict| {
+            let filter = verdict.filter.as_ref().map(|f| format!("{}: {}", f.word, f.text));
+            format!("{} {:?} {}", verdict.node, verdict.score, filter.unwrap_or_default())
+        })
+        .collect();
+    assert_eq!(
+        said,
+        ["ash Some(10000) ", "birch None insufficient_capacity: asks for 2 cpu, 1 free"]
+    );
+    let global = daemon.client.explain("shop-agent-birch").await.unwrap();
+    assert_eq!(global.why, "birch is one of the nodes that global runs it on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_is_asked_for_by_time_kind_and_number() {
+    let daemon = daemon().await;
+    daemon.apply("shop", [("web", spread(3))]).await;
+    daemon.settle().await;
+    let texts = async |query: AuditQuery| -> Vec<String> {
+        let events = daemon.client.audit(&query).await.unwrap();
+        events.into_iter().map(|event| format!("{} {}", event.writer, event.text)).collect()
+    };
+    let placed = AuditQuery { kinds: Some("placed,retired".to_owned()), ..AuditQuery::default() };
+    assert_eq!(
+        texts(placed.clone()).await,
+        ["shop-web-1", "shop-web-2", "shop-web-3"]
+            .map(|id| format!("scheduler {id} placed on ash"))
+    );
+    let last = AuditQuery { limit: Some(1), ..placed };
+    assert_eq!(texts(last).await, ["scheduler shop-web-3 placed on ash"]);
+    let future = AuditQuery {
+        since: Some("2999-01-01T00:00:00Z".parse().unwrap()),
+        ..AuditQuery::default()
+    };
+    assert_eq!(texts(future).await, Vec::<String>::new());
+    let all = texts(AuditQuery::default()).await;
+    assert!(all.contains(&"operator shop r1 applied".to_owned()), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_is_a_leader_and_a_runtime_that_answers() {
+    let daemon = daemon().await;
+    let ready = daemon.client.ready().await.unwrap();
+    assert!(ready.is_ready, "{ready:?}");
+    assert_eq!((ready.leader.as_deref(), ready.runtime.as_deref()), (Some("ash"), Some("fake 1")));
+    daemon.runtime.set_down(true);
+    let ready = daemon.client.ready().await.unwrap();
+    assert!(!ready.is_ready);
+    assert_eq!(ready.why[0].text, "fake does not answer: it was told so");
+    let (status, body) =
+        daemon.raw("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert_eq!((status, body.as_str()), (200, "alive\n"), "it is alive all the same");
+}
