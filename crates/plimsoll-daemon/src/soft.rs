@@ -6,8 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard};
 
 use plimsoll_model::{Bytes, Generation, MilliCpus, NodeId, ReplicaId, Timestamp};
-use plimsoll_runtime::Description;
 use plimsoll_runtime::pressure::Reading;
+use serde::{Deserialize, Serialize};
+
+use crate::view::Runtime;
 
 /// The latest word on everything soft that this process knows.
 #[derive(Debug, Default)]
@@ -22,28 +24,18 @@ pub struct Facts {
 }
 
 /// What a node last said of itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeFact {
+    /// By the clock of whoever heard it: a node's own may be wrong.
     pub heard_at: Option<Timestamp>,
     pub reading: Option<Reading>,
-    pub runtime: Option<RuntimeFact>,
+    /// Its runtime, as of the last time it was asked.
+    pub runtime: Option<Runtime>,
     pub version: Option<String>,
 }
 
-/// Whether a node's runtime answers, as of the last time it was asked.
-#[derive(Debug, Clone)]
-pub enum RuntimeFact {
-    Answers(Description),
-    /// With what it said instead.
-    Silent {
-        runtime: &'static str,
-        trouble: String,
-        since: Timestamp,
-    },
-}
-
 /// What a node last said of one container.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReplicaFact {
     pub cpu: Option<MilliCpus>,
     pub memory: Option<Bytes>,

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plimsoll_model::{Bytes, MilliCpus, Pressure};
+use serde::{Deserialize, Serialize};
 
 use crate::usage::{CpuTime, Meter};
 pub use capacity::Host;
@@ -19,7 +20,7 @@ use files::{field, number, text};
 pub use stall::{Stall, Stalls};
 
 /// What one look at the node found. A part that is none is silence, not zero.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     pub cpu: Option<Share<MilliCpus>>,
     pub memory: Option<Share<Bytes>>,
@@ -28,7 +29,7 @@ pub struct Reading {
 }
 
 /// How much is in use, and which part of the whole that is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share<Unit> {
     pub used: Unit,
     pub pressure: Pressure,

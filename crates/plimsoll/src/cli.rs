@@ -1,34 +1,134 @@
-//! What can be typed: the commands and what they share. Each command's own arguments are beside its code.
+//! What can be typed: the commands, how they are grouped, and what they share. Each command's own arguments are beside
+//! its code.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use owo_colors::OwoColorize;
 
-use crate::commands::{completion, decide, demo, explain, sim, validate};
+use crate::commands::{
+    apply, audit, backup, completion, decide, delete, demo, exec, explain, get, history, logs,
+    node, restart, restore, rollback, scale, sim, status, up, validate,
+};
+use crate::live::Host;
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll validate -f compose.yaml                         is it good, and what does it ask for?
-  plimsoll decide place --input examples/cell.yaml          where would its replicas go?
-  plimsoll explain shop-web-2 --input examples/cell.yaml    why there?
-  plimsoll sim run scenarios/lost-node.yaml                 what if a node is lost?
-  plimsoll demo                                             all of that as a story, without any file
+  plimsoll up                                  run a node on this machine
+  plimsoll apply -f compose.yaml               make a compose file run, and wait until it does
+  plimsoll status -w                           watch it
+  plimsoll logs shop/web -f                    read what it prints
+  plimsoll sim run scenarios/lost-node.yaml    what if a node is lost?
+  plimsoll demo                                a story, without any file
 
 Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
+
+/// Every command that is shown, in the order people meet them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Running a node", &["up", "node", "backup", "restore"]),
+    ("Deployments", &["apply", "scale", "restart", "rollback", "delete"]),
+    ("Looking", &["status", "get", "logs", "exec", "history", "audit", "explain"]),
+    ("Without a daemon", &["validate", "decide", "sim", "demo", "completion"]),
+];
 
 /// A container orchestrator that keeps every node above its line.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, after_help = EXAMPLES)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    host: Host,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Up(up::Args),
+    Apply(apply::Args),
+    Status(status::Args),
+    Get(get::Args),
+    Logs(logs::Args),
+    Exec(exec::Args),
+    Restart(restart::Args),
+    Scale(scale::Args),
+    Delete(delete::Args),
+    Rollback(rollback::Args),
+    History(history::Args),
+    Node(node::Args),
+    Audit(audit::Args),
+    Explain(explain::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
     Validate(validate::Args),
     Decide(decide::Args),
-    Explain(explain::Args),
     Sim(sim::Args),
     Demo(demo::Args),
     Completion(completion::Args),
+}
+
+impl Cli {
+    /// What was typed. Which daemon is meant can stand before the command as well as after it.
+    pub(crate) fn typed() -> Result<Self, clap::Error> {
+        let matches = grouped().try_get_matches()?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if let Some(host) = cli.command.host() {
+            *host = host.or(&cli.host);
+        }
+        Ok(cli)
+    }
+}
+
+impl Command {
+    /// Which daemon it is for; none for a command that needs none.
+    fn host(&mut self) -> Option<&mut Host> {
+        match self {
+            Self::Apply(args) => Some(&mut args.host),
+            Self::Status(args) => Some(&mut args.host),
+            Self::Get(args) => Some(&mut args.host),
+            Self::Logs(args) => Some(&mut args.host),
+            Self::Exec(args) => Some(&mut args.host),
+            Self::Restart(args) => Some(&mut args.host),
+            Self::Scale(args) => Some(&mut args.host),
+            Self::Delete(args) => Some(&mut args.host),
+            Self::Rollback(args) => Some(&mut args.host),
+            Self::History(args) => Some(&mut args.host),
+            Self::Audit(args) => Some(&mut args.host),
+            Self::Explain(args) => Some(&mut args.host),
+            Self::Backup(args) => Some(&mut args.host),
+            Self::Node(args) => {
+                let node::What::List(args) = &mut args.what;
+                Some(&mut args.host)
+            }
+            Self::Up(_)
+            | Self::Restore(_)
+            | Self::Validate(_)
+            | Self::Decide(_)
+            | Self::Sim(_)
+            | Self::Demo(_)
+            | Self::Completion(_) => None,
+        }
+    }
+}
+
+/// The command line with its commands in groups; clap itself has only one list of them.
+pub(crate) fn grouped() -> clap::Command {
+    let command = Cli::command();
+    let title = |title: &str| format!("{title}:").bold().underline().to_string();
+    let width = GROUPS.iter().flat_map(|(_, names)| *names).map(|name| name.len()).max();
+    let width = width.unwrap_or(0);
+    let mut list = String::new();
+    for (name, commands) in GROUPS {
+        list.extend([&title(name), "\n"]);
+        for name in commands {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let blanks = " ".repeat(width - name.len());
+            list.extend(["  ", &name.bold().to_string(), &blanks, "  ", &about, "\n"]);
+        }
+        list.push('\n');
+    }
+    let options = title("Options");
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{options}\n{{options}}{{after-help}}"
+    ))
 }

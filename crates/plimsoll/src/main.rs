@@ -1,23 +1,35 @@
-//! The `plimsoll` command: reads what it is given, asks the kernel, prints the answer. What is decided is settled in
-//! `plimsoll-kernel`, what a compose file means in `plimsoll-compose`; here are only words, tables and exit codes.
+//! The `plimsoll` command: reads what it is given, asks the kernel or a daemon, prints the answer. What is decided is
+//! settled in `plimsoll-kernel`, what a compose file means in `plimsoll-compose`, what a node does in
+//! `plimsoll-daemon`; here are only words, tables and exit codes.
+
+// The expectations of tests are written by their tool.
+#![cfg_attr(test, allow(clippy::needless_raw_string_hashes))]
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
+mod age;
 mod case;
 mod cli;
 mod commands;
 mod decided;
 mod elapsed;
 mod entries;
+mod glance;
 mod input;
+mod live;
 mod near;
 mod output;
+mod places;
 mod project;
+#[cfg(test)]
+mod sample;
 mod scenario;
+mod screen;
+mod settle;
 mod snippet;
+mod subject;
 mod table;
+mod terminal;
 mod trouble;
 
 use cli::{Cli, Command};
@@ -26,22 +38,48 @@ use cli::{Cli, Command};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The word after which this program is the supervisor of one service. It is for plimsoll itself, so no help has it.
+const SUPERVISE: &str = "supervise";
+
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    // Before anything else: there is one of these for every service of the process runtime, and each should be small.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == SUPERVISE) {
+        return plimsoll_runtime::process::supervisor::main(words);
+    }
+    let cli = match Cli::typed() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let done = match cli.command {
-        Command::Validate(args) => commands::validate::run(&args),
-        Command::Decide(args) => commands::decide::run(&args),
-        Command::Explain(args) => commands::explain::run(&args),
-        Command::Demo(args) => commands::demo::run(&args),
-        Command::Sim(args) => commands::sim::run(&args),
-        Command::Completion(args) => commands::completion::run(&args),
-    };
-    match done {
+    match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => trouble.report(),
+    }
+}
+
+fn run(command: &Command) -> Result<(), trouble::Trouble> {
+    match command {
+        Command::Up(args) => commands::up::run(args),
+        Command::Apply(args) => commands::apply::run(args),
+        Command::Status(args) => commands::status::run(args),
+        Command::Get(args) => commands::get::run(args),
+        Command::Logs(args) => commands::logs::run(args),
+        Command::Exec(args) => commands::exec::run(args),
+        Command::Restart(args) => commands::restart::run(args),
+        Command::Scale(args) => commands::scale::run(args),
+        Command::Delete(args) => commands::delete::run(args),
+        Command::Rollback(args) => commands::rollback::run(args),
+        Command::History(args) => commands::history::run(args),
+        Command::Node(args) => commands::node::run(args),
+        Command::Audit(args) => commands::audit::run(args),
+        Command::Explain(args) => commands::explain::run(args),
+        Command::Backup(args) => commands::backup::run(args),
+        Command::Restore(args) => commands::restore::run(args),
+        Command::Validate(args) => commands::validate::run(args),
+        Command::Decide(args) => commands::decide::run(args),
+        Command::Demo(args) => commands::demo::run(args),
+        Command::Sim(args) => commands::sim::run(args),
+        Command::Completion(args) => commands::completion::run(args),
     }
 }
 

@@ -36,13 +36,44 @@ pub(crate) fn print<T: Serialize>(
     data(&text)
 }
 
+/// One of many: a line of JSON, or a document of YAML.
+pub(crate) fn print_each<T: Serialize>(format: Format, facts: &T) -> Result<(), Trouble> {
+    let text = match format {
+        Format::Table | Format::Json => serde_json::to_string(facts)
+            .map(|json| json + "\n")
+            .map_err(|error| unwritable(&error.to_string()))?,
+        Format::Yaml => {
+            let yaml = serde_saphyr::to_string(facts);
+            format!("---\n{}", yaml.map_err(|error| unwritable(&error.to_string()))?)
+        }
+    };
+    stream(&text)
+}
+
 /// Writes to stdout. A reader who has read enough (`| head`) is no trouble.
 pub(crate) fn data(text: &str) -> Result<(), Trouble> {
-    let mut stdout = anstream::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match write(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritable(&error.to_string())),
         _ => Ok(()),
     }
+}
+
+/// As [`data`], for what has no end of its own: a reader who has read enough ends it, and well.
+pub(crate) fn stream(text: &str) -> Result<(), Trouble> {
+    written(write(text))
+}
+
+/// What came of writing a part of a stream.
+pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Trouble> {
+    result.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Trouble::passed_on(0),
+        _ => unwritable(&error.to_string()),
+    })
+}
+
+fn write(text: &str) -> std::io::Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
 
 /// Says something that is not data.

@@ -19,6 +19,39 @@ const OVERRIDES: [&str; 4] = [
     "docker-compose.override.yaml",
 ];
 
+/// Which files to read, as it is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Files {
+    /// A compose file, `-` for stdin; later ones are laid over earlier ones [default: as Compose]
+    #[arg(short, long = "file", value_name = "FILE")]
+    file: Vec<String>,
+    /// The deployment's name, instead of the one in the file
+    #[arg(short = 'p', long = "project-name", value_name = "NAME")]
+    name: Option<String>,
+    /// A profile to enable; `*` for all
+    #[arg(long, value_name = "PROFILE")]
+    profile: Vec<String>,
+    /// Where variables come from, instead of `.env` beside the first file
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<String>,
+}
+
+impl Files {
+    pub(crate) fn project(&self) -> Result<Project, Trouble> {
+        let files = if self.file.is_empty() {
+            find(Path::new("."))?
+        } else {
+            self.file.iter().map(|file| Place::of(file)).collect()
+        };
+        Ok(Project {
+            files,
+            name: self.name.clone(),
+            profiles: self.profile.iter().cloned().collect(),
+            env_file: self.env_file.as_deref().map(Place::of),
+        })
+    }
+}
+
 /// Which files to read, and what the command line adds to them.
 #[derive(Debug, Default)]
 pub(crate) struct Project {
@@ -104,7 +137,7 @@ impl Project {
 }
 
 /// The files Compose would read in this directory when none is named.
-pub(crate) fn find(directory: &Path) -> Result<Vec<Place>, Trouble> {
+fn find(directory: &Path) -> Result<Vec<Place>, Trouble> {
     if let Some(named) = std::env::var_os("COMPOSE_FILE").filter(|named| !named.is_empty()) {
         return Ok(std::env::split_paths(&named).map(Place::File).collect());
     }

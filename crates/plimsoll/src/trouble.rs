@@ -7,6 +7,9 @@ use owo_colors::OwoColorize;
 pub(crate) const REFUSED: u8 = 1;
 pub(crate) const FAILED: u8 = 2;
 
+/// What shells give a command that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Why a command did not do what it was asked, as it will be read.
 #[derive(Debug)]
 pub(crate) struct Trouble {
@@ -31,6 +34,16 @@ impl Trouble {
         Self { code: REFUSED, text: format!("{text}{separator}{} {summary}\n", red("refused:")) }
     }
 
+    /// Someone pressed Ctrl-C; what they should know, if anything.
+    pub(crate) fn interrupted(text: &str) -> Self {
+        Self { code: INTERRUPTED, text: text.to_owned() }
+    }
+
+    /// Another command ended with this code, and has said why.
+    pub(crate) fn passed_on(code: u8) -> Self {
+        Self { code, text: String::new() }
+    }
+
     pub(crate) fn hint(mut self, hint: impl AsRef<str>) -> Self {
         self.text.extend(["hint: ", hint.as_ref(), "\n"]);
         self
@@ -39,6 +52,18 @@ impl Trouble {
     pub(crate) fn line(mut self, line: impl AsRef<str>) -> Self {
         self.text.extend([line.as_ref(), "\n"]);
         self
+    }
+
+    /// What is wrong, for a line that has room for nothing else.
+    pub(crate) fn first_line(&self) -> String {
+        let text = anstream::adapter::strip_str(&self.text).to_string();
+        let line = text.lines().next().unwrap_or_default();
+        line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> String {
+        anstream::adapter::strip_str(&self.text).to_string()
     }
 
     /// Says it on stderr and gives the code to exit with.

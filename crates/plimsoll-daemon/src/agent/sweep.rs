@@ -12,8 +12,7 @@ use tokio::time::Instant;
 
 use super::work::{Done, Outcome};
 use super::{Agent, Unit};
-use crate::cell;
-use crate::soft::RuntimeFact;
+use crate::view;
 
 /// How long an event waits for others before the agent looks: containers of a stack tend to end together.
 const GATHER: Duration = Duration::from_millis(100);
@@ -201,14 +200,18 @@ impl Agent {
         };
         if std::mem::replace(&mut self.sweeps.answers, false) || !self.is_silent() {
             tracing::error!(%trouble, "the runtime does not answer; containers run on, nothing new starts");
-            let since = cell::now();
-            self.put_runtime(RuntimeFact::Silent { runtime, trouble, since });
+            let name = (*runtime).to_owned();
+            let trouble = Some(trouble);
+            self.put_runtime(view::Runtime { name, version: None, trouble, limits: Vec::new() });
         }
     }
 
     pub(super) fn described(&mut self, described: Result<Description, Error>) {
         match described {
-            Ok(description) => self.put_runtime(RuntimeFact::Answers(description)),
+            Ok(Description { name, version, limits }) => {
+                let (name, version) = (name.to_owned(), Some(version));
+                self.put_runtime(view::Runtime { name, version, trouble: None, limits });
+            }
             Err(error) => self.silent(&error),
         }
     }
@@ -216,10 +219,11 @@ impl Agent {
     fn is_silent(&self) -> bool {
         let facts = self.soft.facts();
         let fact = facts.nodes.get(&self.node);
-        fact.is_some_and(|fact| matches!(fact.runtime, Some(RuntimeFact::Silent { .. })))
+        let runtime = fact.and_then(|fact| fact.runtime.as_ref());
+        runtime.is_some_and(|runtime| runtime.trouble.is_some())
     }
 
-    fn put_runtime(&self, runtime: RuntimeFact) {
+    fn put_runtime(&self, runtime: view::Runtime) {
         let mut facts = self.soft.facts();
         let fact = facts.nodes.entry(self.node.clone()).or_default();
         fact.runtime = Some(runtime);

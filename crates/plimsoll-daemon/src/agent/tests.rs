@@ -351,7 +351,7 @@ async fn a_runtime_that_does_not_answer_is_waited_for_and_says_so() {
     let is_silent = |bench: &Bench| {
         let facts = bench.soft.facts();
         let fact = facts.nodes.get(&node_id("ash")).and_then(|fact| fact.runtime.clone());
-        matches!(fact, Some(crate::soft::RuntimeFact::Silent { .. }))
+        fact.is_some_and(|runtime| runtime.trouble.is_some())
     };
     assert!(is_silent(&bench));
     bench.runtime.set_down(false);

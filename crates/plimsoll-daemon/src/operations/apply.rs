@@ -8,7 +8,6 @@ use plimsoll_model::DeploymentName;
 use super::diff::changes;
 use super::{Caller, Error, Revised, Services, check, current, plan, revise};
 use crate::cell::{Cell, now};
-use crate::soft::RuntimeFact;
 use crate::view::build::signals;
 use crate::view::{Applied, Apply, Reason};
 
@@ -82,7 +81,7 @@ fn checked(
     asked: std::collections::BTreeMap<plimsoll_model::ServiceName, plimsoll_model::ServiceSpec>,
 ) -> Result<Services, Error> {
     let services = check::services(name, asked)?;
-    check::can_run(cell.runtime.as_ref(), runtime_name(cell), &services)?;
+    check::can_run(cell.runtime.as_ref(), &runtime_name(cell), &services)?;
     Ok(services)
 }
 
@@ -100,12 +99,10 @@ fn expect(
     }
 }
 
-fn runtime_name(cell: &Cell) -> &'static str {
-    match cell.soft.facts().nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref()) {
-        Some(RuntimeFact::Answers(description)) => description.name,
-        Some(RuntimeFact::Silent { runtime, .. }) => runtime,
-        None => "this node's runtime",
-    }
+fn runtime_name(cell: &Cell) -> String {
+    let facts = cell.soft.facts();
+    let runtime = facts.nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref());
+    runtime.map_or_else(|| "this node's runtime".to_owned(), |runtime| runtime.name.clone())
 }
 
 /// What to know of this node's runtime before relying on it. How it isolates is said once, not at every apply.
@@ -116,12 +113,14 @@ fn warnings(cell: &Cell, with_limits: bool) -> Vec<Reason> {
         word: word.to_owned(),
         text: text.to_owned(),
     };
-    match facts.nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref()) {
-        Some(RuntimeFact::Silent { trouble, .. }) => vec![about("runtime_unavailable", trouble)],
-        Some(RuntimeFact::Answers(description)) if with_limits => {
-            let limits: BTreeSet<&String> = description.limits.iter().collect();
+    let runtime = facts.nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref());
+    let Some(runtime) = runtime else { return Vec::new() };
+    match &runtime.trouble {
+        Some(trouble) => vec![about("runtime_unavailable", trouble)],
+        None if with_limits => {
+            let limits: BTreeSet<&String> = runtime.limits.iter().collect();
             limits.into_iter().map(|limit| about("not_isolated", limit)).collect()
         }
-        None | Some(RuntimeFact::Answers(_)) => Vec::new(),
+        None => Vec::new(),
     }
 }

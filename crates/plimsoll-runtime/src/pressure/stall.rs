@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use plimsoll_model::Pressure;
+use serde::{Deserialize, Serialize};
 
 use super::files::text;
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stalls {
     pub cpu: Option<Stall>,
     pub memory: Option<Stall>,
@@ -14,7 +15,7 @@ pub struct Stalls {
 }
 
 /// The share of time in which some of the work waited, over three windows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stall {
     pub seconds_10: Pressure,
     pub seconds_60: Pressure,

@@ -1,9 +1,8 @@
 //! `plimsoll completion`: what a shell needs to complete plimsoll's words.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
+use crate::cli::grouped;
 use crate::output::data;
 use crate::trouble::Trouble;
 
@@ -22,6 +21,6 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "plimsoll", &mut script);
+    clap_complete::generate(args.shell, &mut grouped(), "plimsoll", &mut script);
     data(&String::from_utf8_lossy(&script))
 }

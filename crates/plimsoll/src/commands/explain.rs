@@ -1,12 +1,15 @@
-//! `plimsoll explain`: why each replica of a case is where it is, or why it is nowhere, node by node.
+//! `plimsoll explain`: why each replica is where it is, or why it is nowhere, node by node; of the running cell, or of a
+//! described one.
 
 use plimsoll_model::ReplicaId;
 
 use crate::case;
 use crate::decided::{Decided, Moments, Outcome};
+use crate::live::{self as daemon, Host};
 use crate::output::{Format, print};
 use crate::trouble::Trouble;
 
+mod live;
 mod name;
 mod sentence;
 mod view;
@@ -16,7 +19,9 @@ use view::View;
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll explain --input examples/cell.yaml               every replica, one line each
+  plimsoll explain                                          every replica of the running cell
+  plimsoll explain shop-web-2                               one, and what every node has to say
+  plimsoll explain --input examples/cell.yaml               every replica of a described cell
   plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
   plimsoll explain shop/web --input examples/cell.yaml      the next one, or why there is none
 
@@ -29,16 +34,22 @@ pub(crate) struct Args {
     /// A replica (shop-web-2) or a service (shop/web); all replicas if left out
     #[arg(value_name = "REPLICA|SERVICE")]
     subject: Option<String>,
-    /// The case: nodes, deployments and what runs now, as YAML or JSON; `-` for stdin
+    /// A case instead of the running cell: nodes, deployments and what runs, as YAML or JSON; `-` for stdin
     #[arg(short, long, value_name = "CASE")]
-    input: String,
+    input: Option<String>,
     /// How to print the explanation
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+    #[command(flatten)]
+    pub(crate) host: Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let decided = Decided::new(case::read(&args.input)?)?;
+    let Some(input) = &args.input else {
+        let client = args.host.client()?;
+        return daemon::block_on(live::run(&client, args.subject.as_deref(), args.output));
+    };
+    let decided = Decided::new(case::read(input)?)?;
     let mut moments = Moments::new(&decided);
     let Some(text) = &args.subject else {
         return print(args.output, &all(&decided, &mut moments), |views| view::short(views));

@@ -5,9 +5,8 @@ use plimsoll_model::spec::{DeploymentSpec, Port, PortMode, RouteSpec, Tls};
 use plimsoll_model::{Bytes, Mode, Resources, ServiceSpec};
 use serde::Serialize;
 
-use crate::input::Place;
 use crate::output::{Format, count, note, print};
-use crate::project::{self, Project, Unloaded};
+use crate::project::{self, Unloaded};
 use crate::table::Table;
 use crate::trouble::Trouble;
 
@@ -22,36 +21,15 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A compose file, `-` for stdin; later ones are laid over earlier ones [default: as Compose]
-    #[arg(short, long = "file", value_name = "FILE")]
-    file: Vec<String>,
-    /// The deployment's name, instead of the one in the file
-    #[arg(short = 'p', long = "project-name", value_name = "NAME")]
-    name: Option<String>,
-    /// A profile to enable; `*` for all
-    #[arg(long, value_name = "PROFILE")]
-    profile: Vec<String>,
-    /// Where variables come from, instead of `.env` beside the first file
-    #[arg(long, value_name = "FILE")]
-    env_file: Option<String>,
+    #[command(flatten)]
+    project: project::Files,
     /// How to print what was found
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let files = if args.file.is_empty() {
-        project::find(std::path::Path::new("."))?
-    } else {
-        args.file.iter().map(|file| Place::of(file)).collect()
-    };
-    let project = Project {
-        files,
-        name: args.name.clone(),
-        profiles: args.profile.iter().cloned().collect(),
-        env_file: args.env_file.as_deref().map(Place::of),
-    };
-    match project.load() {
+    match args.project.project()?.load() {
         Ok(loaded) => {
             for warning in &loaded.warnings {
                 note(&warning.render(true));

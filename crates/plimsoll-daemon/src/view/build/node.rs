@@ -6,8 +6,8 @@ use plimsoll_runtime::pressure::{Reading, Stall};
 
 use super::Source;
 use super::signals::is_fresh;
-use crate::soft::{NodeFact, RuntimeFact};
-use crate::view::{Node, Pressure, Resources, Runtime, Time};
+use crate::soft::NodeFact;
+use crate::view::{Node, Pressure, Resources, Time};
 
 pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node) -> Node {
     let load = source.state.load(id);
@@ -36,7 +36,7 @@ pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node
         reserved: resources(load.map(|load| load.reserved).unwrap_or_default()),
         replicas: load.map_or(0, |load| load.replicas),
         pressure: fact.filter(|fact| is_fresh(fact, &policy, source.here.now)).and_then(pressure),
-        runtime: fact.and_then(|fact| fact.runtime.as_ref()).map(runtime),
+        runtime: fact.and_then(|fact| fact.runtime.clone()),
         version: fact.and_then(|fact| fact.version.clone()),
         last_heard: fact.and_then(|fact| fact.heard_at).map(Time),
     }
@@ -63,23 +63,6 @@ fn pressure(fact: &NodeFact) -> Option<Pressure> {
         memory_stall: stall(stalls.memory),
         io_stall: stall(stalls.io),
     })
-}
-
-fn runtime(fact: &RuntimeFact) -> Runtime {
-    match fact {
-        RuntimeFact::Answers(description) => Runtime {
-            name: description.name.to_owned(),
-            version: Some(description.version.clone()),
-            trouble: None,
-            limits: description.limits.clone(),
-        },
-        RuntimeFact::Silent { runtime, trouble, .. } => Runtime {
-            name: (*runtime).to_owned(),
-            version: None,
-            trouble: Some(trouble.clone()),
-            limits: Vec::new(),
-        },
-    }
 }
 
 fn resources(amount: plimsoll_model::Resources) -> Resources {

@@ -1,0 +1,185 @@
+//! How what is applied differs from what was: in a line, and field by field.
+
+use owo_colors::OwoColorize;
+use plimsoll_daemon::view::{Applied, FieldChange, ServiceChange};
+
+use crate::glance::plain;
+
+/// Added, removed, changed: every line of a diff begins with one of these, so that it can be searched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Added,
+    Removed,
+    Changed,
+    Unchanged,
+}
+
+impl Mark {
+    fn of(service: &ServiceChange) -> Self {
+        match service.what.as_str() {
+            "added" => Self::Added,
+            "removed" => Self::Removed,
+            "unchanged" => Self::Unchanged,
+            _ => Self::Changed,
+        }
+    }
+
+    fn of_field(field: &FieldChange) -> Self {
+        match (&field.before, &field.after) {
+            (None, Some(_)) => Self::Added,
+            (Some(_), None) => Self::Removed,
+            _ => Self::Changed,
+        }
+    }
+
+    fn paint(self, text: &str) -> String {
+        match self {
+            Self::Added => format!("+ {text}").green().to_string(),
+            Self::Removed => format!("- {text}").red().to_string(),
+            Self::Changed => format!("~ {text}").yellow().to_string(),
+            Self::Unchanged => format!("  {text}").dimmed().to_string(),
+        }
+    }
+}
+
+/// `shop revision 4: web changed, cache added`
+pub(super) fn line(applied: &Applied) -> String {
+    let is_news = |change: &&ServiceChange| Mark::of(change) != Mark::Unchanged;
+    let changes: Vec<String> = applied
+        .changes
+        .iter()
+        .filter(is_news)
+        .map(|change| format!("{} {}", change.service, change.what))
+        .collect();
+    let changes = if changes.is_empty() { "nothing changed".into() } else { changes.join(", ") };
+    format!("{} revision {}: {changes}", applied.deployment, applied.revision)
+}
+
+/// The whole of it, and what would be done about it.
+pub(super) fn text(applied: &Applied) -> String {
+    let (name, revision) = (&applied.deployment, applied.revision);
+    let mut text = format!("{} would become revision {revision}\n", name.bold());
+    if applied.changes.iter().all(|change| Mark::of(change) == Mark::Unchanged) {
+        text = format!("{} stays at revision {revision}: nothing would change\n", name.bold());
+    }
+    for change in &applied.changes {
+        let mark = Mark::of(change);
+        let effect = match (mark, change.recreates) {
+            (Mark::Changed, true) => "  (its containers are made anew)",
+            (Mark::Changed, false) => "  (its containers go on running)",
+            _ => "",
+        };
+        text.extend([&mark.paint(&change.service), effect, "\n"]);
+        for change in &change.fields {
+            let mark = Mark::of_field(change);
+            text.extend(["    ", &mark.paint(&field(change)), "\n"]);
+        }
+    }
+    if !applied.plan.is_empty() {
+        text.push_str("\nPlan:\n");
+        for step in &applied.plan {
+            text.extend(["  ", &plain(step), "\n"]);
+        }
+    }
+    text
+}
+
+/// `image: nginx:1.27 → nginx:1.28`
+pub(crate) fn field(change: &FieldChange) -> String {
+    let FieldChange { field, before, after } = change;
+    match (before.as_deref().map(plain), after.as_deref().map(plain)) {
+        (Some(before), Some(after)) => format!("{field}: {before} → {after}"),
+        (Some(value), None) | (None, Some(value)) => format!("{field}: {value}"),
+        // A value that is not shown: only that it differs is known.
+        (None, None) => field.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    fn field(field: &str, before: Option<&str>, after: Option<&str>) -> FieldChange {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        FieldChange { field: field.into(), before: own(before), after: own(after) }
+    }
+
+    fn change(
+        service: &str,
+        what: &str,
+        recreates: bool,
+        fields: Vec<FieldChange>,
+    ) -> ServiceChange {
+        ServiceChange { service: service.into(), what: what.into(), recreates, fields }
+    }
+
+    fn applied(changes: Vec<ServiceChange>, plan: &[&str]) -> Applied {
+        Applied {
+            deployment: "shop".into(),
+            revision: 4,
+            index: None,
+            changes,
+            plan: plan.iter().map(|&step| step.to_owned()).collect(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn stripped(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn a_dry_run_shows_every_field_and_the_plan() {
+        let changes = vec![
+            change("cache", "added", false, vec![field("image", None, Some("redis:7"))]),
+            change("db", "unchanged", false, vec![]),
+            change("old", "removed", false, vec![]),
+            change(
+                "web",
+                "changed",
+                true,
+                vec![
+                    field("image", Some("nginx:1.27"), Some("nginx:1.28")),
+                    field("environment.DEBUG", None, None),
+                    field("ports", Some("8080:80/tcp"), None),
+                ],
+            ),
+            change("worker", "changed", false, vec![field("replicas", Some("2"), Some("3"))]),
+        ];
+        let plan = ["shop-cache-1 goes to ash", "shop-web-1 is renewed on ash"];
+        let applied = applied(changes, &plan);
+        expect![[r#"
+            shop would become revision 4
+            + cache
+                + image: redis:7
+              db
+            - old
+            ~ web  (its containers are made anew)
+                ~ image: nginx:1.27 → nginx:1.28
+                ~ environment.DEBUG
+                - ports: 8080:80/tcp
+            ~ worker  (its containers go on running)
+                ~ replicas: 2 → 3
+
+            Plan:
+              shop-cache-1 goes to ash
+              shop-web-1 is renewed on ash
+        "#]]
+        .assert_eq(&stripped(&text(&applied)));
+        expect!["shop revision 4: cache added, old removed, web changed, worker changed"]
+            .assert_eq(&line(&applied));
+    }
+
+    #[test]
+    fn an_apply_that_changes_nothing_says_so() {
+        let applied = applied(vec![change("web", "unchanged", false, vec![])], &[]);
+        expect![[r#"
+            shop stays at revision 4: nothing would change
+              web
+        "#]]
+        .assert_eq(&stripped(&text(&applied)));
+        expect!["shop revision 4: nothing changed"].assert_eq(&line(&applied));
+    }
+}

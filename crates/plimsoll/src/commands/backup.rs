@@ -1,0 +1,142 @@
+//! `plimsoll backup`: the whole state of a cell in one file.
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_daemon::client::Client;
+use plimsoll_daemon::node::store_dir;
+use plimsoll_store::backup::{self, Summary};
+use serde::Serialize;
+
+use crate::live::{self, Host};
+use crate::output::{Format, print};
+use crate::trouble::Trouble;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll backup cell.backup                                    of the running cell
+  plimsoll backup cell.backup --data-dir /var/lib/plimsoll       of a daemon that is stopped
+  plimsoll restore cell.backup --data-dir /var/lib/plimsoll.new  and back
+
+It holds what is deployed and where, not what is in volumes.";
+
+/// Write the cell's whole state to a file.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The file to write
+    file: PathBuf,
+    /// The data directory of a daemon that is stopped, instead of asking one that runs
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// How to print what was done
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    pub(crate) host: Host,
+}
+
+/// What a backup is of.
+#[derive(Debug, Serialize)]
+pub(super) struct Facts {
+    file: PathBuf,
+    bytes: u64,
+    cluster: String,
+    applied: u64,
+    term: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let file = &args.file;
+    if file.exists() {
+        let message = format!("{} exists already", file.display());
+        return Err(Trouble::refused(message).hint("name another file, or move that one away"));
+    }
+    let summary = match &args.data_dir {
+        Some(dir) if !store_dir(dir).is_dir() => {
+            let message = format!("{} is no data directory of plimsoll", dir.display());
+            return Err(
+                Trouble::refused(message).hint("name the one `plimsoll up` was started with")
+            );
+        }
+        Some(dir) => {
+            backup::take_stopped(&store_dir(dir), file).map_err(|error| trouble(&error))?
+        }
+        None => {
+            let client = args.host.client()?;
+            live::block_on(from_daemon(&client, file))?
+        }
+    };
+    print(args.output, &facts(file, &summary), |facts| {
+        let Facts { file, bytes, cluster, applied, .. } = facts;
+        let file = file.display();
+        format!("{file} holds cell {cluster} as of entry {applied}: {bytes} bytes, checked\n")
+    })
+}
+
+pub(super) fn facts(file: &Path, summary: &Summary) -> Facts {
+    Facts {
+        file: file.to_owned(),
+        bytes: std::fs::metadata(file).map_or(0, |it| it.len()),
+        cluster: summary.cluster.to_string(),
+        applied: summary.applied,
+        term: summary.term.0,
+    }
+}
+
+/// A file is only there under its name once it is whole, checked and on the disk.
+async fn from_daemon(client: &Client, file: &Path) -> Result<Summary, Trouble> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let part = file.with_file_name(name);
+    let summary = copied(client, &part).await;
+    let summary = summary.and_then(|summary| {
+        let renamed = std::fs::rename(&part, file);
+        renamed.map(|()| summary).map_err(|error| unwritable(file, &error))
+    });
+    if summary.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    summary
+}
+
+async fn copied(client: &Client, part: &Path) -> Result<Summary, Trouble> {
+    let unwritable = |error| unwritable(part, &error);
+    let mut to = tokio::fs::File::create(part).await.map_err(unwritable)?;
+    if let Err(error) = client.backup(&mut to).await {
+        let is_away = error.code().is_none();
+        let trouble = Trouble::from(error);
+        return Err(if is_away {
+            trouble.hint("of a daemon that is stopped: `plimsoll backup FILE --data-dir DIR`")
+        } else {
+            trouble
+        });
+    }
+    to.sync_all().await.map_err(unwritable)?;
+    backup::verify(part).map_err(|error| trouble(&error))
+}
+
+fn unwritable(file: &Path, error: &std::io::Error) -> Trouble {
+    Trouble::failed(format!("cannot write {}: {error}", file.display()))
+}
+
+/// The error and its causes, in a line.
+pub(super) fn trouble(error: &backup::Error) -> Trouble {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    match error {
+        backup::Error::NotEmpty { .. } => {
+            Trouble::refused(text).hint("name a directory that is empty or not there yet")
+        }
+        backup::Error::File(_) => {
+            Trouble::refused(text).hint("name a file that `plimsoll backup` wrote")
+        }
+        backup::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Trouble::refused(text).hint("check the path")
+        }
+        backup::Error::Io { .. } | backup::Error::Store(_) => Trouble::failed(text),
+    }
+}

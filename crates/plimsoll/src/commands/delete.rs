@@ -1,0 +1,142 @@
+//! `plimsoll delete`: takes a deployment down. Its named volumes stay unless someone asks for their end, twice.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+
+use plimsoll_daemon::client::Client;
+use plimsoll_daemon::view::Deleted;
+use serde_json::Value;
+
+use crate::age::took;
+use crate::live::{self, Host};
+use crate::output::{Format, count, note, print};
+use crate::settle::{Wait, until_gone};
+use crate::trouble::Trouble;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll delete shop                 its named volumes are kept, and named
+  plimsoll delete shop --volumes       with all data in them; asks first
+  plimsoll delete shop --volumes -y    does not ask";
+
+/// Take a deployment down.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    deployment: String,
+    /// Remove its named volumes as well, with all data in them
+    #[arg(long)]
+    volumes: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    wait: Wait,
+    /// How to print what was done
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    pub(crate) host: Host,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let client = args.host.client()?;
+    live::block_on(async {
+        let status = live::status(&client, Some(&args.deployment)).await?;
+        let deployment = &status.deployments[0];
+        let name = &deployment.name;
+        if args.volumes && !args.yes {
+            let volumes = volumes(&client, name, deployment.revision).await;
+            ask(name, &volumes)?;
+        }
+        let deleted = client.delete(name, args.volumes).await?;
+        let ending = if args.wait.detach {
+            "is being deleted".to_owned()
+        } else {
+            format!("is gone after {}", took(until_gone(&client, name, args.wait.timeout).await?))
+        };
+        print(args.output, &deleted, |it| text(it, &ending))?;
+        if !deleted.volumes_kept.is_empty() {
+            note(&format!("hint: applying {name} again finds them as they are"));
+        }
+        Ok(())
+    })
+}
+
+/// Data is not removed on a guess: someone says yes, here or with `-y`.
+fn ask(name: &str, volumes: &BTreeSet<String>) -> Result<(), Trouble> {
+    let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let (what, them) = match names.as_slice() {
+        [] => ("its named volumes".to_owned(), "them"),
+        [name] => (format!("volume {name}"), "it"),
+        names => (format!("volumes {}", names.join(", ")), "them"),
+    };
+    if !std::io::stdin().is_terminal() {
+        let message = format!("this would remove {what} of {name}, with all data in {them}");
+        return Err(Trouble::refused(message).hint("say `-y` if that is meant"));
+    }
+    anstream::eprint!("Delete {name} and {what}, with all data in {them}? [y/N] ");
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
+        return Ok(());
+    }
+    Err(Trouble::refused("nothing was deleted").hint("without `--volumes` the data is kept"))
+}
+
+/// The named volumes of a revision. A daemon that does not say leaves them unnamed.
+async fn volumes(client: &Client, name: &str, revision: u64) -> BTreeSet<String> {
+    let Ok(specs) = client.revision(name, revision).await else { return BTreeSet::new() };
+    let mounts = |spec: &Value| {
+        let mounts = spec.pointer("/container/mounts").and_then(Value::as_array).cloned();
+        mounts.unwrap_or_default()
+    };
+    let volume = |mount: Value| {
+        mount.pointer("/source/volume/name").and_then(Value::as_str).map(str::to_owned)
+    };
+    specs.services.values().flat_map(mounts).filter_map(volume).collect()
+}
+
+fn text(deleted: &Deleted, ending: &str) -> String {
+    let replicas = count(deleted.replicas as usize, "replica");
+    let mut text = format!("{} {ending}: {replicas}\n", deleted.deployment);
+    for (volumes, what) in [(&deleted.volumes_kept, "kept"), (&deleted.volumes_removed, "removed")]
+    {
+        if !volumes.is_empty() {
+            let word = if volumes.len() == 1 { "volume" } else { "volumes" };
+            text.extend([&format!("{word} {what}: {}", volumes.join(", ")), "\n"]);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn volumes_are_named_whatever_becomes_of_them() {
+        let deleted = |kept: &[&str], removed: &[&str]| {
+            let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+            let (volumes_kept, volumes_removed) = (own(kept), own(removed));
+            Deleted { deployment: "shop".into(), replicas: 5, volumes_kept, volumes_removed }
+        };
+        expect![[r#"
+            shop is gone after 1.2 s: 5 replicas
+            volume kept: shop_data
+        "#]]
+        .assert_eq(&text(&deleted(&["shop_data"], &[]), "is gone after 1.2 s"));
+        expect![[r#"
+            shop is gone after 1.2 s: 5 replicas
+            volumes removed: shop_data, shop_tmp
+        "#]]
+        .assert_eq(&text(&deleted(&[], &["shop_data", "shop_tmp"]), "is gone after 1.2 s"));
+        expect![[r#"
+            shop is being deleted: 5 replicas
+        "#]]
+        .assert_eq(&text(&deleted(&[], &[]), "is being deleted"));
+    }
+}

@@ -1,0 +1,133 @@
+//! Why replicas of a running cell are where they are, as its daemon says.
+
+use plimsoll_daemon::client::Client;
+use plimsoll_daemon::view::{Explanation, Verdict};
+
+use crate::glance::plain;
+use crate::output::{Format, print};
+use crate::subject;
+use crate::table::Table;
+use crate::trouble::Trouble;
+
+pub(super) async fn run(
+    client: &Client,
+    subject: Option<&str>,
+    format: Format,
+) -> Result<(), Trouble> {
+    let status = client.status().await?;
+    let found = subject.map(|text| subject::find(&status, text)).transpose()?;
+    if let Some(subject::Subject::Replica(_, _, replica)) = found {
+        let explanation = client.explain(&replica.id).await?;
+        return print(format, &explanation, text);
+    }
+    let replicas = if let Some(found) = found {
+        found.replicas()
+    } else {
+        let services = status.deployments.iter().flat_map(|deployment| &deployment.services);
+        services.flat_map(|service| &service.replicas).collect()
+    };
+    let mut all = Vec::new();
+    for replica in replicas {
+        match client.explain(&replica.id).await {
+            Ok(explanation) => all.push(explanation),
+            // It has gone since the list was made.
+            Err(error) if error.is_refusal() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    print(format, &all, |all| short(all))
+}
+
+fn short(all: &[Explanation]) -> String {
+    let mut table = Table::new(["REPLICA", "NODE", "WHY"]);
+    for Explanation { replica, node, why, .. } in all {
+        table.row([replica.clone(), node.clone().unwrap_or_else(|| "-".to_owned()), plain(why)]);
+    }
+    table.render()
+}
+
+fn text(explanation: &Explanation) -> String {
+    let Explanation { replica, service, node, why, nodes, .. } = explanation;
+    let is = node.as_ref().map_or_else(|| "is nowhere".to_owned(), |node| format!("is on {node}"));
+    let mut table = Table::list(3);
+    for verdict in nodes {
+        let (word, detail) = words(verdict, service);
+        table.row([verdict.node.clone(), word, detail]);
+    }
+    format!("{replica} {is}: {}\n{}", plain(why), table.render())
+}
+
+fn words(verdict: &Verdict, service: &str) -> (String, String) {
+    let mut detail: Vec<String> = Vec::new();
+    detail.extend(verdict.filter.as_ref().map(|filter| plain(&filter.text)));
+    if !verdict.parts.is_empty() {
+        // In the order in which they outweigh each other, then whatever else a later daemon counts.
+        let known = ["zone", "node", "headroom", "preferred"];
+        let others = verdict.parts.keys().map(String::as_str).filter(|name| !known.contains(name));
+        let names = known.into_iter().chain(others);
+        let parts: Vec<String> = names
+            .filter_map(|name| verdict.parts.get(name).map(|part| format!("{name} {part}")))
+            .collect();
+        detail.push(parts.join(", "));
+    }
+    if verdict.filter.is_none() && verdict.replicas > 0 {
+        detail.push(format!("has {} of {service}", verdict.replicas));
+    }
+    if verdict.is_here {
+        detail.push("here".to_owned());
+    }
+    let word = match (&verdict.filter, verdict.score) {
+        (Some(filter), _) => filter.word.clone(),
+        (None, Some(score)) => score.to_string(),
+        (None, None) => "takes one".to_owned(),
+    };
+    (word, detail.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::sample::reason;
+
+    #[test]
+    fn every_node_has_its_say() {
+        let parts = [("zone", 7_545), ("node", 1_845), ("headroom", 410), ("preferred", 200)];
+        let verdict = |node: &str, is_here| Verdict {
+            node: node.into(),
+            is_here,
+            replicas: 0,
+            score: Some(10_000),
+            parts: parts.iter().map(|(name, part)| ((*name).to_owned(), *part)).collect(),
+            filter: None,
+        };
+        let mut birch = verdict("birch", false);
+        birch.replicas = 1;
+        let mut cedar = verdict("cedar", false);
+        cedar.score = None;
+        cedar.parts.clear();
+        cedar.filter = Some(reason("cedar", "not_ready", "the node is down"));
+        let explanation = Explanation {
+            replica: "shop-web-2".into(),
+            service: "shop/web".into(),
+            mode: "spread".into(),
+            node: Some("ash".into()),
+            why: "existing placements on eligible nodes stay".into(),
+            nodes: vec![verdict("ash", true), birch, cedar],
+        };
+        expect![[r#"
+            shop-web-2 is on ash: existing placements on eligible nodes stay
+              ash    10000      zone 7545, node 1845, headroom 410, preferred 200; here
+              birch  10000      zone 7545, node 1845, headroom 410, preferred 200; has 1 of shop/web
+              cedar  not_ready  the node is down
+        "#]]
+        .assert_eq(&text(&explanation));
+        let short = short(std::slice::from_ref(&explanation));
+        expect![[r#"
+            REPLICA     NODE  WHY
+            shop-web-2  ash   existing placements on eligible nodes stay
+        "#]]
+        .assert_eq(&anstream::adapter::strip_str(&short).to_string());
+    }
+}

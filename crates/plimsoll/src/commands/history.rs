@@ -1,0 +1,141 @@
+//! `plimsoll history`: what was applied to a deployment, when and by whom.
+
+use plimsoll_daemon::view::{FieldChange, Revision, ServiceChange};
+use plimsoll_model::Timestamp;
+
+use super::apply::diff;
+use crate::age::age;
+use crate::live::{self, Host};
+use crate::output::{Format, print};
+use crate::settle::now;
+use crate::table::Table;
+use crate::terminal::Target;
+use crate::trouble::Trouble;
+
+/// How much of a value is shown.
+const MAX_VALUE: usize = 40;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll history shop
+  plimsoll rollback shop --to 3    go back to one of them";
+
+/// List a deployment's revisions and what each changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    deployment: String,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    pub(crate) host: Host,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let client = args.host.client()?;
+    live::block_on(async {
+        let status = live::status(&client, Some(&args.deployment)).await?;
+        let revisions = client.history(&status.deployments[0].name).await?;
+        let width = Target::Stdout.size().map(|(width, _)| width);
+        print(args.output, &revisions, |revisions| text(revisions, now(), width))
+    })
+}
+
+fn text(revisions: &[Revision], now: Timestamp, width: Option<usize>) -> String {
+    let mut table = Table::new([">REVISION", ">AGE", "BY", "CHANGES"]);
+    for revision in revisions {
+        let mark = if revision.is_current { " (current)" } else { "" };
+        table.row([
+            revision.revision.to_string(),
+            age(revision.at, now),
+            revision.by.clone(),
+            changes(&revision.changes) + mark,
+        ]);
+    }
+    table.within(width)
+}
+
+/// A command or a list can be long; a line has room for its beginning.
+fn short(change: &FieldChange) -> String {
+    let cut = |value: &Option<String>| {
+        value.as_ref().map(|value| match value.char_indices().nth(MAX_VALUE) {
+            Some((at, _)) => format!("{}…", &value[..at]),
+            None => value.clone(),
+        })
+    };
+    let (before, after) = (cut(&change.before), cut(&change.after));
+    if before == after {
+        // They differ only in what was cut off.
+        return change.field.clone();
+    }
+    diff::field(&FieldChange { field: change.field.clone(), before, after })
+}
+
+/// `web: image: nginx:1.27 → nginx:1.28; +cache; -old`
+fn changes(changes: &[ServiceChange]) -> String {
+    let shown: Vec<String> = changes
+        .iter()
+        .filter_map(|change| match change.what.as_str() {
+            "unchanged" => None,
+            "added" => Some(format!("+{}", change.service)),
+            "removed" => Some(format!("-{}", change.service)),
+            _ => {
+                let fields: Vec<String> = change.fields.iter().map(short).collect();
+                Some(format!("{} {}", change.service, fields.join(", ")))
+            }
+        })
+        .collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::sample::{NOW, ago};
+
+    #[test]
+    fn each_revision_says_what_it_changed() {
+        let change = |service: &str, what: &str, fields: Vec<FieldChange>| ServiceChange {
+            service: service.into(),
+            what: what.into(),
+            recreates: true,
+            fields,
+        };
+        let image = FieldChange {
+            field: "image".into(),
+            before: Some("nginx:1.27".into()),
+            after: Some("nginx:1.28".into()),
+        };
+        let revision = |revision, seconds, changes| Revision {
+            revision,
+            at: ago(seconds),
+            by: "ada".into(),
+            is_current: revision == 3,
+            changes,
+        };
+        let revisions = [
+            revision(3, 250, vec![change("web", "changed", vec![image])]),
+            revision(
+                2,
+                7_300,
+                vec![change("old", "removed", vec![]), change("db", "unchanged", vec![])],
+            ),
+            revision(
+                1,
+                90_000,
+                vec![change("db", "added", vec![]), change("web", "added", vec![])],
+            ),
+        ];
+        let text = text(&revisions, NOW, None);
+        expect![[r#"
+            REVISION  AGE  BY   CHANGES
+                   3   4m  ada  web image: nginx:1.27 → nginx:1.28 (current)
+                   2   2h  ada  -old
+                   1   1d  ada  +db; +web
+        "#]]
+        .assert_eq(&anstream::adapter::strip_str(&text).to_string());
+    }
+}

@@ -1,0 +1,151 @@
+//! `plimsoll node`: the nodes of the cell.
+
+use std::fmt::Write as _;
+
+use plimsoll_daemon::view::{Node, Pressure, Resources};
+use plimsoll_model::{Bytes, MilliCpus, Timestamp};
+
+use crate::age::age;
+use crate::glance::{coloured, silence};
+use crate::live::{self, Host};
+use crate::output::{Format, print};
+use crate::settle::now;
+use crate::table::Table;
+use crate::terminal::Target;
+use crate::trouble::Trouble;
+
+/// See the nodes of the cell.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum What {
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll node list
+  plimsoll node list -o json    with labels, pressure and what its runtime does not isolate";
+
+/// List nodes: how they are, how busy, and what runs replicas there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ListArgs {
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    pub(crate) host: Host,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let What::List(args) = &args.what;
+    let client = args.host.client()?;
+    live::block_on(async {
+        let nodes = client.nodes().await?;
+        let width = Target::Stdout.size().map(|(width, _)| width);
+        print(args.output, &nodes, |nodes| text(nodes, now(), width))
+    })
+}
+
+pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> String {
+    let mut table = Table::new([
+        "NODE",
+        "STATE",
+        "ROLE",
+        "ZONE",
+        ">REPLICAS",
+        ">CPU",
+        ">MEMORY",
+        "RESERVED",
+        "RUNTIME",
+    ]);
+    for node in nodes {
+        table.row([
+            node.name.clone(),
+            state(node, now),
+            node.role.clone(),
+            node.zone.clone().unwrap_or_else(|| "-".to_owned()),
+            node.replicas.to_string(),
+            share(node.pressure.and_then(|pressure: Pressure| pressure.cpu)),
+            share(node.pressure.and_then(|pressure| pressure.memory)),
+            reserved(node.reserved, node.capacity),
+            runtime(node),
+        ]);
+    }
+    table.within(width)
+}
+
+/// `ready`, `down 4m`, `ready, draining`
+fn state(node: &Node, now: Timestamp) -> String {
+    let mut text = coloured(&node.status);
+    if node.status != "ready" {
+        text.extend([" ", &age(node.since, now)]);
+    }
+    if node.availability != "active" {
+        text.extend([", ", &coloured(&node.availability)]);
+    }
+    text
+}
+
+/// Millionths as hundredths: `23 %`. A dash where nothing fresh was measured.
+fn share(millionths: Option<u32>) -> String {
+    millionths.map_or_else(|| "-".to_owned(), |share| format!("{} %", share / 10_000))
+}
+
+/// `1.5 of 4 cpu, 1 GiB of 8 GiB`
+fn reserved(reserved: Resources, capacity: Resources) -> String {
+    let cpu = |millis: u64| MilliCpus(millis).to_string();
+    let mut text = format!(
+        "{} of {} cpu, {} of {}",
+        cpu(reserved.cpu_millis),
+        cpu(capacity.cpu_millis),
+        Bytes(reserved.memory_bytes),
+        Bytes(capacity.memory_bytes)
+    );
+    if capacity.gpus > 0 {
+        let _ = write!(text, ", {} of {} gpu", reserved.gpus, capacity.gpus);
+    }
+    text
+}
+
+fn runtime(node: &Node) -> String {
+    if let Some(silence) = silence(node) {
+        return silence;
+    }
+    let Some(runtime) = &node.runtime else { return "-".to_owned() };
+    let version = runtime.version.as_ref().map(|version| format!(" {version}"));
+    format!("{}{}", runtime.name, version.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::sample::{NOW, ago, node};
+
+    #[test]
+    fn nodes_say_how_busy_they_are_and_what_is_wrong() {
+        let (ash, mut birch, mut cedar) = (node("ash"), node("birch"), node("cedar"));
+        birch.status = "down".into();
+        birch.since = ago(245);
+        birch.pressure = None;
+        birch.zone = Some("north".into());
+        cedar.availability = "draining".into();
+        cedar.runtime.as_mut().unwrap().trouble = Some("connection refused".into());
+        cedar.capacity.gpus = 2;
+        let table = text(&[ash, birch, cedar], NOW, None);
+        expect![[r#"
+            NODE   STATE            ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  RUNTIME
+            ash    ready            leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
+            birch  down 4m          agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
+            cedar  ready, draining  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  docker does not answer: connection refused (retrying)
+        "#]].assert_eq(&anstream::adapter::strip_str(&table).to_string());
+    }
+}

@@ -1,0 +1,170 @@
+//! `plimsoll status`: what is where and how, once or as it changes.
+
+use std::time::Duration;
+
+use plimsoll_daemon::client::Client;
+use plimsoll_daemon::view::{Status, Time};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+
+use crate::live::{self, Host, News};
+use crate::output::{Format, data, note, print, print_each, stream};
+use crate::screen::Page;
+use crate::settle::now;
+use crate::terminal::{Keys, Target};
+use crate::trouble::Trouble;
+
+pub(crate) mod page;
+mod story;
+
+use page::Fold;
+
+/// Ages are shown to the second.
+const TICK: Duration = Duration::from_secs(1);
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll status            the cell and everything in it
+  plimsoll status shop       one deployment
+  plimsoll status shop -w    as it changes, until q or Ctrl-C
+  plimsoll status -o json    for a program; with -w one document for each change";
+
+/// Show what runs, where, and what is wrong with it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Only this deployment
+    deployment: Option<String>,
+    /// Go on showing what changes
+    #[arg(short, long)]
+    watch: bool,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    pub(crate) host: Host,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let client = args.host.client()?;
+    live::block_on(async {
+        let only = args.deployment.as_deref();
+        let status = live::status(&client, only).await?;
+        if !args.watch {
+            let width = Target::Stdout.size().map(|(width, _)| width);
+            return print(args.output, &status, |it| page::text(it, now(), width, Fold::Nothing));
+        }
+        if args.output != Format::Table {
+            return documents(&client, only, status, args.output).await;
+        }
+        if Target::Stdout.is_drawable() {
+            return redraw(&client, only, status).await;
+        }
+        data(&page::text(&status, now(), None, Fold::Nothing))?;
+        changes(&client, only, status).await
+    })
+}
+
+/// The status again, or none while the daemon does not answer. A deployment that is deleted meanwhile is an empty page.
+async fn again(client: &Client, only: Option<&str>) -> Result<Status, Trouble> {
+    let mut status = client.status().await?;
+    status.deployments.retain(|deployment| only.is_none_or(|name| deployment.name == name));
+    Ok(status)
+}
+
+/// One page, drawn again where it changed.
+async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), Trouble> {
+    let mut news = News::after(client, &status);
+    let mut keys = Keys::listen();
+    let mut signals = Signals::listen()?;
+    let mut page = Page::default();
+    let mut lost: Option<String> = None;
+    Target::Stdout.write(&Page::open());
+    loop {
+        let (width, height) = Target::Stdout.size().unwrap_or((80, 24));
+        // The last line says how to leave, or what is wrong.
+        let mut lines = page::lines(&status, now(), width, height.saturating_sub(1));
+        lines.resize(height.saturating_sub(1).max(lines.len()), String::new());
+        lines.push(page::footer(lost.as_deref()));
+        Target::Stdout.write(&page.draw(Target::Stdout.lines(lines)));
+        tokio::select! {
+            () = news.wait() => match again(client, only).await {
+                Ok(fresh) => (status, lost) = (fresh, None),
+                Err(trouble) => lost = Some(trouble.first_line()),
+            },
+            () = sleep(TICK) => {}
+            key = keys.next() => if matches!(key, b'q' | b'Q' | 0x1b | 0x04) { break },
+            _ = signals.interrupt.recv() => break,
+            _ = signals.terminate.recv() => break,
+            _ = signals.resize.recv() => Target::Stdout.write(&page.forget()),
+        }
+    }
+    Target::Stdout.write(&Page::close());
+    drop(keys);
+    // What was seen last stays readable.
+    let width = Target::Stdout.size().map(|(width, _)| width);
+    data(&page::text(&status, now(), width, Fold::Nothing))
+}
+
+/// A line for each change, for whoever is no terminal.
+async fn changes(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), Trouble> {
+    let mut news = News::after(client, &status);
+    let mut is_lost = false;
+    loop {
+        news.wait().await;
+        match again(client, only).await {
+            Ok(fresh) => {
+                for line in story::changes(&status, &fresh) {
+                    stream(&format!("{}  {line}\n", Time(now())))?;
+                }
+                (status, is_lost) = (fresh, false);
+            }
+            Err(trouble) => {
+                if !is_lost {
+                    note(&format!("{}; retrying", trouble.first_line()));
+                }
+                is_lost = true;
+            }
+        }
+    }
+}
+
+/// A document for each change, for a program.
+async fn documents(
+    client: &Client,
+    only: Option<&str>,
+    mut status: Status,
+    format: Format,
+) -> Result<(), Trouble> {
+    let mut news = News::after(client, &status);
+    print_each(format, &status)?;
+    loop {
+        news.wait().await;
+        if let Ok(fresh) = again(client, only).await
+            && fresh.deployments != status.deployments
+        {
+            print_each(format, &fresh)?;
+            status = fresh;
+        }
+    }
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    resize: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Trouble> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            resize: listen(SignalKind::window_change())?,
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! `plimsoll up`: runs a node until it is told to stop. What a node does is settled in `plimsoll-daemon`; here it is
+//! configured, started and said.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use plimsoll_daemon::node::{Error, Kind, Node, Options};
+use plimsoll_model::{ClusterId, NodeId, Zone};
+use plimsoll_runtime::Description;
+use plimsoll_store::embedded::OpenError;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::output::note;
+use crate::places::Who;
+use crate::trouble::Trouble;
+
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll up                                          Docker if it answers, else processes
+  plimsoll up --runtime process --data-dir ./node      without Docker, all of it in one directory
+  plimsoll up --listen 10.0.0.5:7654                   also for other hosts, with a token
+  plimsoll up --name ash --zone north --label disk=ssd
+
+Ctrl-C stops the daemon and leaves its replicas running; the next `plimsoll up` takes them over.
+For a machine that should always run it there is packaging/plimsoll.service.";
+
+/// Run a node on this machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where its state is [default: /var/lib/plimsoll as root, else ~/.local/share/plimsoll]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The node's name [default: the host's]
+    #[arg(long, value_name = "NODE", value_parser = named::<NodeId>)]
+    name: Option<NodeId>,
+    /// The name of its cell [default: made up on the first start]
+    #[arg(long, value_name = "NAME", value_parser = named::<ClusterId>)]
+    cluster: Option<ClusterId>,
+    /// What runs replicas
+    #[arg(long, value_enum, default_value_t)]
+    runtime: RuntimeWord,
+    /// The Docker Engine's socket [default: where Docker and Podman have it]
+    #[arg(long, value_name = "PATH")]
+    docker_socket: Option<PathBuf>,
+    /// Where commands find the daemon [default: with --data-dir in it, else where commands look first]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Answer other hosts here as well; they need the token that is printed
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// The zone the node is in
+    #[arg(long, value_name = "ZONE", value_parser = named::<Zone>)]
+    zone: Option<Zone>,
+    /// A label for constraints; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// How much to say
+    #[arg(long, value_enum, default_value_t)]
+    log_level: Level,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum RuntimeWord {
+    #[default]
+    Auto,
+    Docker,
+    Process,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write it as key=value".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    log(args.log_level);
+    let options = options(args, &Who::of_process());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
+    runtime.block_on(async {
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut terminate = listen(SignalKind::terminate())?;
+        let is_default = args.socket.is_none() && args.data_dir.is_none();
+        let node = tokio::select! {
+            started = Node::start(options.clone()) => started.map_err(|error| unstarted(&error))?,
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+        };
+        let started = Started {
+            node: node.cell().node.as_str(),
+            options: &options,
+            runtime: node.runtime(),
+            token: node.token_file(),
+            is_default,
+        };
+        note(&started.text());
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        note("stopping; replicas run on, and the next `plimsoll up` takes them over");
+        node.stop().await;
+        Ok(())
+    })
+}
+
+fn options(args: &Args, who: &Who) -> Options {
+    let beside = args.data_dir.as_ref().map(|dir| dir.join("plimsoll.sock"));
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    Options {
+        data_dir: absolute(args.data_dir.clone().unwrap_or_else(|| who.data_dir())),
+        name: args.name.clone(),
+        cluster: args.cluster.clone(),
+        runtime: match args.runtime {
+            RuntimeWord::Auto => None,
+            RuntimeWord::Docker => Some(Kind::Docker),
+            RuntimeWord::Process => Some(Kind::Process),
+        },
+        docker_socket: args.docker_socket.clone(),
+        socket: absolute(args.socket.clone().or(beside).unwrap_or_else(|| who.socket())),
+        listen: args.listen,
+        zone: args.zone.clone(),
+        labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// Our own words at the level asked for; of libraries only what is wrong.
+fn log(level: Level) {
+    let level = match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    let others = if level == LevelFilter::TRACE { level } else { LevelFilter::ERROR };
+    let targets = Targets::new().with_default(others).with_target("plimsoll", level);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(crate::terminal::Target::Stderr.has_colour())
+        .with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines).with(targets).init();
+}
+
+fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Trouble> {
+    signal(kind).map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))
+}
+
+fn unstarted(error: &Error) -> Trouble {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            let _ = write!(text, ": {cause_text}");
+        }
+        next = cause.source();
+    }
+    let is_denied = text.contains("Permission denied");
+    let is_refusal = match error {
+        Error::OtherNode { .. } | Error::Name { .. } | Error::NoEngine => true,
+        Error::Store(why) => {
+            matches!(why, OpenError::InUse { .. } | OpenError::OtherCluster { .. })
+        }
+        _ => false,
+    };
+    let trouble = if is_refusal { Trouble::refused(text) } else { Trouble::failed(text) };
+    if is_denied {
+        return trouble.hint("run it as root, or with a --data-dir and --socket of your own");
+    }
+    trouble
+}
+
+/// What whoever started it should know.
+struct Started<'s> {
+    node: &'s str,
+    options: &'s Options,
+    /// None while it does not answer.
+    runtime: Option<&'s Description>,
+    token: Option<&'s Path>,
+    /// Whether commands find it without being told where it is.
+    is_default: bool,
+}
+
+impl Started<'_> {
+    fn text(&self) -> String {
+        let Options { data_dir, socket, listen, .. } = self.options;
+        let mut text = format!("node {} is up\n", self.node);
+        let mut line = |name: &str, value: &str| {
+            let _ = writeln!(text, "  {name:9} {value}");
+        };
+        line("data", &data_dir.display().to_string());
+        match self.runtime {
+            Some(runtime) => {
+                line("runtime", &format!("{} {}", runtime.name, runtime.version));
+                for limit in &runtime.limits {
+                    line("", &format!("- {limit}"));
+                }
+            }
+            None => line("runtime", "does not answer yet; retrying"),
+        }
+        line("socket", &socket.display().to_string());
+        if let Some(address) = listen {
+            line("listens", &format!("http://{address}"));
+        }
+        if let Some(token) = self.token {
+            line("token", &format!("in {}; others set PLIMSOLL_TOKEN to it", token.display()));
+        }
+        if !self.is_default {
+            let _ = writeln!(text, "\n  export PLIMSOLL_HOST={}", socket.display());
+        }
+        text + "\nNext: plimsoll apply -f compose.yaml"
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+use clap::Parser;
+use expect_test::expect;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn parsed(line: &str) -> Options {
+    let who = Who { is_root: true, ..Who::default() };
+    let words = std::iter::once("up").chain(line.split_whitespace());
+    options(&Line::try_parse_from(words).unwrap().args, &who)
+}
+
+#[test]
+fn a_directory_of_its_own_has_a_socket_of_its_own() {
+    for (line, data_dir, socket) in [
+        ("", "/var/lib/plimsoll", "/run/plimsoll/plimsoll.sock"),
+        ("--data-dir /srv/a", "/srv/a", "/srv/a/plimsoll.sock"),
+        ("--data-dir /srv/a --socket /run/b", "/srv/a", "/run/b"),
+    ] {
+        let options = parsed(line);
+        assert_eq!(options.data_dir, Path::new(data_dir), "{line}");
+        assert_eq!(options.socket, Path::new(socket), "{line}");
+    }
+}
+
+#[test]
+fn what_is_typed_is_what_is_asked_for() {
+    let options = parsed("--runtime process --name ash --zone north --label a=1 --label b=x=y");
+    assert_eq!(options.runtime, Some(Kind::Process));
+    assert_eq!(options.name.unwrap().as_str(), "ash");
+    assert_eq!(options.zone.unwrap().as_str(), "north");
+    assert_eq!(options.labels["a"], "1");
+    assert_eq!(options.labels["b"], "x=y");
+    assert_eq!(parsed("").runtime, None);
+}
+
+#[test]
+fn the_first_words_say_all_there_is_to_know() {
+    let options = parsed("--data-dir /srv/node --listen 10.0.0.5:7654");
+    let runtime = Description {
+        name: "process",
+        version: "0.1.0".into(),
+        limits: vec!["services see the host's files".into(), "images are not used".into()],
+    };
+    let started = Started {
+        node: "ash",
+        options: &options,
+        runtime: Some(&runtime),
+        token: Some(Path::new("/srv/node/token")),
+        is_default: false,
+    };
+    expect![[r#"
+        node ash is up
+          data      /srv/node
+          runtime   process 0.1.0
+                    - services see the host's files
+                    - images are not used
+          socket    /srv/node/plimsoll.sock
+          listens   http://10.0.0.5:7654
+          token     in /srv/node/token; others set PLIMSOLL_TOKEN to it
+
+          export PLIMSOLL_HOST=/srv/node/plimsoll.sock
+
+        Next: plimsoll apply -f compose.yaml"#]]
+    .assert_eq(&started.text());
+    let options = parsed("");
+    let started =
+        Started { node: "ash", options: &options, runtime: None, token: None, is_default: true };
+    expect![[r#"
+        node ash is up
+          data      /var/lib/plimsoll
+          runtime   does not answer yet; retrying
+          socket    /run/plimsoll/plimsoll.sock
+
+        Next: plimsoll apply -f compose.yaml"#]]
+    .assert_eq(&started.text());
+}
