@@ -14,17 +14,17 @@ use plimsoll_model::{
     ClusterId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
 };
 use plimsoll_runtime::health::probe::Health;
-use plimsoll_runtime::{Error, PullError, Runtime, Tag, chain};
+use plimsoll_runtime::{Error, Exit, PullError, Runtime, Tag, chain};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cell::Cell;
+use crate::link::Report;
 use crate::orders::{Brief, Telling, Wanted};
 use crate::soft::Soft;
 
 mod clock;
-mod report;
 mod sweep;
 mod unit;
 mod work;
@@ -33,7 +33,6 @@ mod work;
 mod tests;
 
 use clock::Clock;
-use report::Report;
 use sweep::Sweeps;
 use unit::{Seen, Then, Unit};
 use work::{Done, Outcome, Word};
@@ -66,10 +65,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that tells the cell what it sees. `policy` is the kernel's, so that tests can scale time.
-    pub fn new(cell: &Cell, policy: Policy) -> Self {
-        let (reports, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(report::run(cell.clone(), inbox));
+    /// An agent that reports what it sees. `policy` is the kernel's, so that tests can scale time.
+    pub fn new(cell: &Cell, policy: Policy, reports: mpsc::UnboundedSender<Report>) -> Self {
         let cluster = cell.engine.machine().read(|state| state.cluster().clone());
         let (runtime, soft) = (Arc::clone(&cell.runtime), Arc::clone(&cell.soft));
         Self::reporting(reports, runtime, soft, cluster, cell.node.clone(), policy)
@@ -222,6 +219,13 @@ impl Agent {
                 matches!(code, ObservedCode::RestartExhausted { .. } | ObservedCode::Completed)
             };
             unit.end = last.filter(is_end).cloned();
+            // A job that was done while nobody watched is not done a second time.
+            if wanted.is_job && unit.exit == Some(Exit { status: Some(0), oom: false }) {
+                unit.end = Some(ObservedCode::Completed);
+                let seen = (ObservedState::Running, unit.end.clone());
+                self.tell(id, wanted.generation, seen);
+                return;
+            }
         }
         if unit.is_up() && unit.watching.is_none() {
             let is_known = unit.told.as_ref().is_some_and(|(state, _)| {
@@ -389,7 +393,8 @@ impl Agent {
             unit.told = Some(seen.clone());
         }
         // Without a reporter the daemon is going down, and the next one looks for itself.
-        let _ = self.reports.send(Report { replica: id.clone(), generation, seen });
+        let (state, code) = seen;
+        let _ = self.reports.send(Report { replica: id.clone(), generation, state, code });
     }
 
     fn note_soft(&self, id: &ReplicaId, generation: Generation) {

@@ -10,6 +10,7 @@ pub mod api;
 pub mod cell;
 pub mod client;
 pub mod leader;
+pub mod link;
 mod near;
 pub mod node;
 pub mod operations;

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! store/     the replicated log, and the lock on all of this
+//! term       the newest term whose orders it has taken
 //! node.json  who this node is and what runs its containers
 //! process/   what the process runtime keeps
 //! docker/    configs and secrets that containers have mounted
@@ -25,14 +26,16 @@ use plimsoll_store::embedded::{Config, OpenError};
 use plimsoll_store::{Embedded, Engine};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
 use crate::api::{self, Listen, Server};
 use crate::cell::{Cell, WriteError};
+use crate::link::Fence;
+use crate::orders::Dispatch;
 use crate::soft::Soft;
-use crate::{leader, orders, publish, sampler};
+use crate::{leader, link, publish, sampler};
 
 /// How long an engine may take to say that it is there before the node runs processes instead.
 const DETECT: Duration = Duration::from_secs(3);
@@ -143,6 +146,9 @@ impl Node {
         cell.write(Writer::Agent, name.as_str(), vec![join.free()]).await?;
 
         let description = cell.runtime.describe().await.ok();
+        let path = options.data_dir.join("term");
+        let fence = Fence::open(path.clone());
+        let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let (shutdown, stopping) = watch::channel(false);
         let mut node = Self {
             cell,
@@ -154,7 +160,7 @@ impl Node {
             tasks: JoinSet::new(),
         };
         node.listen(&options, &stopping).await?;
-        node.begin(&stopping);
+        node.begin(fence, &stopping);
         Ok(node)
     }
 
@@ -175,12 +181,17 @@ impl Node {
         Ok(())
     }
 
-    fn begin(&mut self, stop: &watch::Receiver<bool>) {
+    fn begin(&mut self, fence: Fence, stop: &watch::Receiver<bool>) {
         let (cell, policy) = (&self.cell, Policy::default());
-        let orders = orders::Dispatch::start(Arc::clone(cell.engine.machine()));
-        let agent = Agent::new(cell, policy);
+        let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+        let (reports, seen) = mpsc::unbounded_channel();
+        let (orders, told) = mpsc::channel(1);
+        let ends = link::Ends { orders, reports: seen };
+        let link =
+            link::run(cell.clone(), dispatch, Arc::new(link::Nobody), fence, ends, stop.clone());
+        self.tasks.spawn(link);
+        self.tasks.spawn(Agent::new(cell, policy, reports).run(told, stop.clone()));
         self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), stop.clone()));
-        self.tasks.spawn(agent.run(orders::feed(orders, cell.node.clone()), stop.clone()));
         self.tasks.spawn(leader::run(cell.clone(), policy, stop.clone()));
         // A process binds its own ports, so there is nothing to stand before.
         if self.kind == Kind::Docker {

@@ -14,7 +14,7 @@ use plimsoll_model::{
 };
 use plimsoll_store::{Applied, Lagged, Machine};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// How long a dispatch that nobody needs any more may stay.
@@ -192,24 +192,6 @@ impl Orders {
             }
         }
     }
-}
-
-/// The orders of this very node, as its agent takes them.
-pub fn feed(dispatch: Arc<Dispatch>, node: NodeId) -> mpsc::Receiver<Telling> {
-    let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(async move {
-        let mut orders = dispatch.listen(node);
-        loop {
-            let telling = tokio::select! {
-                telling = orders.next() => telling,
-                () = sender.closed() => return,
-            };
-            if sender.send(telling).await.is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 /// Which nodes hold something of each replica, so that a node is told also of what is taken from it.

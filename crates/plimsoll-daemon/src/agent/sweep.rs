@@ -246,8 +246,10 @@ impl Unit {
             Status::Running { .. } => Phase::Up,
             Status::Exited { .. } => Phase::Exited,
         });
-        if let Status::Running { since } = status {
-            unit.since = Some(*since);
+        match status {
+            Status::Created => {}
+            Status::Running { since } => unit.since = Some(*since),
+            Status::Exited { exit, .. } => unit.exit = Some(*exit),
         }
         unit
     }

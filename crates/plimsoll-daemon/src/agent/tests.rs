@@ -99,8 +99,8 @@ impl Bench {
                 let report = self.reports.recv().await.expect("the agent lives");
                 let is_it = report.replica.to_string() == id
                     && report.generation.0 == generation
-                    && report.seen.0 == state;
-                self.told.push((report.replica.to_string(), report.generation.0, report.seen));
+                    && report.state == state;
+                self.note(report);
                 if is_it {
                     return;
                 }
@@ -115,9 +115,14 @@ impl Bench {
     async fn told_within(&mut self, span: Duration) -> Vec<(u64, ObservedState)> {
         let end = Instant::now() + span;
         while let Ok(Some(report)) = tokio::time::timeout_at(end, self.reports.recv()).await {
-            self.told.push((report.replica.to_string(), report.generation.0, report.seen));
+            self.note(report);
         }
         self.told.iter().map(|(_, generation, (state, _))| (*generation, *state)).collect()
+    }
+
+    fn note(&mut self, report: Report) {
+        let Report { replica, generation, state, code } = report;
+        self.told.push((replica.to_string(), generation.0, (state, code)));
     }
 
     fn last_code(&self) -> &ObservedCode {
@@ -403,6 +408,24 @@ async fn a_job_that_ends_well_is_done_and_stays_done() {
     bench.ask([(WEB, one(Wanted { observed: Some(observed), ..job() }))]).await;
     assert_eq!(bench.told_within(Duration::from_mins(2)).await, []);
     assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_done_while_nobody_watched_is_not_done_again() {
+    for (case, status, starts) in [("it ended well", 0, 1), ("it failed", 1, 2)] {
+        let mut bench = Bench::new();
+        let job = || Wanted { is_job: true, ..wanted(1, spec("migrate")) };
+        bench.ask([(WEB, one(job()))]).await;
+        bench.until(WEB, 1, ObservedState::Starting).await;
+        bench.agent.abort();
+        tokio::task::yield_now().await;
+        bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(status), oom: false });
+        let mut bench = bench.killed().await;
+        let observed = Observation { state: ObservedState::Starting, code: None, at: Timestamp(0) };
+        bench.ask([(WEB, one(Wanted { observed: Some(observed), ..job() }))]).await;
+        bench.until(WEB, 1, ObservedState::Running).await;
+        assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), starts, "{case}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

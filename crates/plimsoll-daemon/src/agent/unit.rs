@@ -7,6 +7,7 @@ use plimsoll_kernel::Policy;
 use plimsoll_kernel::agent::{Local, Phase};
 use plimsoll_kernel::restart::{self, Next, Tries};
 use plimsoll_model::{Generation, ObservedCode, ObservedState, ServiceSpec, Timestamp};
+use plimsoll_runtime::Exit;
 use tokio::task::AbortHandle;
 
 /// What the cell is told of a unit.
@@ -36,6 +37,8 @@ pub(super) struct Unit {
     pub(super) touched: u64,
     /// Since when it runs, if it ran before this agent came.
     pub(super) since: Option<Timestamp>,
+    /// How it ended before this agent came.
+    pub(super) exit: Option<Exit>,
     /// The number of the watch over it.
     pub(super) watch: u64,
     pub(super) pulling: Option<AbortHandle>,
@@ -69,6 +72,7 @@ impl Unit {
             told: None,
             touched,
             since: None,
+            exit: None,
             watch: 0,
             pulling: None,
             watching: None,

@@ -13,11 +13,12 @@ use plimsoll_runtime::{FakeRuntime, Runtime};
 use plimsoll_store::Embedded;
 use plimsoll_store::embedded::Config;
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::agent::Agent;
-use crate::orders;
 use crate::soft::Soft;
+use crate::{link, orders};
 
 /// A cell of one.
 struct Node {
@@ -67,8 +68,12 @@ impl Node {
         let (shutdown, stop) = watch::channel(false);
         let policy = Policy::default();
         let dispatch = orders::Dispatch::start(Arc::clone(cell.engine.machine()));
-        let told = orders::feed(dispatch, node_id("ash"));
-        tokio::spawn(Agent::new(&cell, policy).run(told, stop.clone()));
+        let (reports, inbox) = mpsc::unbounded_channel();
+        let (orders, told) = mpsc::channel(1);
+        tokio::spawn(Agent::new(&cell, policy, reports).run(told, stop.clone()));
+        let (nobody, fence) = (Arc::new(link::Nobody), link::Fence::in_memory());
+        let ends = link::Ends { orders, reports: inbox };
+        tokio::spawn(link::run(cell.clone(), dispatch, nobody, fence, ends, stop.clone()));
         tokio::spawn(run(cell.clone(), policy, stop.clone()));
         tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), stop));
         Self { cell, runtime, shutdown, dir }

@@ -1,0 +1,71 @@
+//! A node's end, where another leads.
+
+use std::io;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::fence::Fence;
+use super::frame::{Down, Frames, Up, VERSION, encode};
+use super::host::next;
+use super::outbox::Outbox;
+use super::{HEARTBEAT, Pipe};
+use crate::cell::Cell;
+use crate::orders::Telling;
+
+/// Stays with the leader until the link breaks, or it turns out to lead no longer.
+pub(super) async fn attend(
+    cell: &Cell,
+    pipe: Pipe,
+    fence: &mut Fence,
+    orders: &mpsc::Sender<Telling>,
+    outbox: &mut Outbox,
+) -> io::Result<()> {
+    let Pipe { to, mut from } = pipe;
+    let mut frames = Frames::default();
+    let hello = Up::Hello { version: VERSION, node: cell.node.clone(), seen: fence.seen() };
+    send(&to, &hello).await?;
+    let mut beat_at = Instant::now();
+    loop {
+        tokio::select! {
+            message = next::<Down>(&mut from, &mut frames) => match message? {
+                None => return Ok(()),
+                Some(Down::Servers { .. }) => {}
+                Some(Down::Orders { term, telling }) => {
+                    if !fence.admit(term)? {
+                        let seen = fence.seen().0;
+                        tracing::warn!(term = term.0, seen, "orders of a deposed leader are refused");
+                        return Err(io::Error::other("the leader is of an older term"));
+                    }
+                    orders.send(telling).await.map_err(|_| gone())?;
+                }
+                Some(Down::Written { seq }) => outbox.written(seq),
+            },
+            (seq, reports) = outbox.next() => send(&to, &Up::Reports { seq, reports }).await?,
+            () = sleep_until(beat_at) => {
+                send(&to, &beat(cell)).await?;
+                beat_at = Instant::now() + HEARTBEAT;
+            }
+        }
+    }
+}
+
+fn beat(cell: &Cell) -> Up {
+    let facts = cell.soft.facts();
+    let fact = facts.nodes.get(&cell.node).cloned().unwrap_or_default();
+    let replicas = facts.replicas.iter().map(|(key, fact)| (key.clone(), *fact)).collect();
+    Up::Beat { fact: Box::new(fact), replicas }
+}
+
+/// A leader that takes nothing for as long as three heartbeats has left.
+async fn send(to: &mpsc::Sender<Vec<u8>>, message: &Up) -> io::Result<()> {
+    match timeout(HEARTBEAT * 3, to.send(encode(message))).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(gone()),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
+}

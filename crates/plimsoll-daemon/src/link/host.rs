@@ -1,0 +1,264 @@
+//! The leader's end: gives a node its orders, writes what it reports, and notes that it lives.
+
+use std::io;
+use std::time::Duration;
+
+use plimsoll_model::{Change, Guarded, NodeId, Observation, Term, Writer};
+use plimsoll_store::Peer;
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::fence::Fence;
+use super::frame::{Down, Frames, Seen, Up, VERSION, encode};
+use super::outbox::Outbox;
+use super::{HEARTBEAT, Pipe};
+use crate::cell::{Cell, WriteError, now};
+use crate::orders::{Dispatch, Telling};
+
+/// How long a node may take to say who it is.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// How many heartbeats may fail to come before the link is given up.
+const MISSED_BEATS: u32 = 3;
+
+/// How long to wait when the log does not take reports.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Why a node is not listened to.
+#[derive(Debug, Error)]
+pub enum Refused {
+    #[error("this node does not lead the cell")]
+    NotLeader,
+    #[error("{said} speaks for {caller}'s certificate")]
+    OtherNode { caller: NodeId, said: NodeId },
+    #[error("{node} has seen term {seen}, this leader is of term {term}")]
+    Deposed { node: NodeId, seen: u64, term: u64 },
+    #[error(
+        "it speaks version {found} of the link, this node {VERSION}; run the same plimsoll on both"
+    )]
+    Version { found: u32 },
+    #[error("it did not say who it is")]
+    Silent,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What a leader needs to serve other nodes.
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub cell: Cell,
+    pub dispatch: std::sync::Arc<Dispatch>,
+    pub servers: watch::Receiver<Vec<Peer>>,
+}
+
+impl Host {
+    /// Serves one node until the link breaks or this node no longer leads.
+    pub async fn serve(&self, caller: &NodeId, mut pipe: Pipe) -> Result<(), Refused> {
+        let mut leadership = self.cell.engine.leadership();
+        let now = *leadership.borrow_and_update();
+        if !now.is_me {
+            return Err(Refused::NotLeader);
+        }
+        let mut frames = Frames::default();
+        self.greet(caller, now.term, &mut pipe, &mut frames).await?;
+        let Pipe { to, from } = pipe;
+        tokio::select! {
+            _ = leadership.wait_for(|later| !later.is_me || later.term != now.term) => Ok(()),
+            told = self.tell(caller, now.term, &to) => told,
+            heard = self.hear(caller, from, frames, &to) => heard,
+        }
+    }
+
+    async fn greet(
+        &self,
+        caller: &NodeId,
+        term: Term,
+        pipe: &mut Pipe,
+        frames: &mut Frames,
+    ) -> Result<(), Refused> {
+        let hello = timeout(HELLO, next(&mut pipe.from, frames)).await;
+        match hello.map_err(|_| Refused::Silent)?? {
+            Some(Up::Hello { version, .. }) if version != VERSION => {
+                Err(Refused::Version { found: version })
+            }
+            Some(Up::Hello { node, .. }) if node != *caller => {
+                Err(Refused::OtherNode { caller: caller.clone(), said: node })
+            }
+            Some(Up::Hello { node, seen, .. }) if seen > term => {
+                Err(Refused::Deposed { node, seen: seen.0, term: term.0 })
+            }
+            Some(Up::Hello { .. }) => Ok(()),
+            Some(Up::Beat { .. } | Up::Reports { .. }) | None => Err(Refused::Silent),
+        }
+    }
+
+    /// Its orders, and who the servers are, whenever either changes.
+    async fn tell(
+        &self,
+        caller: &NodeId,
+        term: Term,
+        to: &mpsc::Sender<Vec<u8>>,
+    ) -> Result<(), Refused> {
+        let mut servers = self.servers.clone();
+        servers.mark_changed();
+        let mut orders = self.dispatch.listen(caller.clone());
+        loop {
+            let message = tokio::select! {
+                changed = servers.changed() => match changed {
+                    Ok(()) => Down::Servers { term, servers: servers.borrow_and_update().clone() },
+                    Err(_) => return Ok(()),
+                },
+                telling = orders.next() => Down::Orders { term, telling },
+            };
+            if to.send(encode(&message)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn hear(
+        &self,
+        caller: &NodeId,
+        mut from: mpsc::Receiver<Vec<u8>>,
+        mut frames: Frames,
+        to: &mpsc::Sender<Vec<u8>>,
+    ) -> Result<(), Refused> {
+        loop {
+            let patience = HEARTBEAT * MISSED_BEATS;
+            let Ok(message) = timeout(patience, next(&mut from, &mut frames)).await else {
+                return Err(Refused::Silent);
+            };
+            match message? {
+                None => return Ok(()),
+                Some(Up::Hello { .. }) => {}
+                Some(Up::Beat { fact, replicas }) => self.note(caller, *fact, replicas),
+                Some(Up::Reports { seq, reports }) => {
+                    write(&self.cell, caller, reports).await;
+                    if to.send(encode(&Down::Written { seq })).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        caller: &NodeId,
+        mut fact: crate::soft::NodeFact,
+        replicas: Vec<(
+            (plimsoll_model::ReplicaId, plimsoll_model::Generation),
+            crate::soft::ReplicaFact,
+        )>,
+    ) {
+        fact.heard_at = Some(now());
+        let here = self.cell.engine.machine().read(|state| {
+            let tenants = state.load(caller).map(|load| load.tenants.clone());
+            tenants.unwrap_or_default()
+        });
+        let mut facts = self.cell.soft.facts();
+        facts.nodes.insert(caller.clone(), fact);
+        // A node speaks of what it holds and of nothing else.
+        for (key, fact) in replicas.into_iter().filter(|((id, _), _)| here.contains(id)) {
+            facts.replicas.insert(key, fact);
+        }
+    }
+}
+
+/// Where this node leads: the same, without a wire between.
+pub(super) async fn at_home(
+    cell: &Cell,
+    dispatch: &Dispatch,
+    term: Term,
+    fence: &mut Fence,
+    orders: &mpsc::Sender<Telling>,
+    outbox: &mut Outbox,
+) {
+    match fence.admit(term) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::error!(
+                term = term.0,
+                seen = fence.seen().0,
+                "this node leads an older term than it has seen"
+            );
+            return;
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot write down the term; taking no orders");
+            return;
+        }
+    }
+    let mut told = dispatch.listen(cell.node.clone());
+    let tell = async { while orders.send(told.next().await).await.is_ok() {} };
+    let report = async {
+        loop {
+            let (seq, reports) = outbox.next().await;
+            write(cell, &cell.node, reports).await;
+            outbox.written(seq);
+        }
+    };
+    tokio::select! {
+        () = tell => {}
+        () = report => {}
+    }
+}
+
+/// Commits what a node saw of its own containers. Returns once it is in the log, however long that takes; who waits no
+/// longer drops this.
+async fn write(cell: &Cell, node: &NodeId, reports: Vec<Seen>) {
+    let mut batch = own(cell, node, reports);
+    while !batch.is_empty() {
+        match cell.write(Writer::Agent, node.as_str(), batch.clone()).await {
+            Ok(_) => return,
+            Err(WriteError::Refused(rejection)) => {
+                // One word the cell does not take, as of a container it holds for stopped, must not hold up the others.
+                tracing::warn!(%node, %rejection, "a report was refused");
+                if rejection.position < batch.len() {
+                    batch.remove(rejection.position);
+                } else {
+                    return;
+                }
+            }
+            Err(WriteError::Store(error)) => {
+                tracing::debug!(%node, %error, "reports wait");
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// A node speaks of its own containers and of nobody else's.
+fn own(cell: &Cell, node: &NodeId, reports: Vec<Seen>) -> Vec<Guarded> {
+    let at = now();
+    cell.engine.machine().read(|state| {
+        let is_own = |seen: &Seen| {
+            let held =
+                state.replica(&seen.replica).into_iter().flat_map(plimsoll_model::Replica::holds);
+            held.into_iter().any(|held| held.generation == seen.generation && held.node == *node)
+        };
+        let change = |seen: Seen| {
+            let observation = Observation { state: seen.state, code: seen.code, at };
+            let Seen { replica, generation, .. } = seen;
+            Change::Observe { replica, generation, observation }.free()
+        };
+        reports.into_iter().filter(is_own).map(change).collect()
+    })
+}
+
+/// The next message; none when the other side has ended.
+pub(super) async fn next<T: serde::de::DeserializeOwned>(
+    from: &mut mpsc::Receiver<Vec<u8>>,
+    frames: &mut Frames,
+) -> io::Result<Option<T>> {
+    loop {
+        if let Some(message) = frames.take()? {
+            return Ok(Some(message));
+        }
+        match from.recv().await {
+            Some(piece) => frames.push(&piece),
+            None => return Ok(None),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What this node has seen and the cell has not written yet. Only the latest word on each container is kept, so that a
+//! burst of changes is one entry of the log, and a cell without a leader costs no memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_model::{Generation, ReplicaId};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::frame::Seen;
+
+/// How long the first word waits for others to go with it.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// One word on one container.
+pub type Report = Seen;
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    reports: mpsc::UnboundedReceiver<Report>,
+    waiting: BTreeMap<(ReplicaId, Generation), Report>,
+    /// Sent, and not known to be written.
+    sent: BTreeMap<(ReplicaId, Generation), Report>,
+    seq: u64,
+}
+
+impl Outbox {
+    pub(super) fn new(reports: mpsc::UnboundedReceiver<Report>) -> Self {
+        Self { reports, waiting: BTreeMap::new(), sent: BTreeMap::new(), seq: 0 }
+    }
+
+    /// The next reports to send, once the last ones are written. Never returns when the agent is gone.
+    pub(super) async fn next(&mut self) -> (u64, Vec<Report>) {
+        if !self.sent.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        if self.waiting.is_empty() {
+            match self.reports.recv().await {
+                Some(report) => self.take(report),
+                None => std::future::pending().await,
+            }
+            sleep(GATHER).await;
+        }
+        while let Ok(report) = self.reports.try_recv() {
+            self.take(report);
+        }
+        self.seq += 1;
+        self.sent = std::mem::take(&mut self.waiting);
+        (self.seq, self.sent.values().cloned().collect())
+    }
+
+    /// The reports of this number are in the log, or refused for good.
+    pub(super) fn written(&mut self, seq: u64) {
+        if seq == self.seq {
+            self.sent.clear();
+        }
+    }
+
+    /// Whoever the last ones were sent to is gone: they go to the next. What is newer stands.
+    pub(super) fn resend(&mut self) {
+        for (key, report) in std::mem::take(&mut self.sent) {
+            self.waiting.entry(key).or_insert(report);
+        }
+    }
+
+    fn take(&mut self, report: Report) {
+        self.waiting.insert((report.replica.clone(), report.generation), report);
+    }
+}

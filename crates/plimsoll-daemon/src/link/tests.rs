@@ -1,0 +1,211 @@
+use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
+use plimsoll_model::{
+    Change, ClusterId, DeploymentName, Generation, NodeId, ObservedState, ReplicaId, ServiceName,
+    Writer,
+};
+use plimsoll_runtime::FakeRuntime;
+use plimsoll_store::Embedded;
+use plimsoll_store::embedded::Config;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::frame::{Down, Frames, Seen, Up, VERSION, encode};
+use super::*;
+use crate::soft::Soft;
+
+/// The leader of a cell of two: `ash` leads, and a replica is on `birch`.
+struct Bench {
+    host: Host,
+    _servers: watch::Sender<Vec<Peer>>,
+    _dir: TempDir,
+}
+
+const WEB: &str = "shop/web/1";
+
+async fn bench() -> Bench {
+    let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("test").unwrap());
+    let engine = Embedded::start(Config::alone(dir.path(), cluster.clone())).await.unwrap();
+    let runtime = Arc::new(FakeRuntime::new(cluster));
+    let cell = Cell { engine, runtime, node: node_id("ash"), soft: Arc::new(Soft::default()) };
+    let service = (ServiceName::new("web").unwrap(), Arc::new(spread(2)));
+    let place = |id: &str, node: &str| Change::Place {
+        replica: replica_id(id),
+        node: node_id(node),
+        spec: spread(2).hash,
+    };
+    for change in [
+        Change::PutNode { node: node_id("ash"), facts: cpus(4) },
+        Change::PutNode { node: node_id("birch"), facts: cpus(4) },
+        Change::Deploy {
+            deployment: DeploymentName::new("shop").unwrap(),
+            services: [service].into(),
+        },
+        place(WEB, "birch"),
+        place("shop/web/2", "ash"),
+    ] {
+        cell.write(Writer::Scheduler, "test", vec![change.free()]).await.unwrap();
+    }
+    let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+    let (sender, servers) = watch::channel(Vec::new());
+    Bench { host: Host { cell, dispatch, servers }, _servers: sender, _dir: dir }
+}
+
+fn pipes() -> (Pipe, Pipe) {
+    let (up, from_node) = mpsc::channel(PIECES_AHEAD);
+    let (down, from_leader) = mpsc::channel(PIECES_AHEAD);
+    (Pipe { to: up, from: from_leader }, Pipe { to: down, from: from_node })
+}
+
+fn seen(replica: &str, generation: u64, state: ObservedState) -> Seen {
+    Seen { replica: replica_id(replica), generation: Generation(generation), state, code: None }
+}
+
+impl Bench {
+    fn state_of(&self, id: &str) -> Option<ObservedState> {
+        let id: ReplicaId = replica_id(id);
+        self.host.cell.engine.machine().read(|state| {
+            let replica = state.replica(&id)?;
+            let assignment = replica.assignment.as_ref()?;
+            Some(replica.observation(assignment)?.state)
+        })
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let mut applied = self.host.cell.engine.machine().applied();
+        let wait = async {
+            while !is_so(self) {
+                let _ = timeout(Duration::from_millis(20), applied.changed()).await;
+            }
+        };
+        timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("never {what}"));
+    }
+
+    /// How the leader takes these words.
+    async fn greeted(&self, caller: &str, words: &[Up]) -> Result<(), Refused> {
+        let (node, leader) = pipes();
+        for word in words {
+            node.to.send(encode(word)).await.unwrap();
+        }
+        drop(node.to);
+        self.host.serve(&node_id(caller), leader).await
+    }
+}
+
+fn hello(node: &str, seen: u64) -> Up {
+    Up::Hello { version: VERSION, node: node_id(node), seen: Term(seen) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_elsewhere_gets_its_orders_and_is_heard() {
+    let bench = bench().await;
+    let (node, leader) = pipes();
+    let host = bench.host.clone();
+    tokio::spawn(async move { host.serve(&node_id("birch"), leader).await });
+
+    let birch =
+        Cell { node: node_id("birch"), soft: Arc::new(Soft::default()), ..bench.host.cell.clone() };
+    let (orders, mut told) = mpsc::channel(1);
+    let (reports, inbox) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let (mut fence, mut outbox) = (Fence::in_memory(), Outbox::new(inbox));
+        guest::attend(&birch, node, &mut fence, &orders, &mut outbox).await
+    });
+    let Some(Telling::All(all)) = told.recv().await else { panic!("all comes first") };
+    assert_eq!(all.keys().cloned().collect::<Vec<_>>(), [replica_id(WEB)], "its own and no more");
+    reports.send(seen(WEB, 1, ObservedState::Starting)).unwrap();
+    reports.send(seen(WEB, 1, ObservedState::Running)).unwrap();
+    bench.until("written", |bench| bench.state_of(WEB) == Some(ObservedState::Running)).await;
+    let is_heard = |bench: &Bench| {
+        let facts = bench.host.cell.soft.facts();
+        facts.nodes.get(&node_id("birch")).is_some_and(|fact| fact.heard_at.is_some())
+    };
+    bench.until("heard", is_heard).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_speaks_of_its_own_containers_only() {
+    let bench = bench().await;
+    let words = [
+        hello("birch", 0),
+        Up::Reports { seq: 1, reports: vec![seen("shop/web/2", 2, ObservedState::Running)] },
+        Up::Reports { seq: 2, reports: vec![seen(WEB, 1, ObservedState::Running)] },
+    ];
+    bench.greeted("birch", &words).await.unwrap();
+    assert_eq!(bench.state_of("shop/web/2"), None);
+    assert_eq!(bench.state_of(WEB), Some(ObservedState::Running));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_who_it_says_or_knows_better_is_refused() {
+    let bench = bench().await;
+    let said = |result: Result<(), Refused>| result.unwrap_err().to_string();
+    assert_eq!(
+        said(bench.greeted("birch", &[hello("ash", 0)]).await),
+        "ash speaks for birch's certificate"
+    );
+    assert_eq!(
+        said(bench.greeted("birch", &[hello("birch", 99)]).await),
+        "birch has seen term 99, this leader is of term 1"
+    );
+    let newer = Up::Hello { version: VERSION + 1, node: node_id("birch"), seen: Term(0) };
+    assert!(said(bench.greeted("birch", &[newer]).await).contains("run the same plimsoll on both"));
+    assert_eq!(said(bench.greeted("birch", &[]).await), "it did not say who it is");
+}
+
+#[tokio::test]
+async fn orders_of_a_deposed_leader_are_refused() {
+    let bench = bench().await;
+    let birch: NodeId = node_id("birch");
+    let cell = Cell { node: birch, ..bench.host.cell.clone() };
+    let (node, leader) = pipes();
+    let (orders, mut told) = mpsc::channel(4);
+    let (_reports, inbox) = mpsc::unbounded_channel();
+    let attending = tokio::spawn(async move {
+        let (mut fence, mut outbox) = (Fence::in_memory(), Outbox::new(inbox));
+        guest::attend(&cell, node, &mut fence, &orders, &mut outbox).await
+    });
+    for term in [7, 6] {
+        let telling = Telling::All(std::collections::BTreeMap::new());
+        leader.to.send(encode(&Down::Orders { term: Term(term), telling })).await.unwrap();
+    }
+    assert!(attending.await.unwrap().is_err(), "it hangs up");
+    assert!(told.recv().await.is_some() && told.recv().await.is_none(), "one was heeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_acknowledged_goes_to_the_next_leader_and_what_is_newer_stands() {
+    let (reports, inbox) = mpsc::unbounded_channel();
+    let mut outbox = Outbox::new(inbox);
+    reports.send(seen(WEB, 1, ObservedState::Starting)).unwrap();
+    reports.send(seen("shop/web/2", 2, ObservedState::Starting)).unwrap();
+    let (first, sent) = outbox.next().await;
+    assert_eq!(sent.len(), 2);
+    reports.send(seen(WEB, 1, ObservedState::Running)).unwrap();
+    let early = timeout(Duration::from_secs(9), outbox.next()).await;
+    assert!(early.is_err(), "one batch at a time");
+    outbox.resend();
+    let (second, sent) = outbox.next().await;
+    let states: Vec<_> = sent.iter().map(|seen| seen.state).collect();
+    assert_eq!(states, [ObservedState::Running, ObservedState::Starting]);
+    outbox.written(first);
+    assert!(
+        timeout(Duration::from_secs(9), outbox.next()).await.is_err(),
+        "a late word is not for it"
+    );
+    outbox.written(second);
+    reports.send(seen(WEB, 1, ObservedState::Failed)).unwrap();
+    assert_eq!(outbox.next().await.1.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_ends_the_link_and_nothing_else() {
+    let bench = bench().await;
+    let (node, leader) = pipes();
+    node.to.send(encode(&hello("birch", 0))).await.unwrap();
+    node.to.send(vec![255; 64]).await.unwrap();
+    let ended = bench.host.serve(&node_id("birch"), leader).await;
+    assert!(matches!(ended, Err(Refused::Io(_))), "{ended:?}");
+    let mut frames = Frames::default();
+    frames.push(&encode(&Down::Written { seq: 1 }));
+    assert!(frames.take::<Down>().unwrap().is_some());
+}
