@@ -6,20 +6,24 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use axum::Router;
 use tokio::sync::watch;
 
 use crate::cell::Cell;
 use crate::operations::Volumes;
+use crate::peer::Client;
 
 mod answer;
 mod backup;
+mod cluster;
 mod connections;
 mod context;
 mod exec;
 mod extract;
 mod follow;
+mod forward;
 mod health;
 mod logs;
 mod peer;
@@ -64,8 +68,25 @@ impl Server {
         let (ending, has_ended) = watch::channel(false);
         let volumes = Volumes::new(&listen.data_dir);
         let data_dir = listen.data_dir.clone();
-        let context = Arc::new(Context { cell, data_dir, volumes, ending: has_ended });
+        let context = Arc::new(Context {
+            cell,
+            data_dir,
+            volumes,
+            client: OnceLock::new(),
+            ending: has_ended,
+        });
         Ok(Self { context, ending, doors })
+    }
+
+    /// From now on what is another node's to answer is passed on to it.
+    pub fn reach(&self, client: Client) {
+        // There is one way to other nodes; a second would be the same.
+        let _ = self.context.client.set(client);
+    }
+
+    /// The same for other nodes of the cell, to be served on the peer port.
+    pub fn for_peers(&self) -> Router {
+        router::for_peers(Arc::clone(&self.context))
     }
 
     /// The port on TCP, where it was left to the system to choose.

@@ -96,6 +96,26 @@ impl Client {
         self.send(Method::POST, &path(&["v1", "deployments", name, "restart"]), restart).await
     }
 
+    pub async fn cluster(&self) -> Result<view::Cluster> {
+        self.get("/v1/cluster").await
+    }
+
+    pub async fn create_join_token(&self, asked: &view::NewJoinToken) -> Result<view::JoinToken> {
+        self.send(Method::POST, "/v1/tokens/join", asked).await
+    }
+
+    pub async fn operators(&self) -> Result<Vec<view::Operator>> {
+        self.get("/v1/operators").await
+    }
+
+    pub async fn add_operator(&self, asked: &view::NewOperator) -> Result<view::OperatorToken> {
+        self.send(Method::POST, "/v1/operators", asked).await
+    }
+
+    pub async fn revoke_operator(&self, name: &str) -> Result<view::Operator> {
+        self.answer(Request::new(Method::DELETE, &path(&["v1", "operators", name]))).await
+    }
+
     /// Newest first.
     pub async fn history(&self, name: &str) -> Result<Vec<view::Revision>> {
         self.get(&path(&["v1", "deployments", name, "history"])).await

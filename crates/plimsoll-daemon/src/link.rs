@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::Term;
+use plimsoll_model::{NodeFacts, Term};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::{Leadership, Peer};
 use tokio::sync::{mpsc, watch};
@@ -67,6 +67,8 @@ impl Connect for Nobody {
 pub struct Ends {
     pub orders: mpsc::Sender<Telling>,
     pub reports: mpsc::UnboundedReceiver<Report>,
+    /// What the node offers.
+    pub facts: NodeFacts,
 }
 
 /// Who leads, as this node sees it.
@@ -88,19 +90,21 @@ pub async fn run(
 ) {
     let mut leadership = cell.engine.leadership();
     let mut outbox = Outbox::new(ends.reports);
-    let orders = ends.orders;
+    let (orders, facts) = (ends.orders, ends.facts);
     loop {
         let leader = leader(&cell, *leadership.borrow_and_update());
         let linked = async {
             match &leader {
-                Leader::Nobody => std::future::pending().await,
+                // Who leads may be known before who that is: the servers change without a change of leader.
+                Leader::Nobody => {}
                 Leader::Me(term) => {
+                    host::welcome(&cell, &cell.node, &facts).await;
                     host::at_home(&cell, &dispatch, *term, &mut fence, &orders, &mut outbox).await;
                 }
                 Leader::Other(_, peer) => {
                     let ended = async {
                         let pipe = connect.open(peer).await?;
-                        guest::attend(&cell, pipe, &mut fence, &orders, &mut outbox).await
+                        guest::attend(&cell, &facts, pipe, &mut fence, &orders, &mut outbox).await
                     };
                     if let Err(error) = ended.await {
                         tracing::debug!(leader = peer.name, %error, "the link to the leader ended");

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! store/     the replicated log, and the lock on all of this
+//! tls/       this node's key and certificate
 //! term       the newest term whose orders it has taken
 //! node.json  who this node is and what runs its containers
 //! process/   what the process runtime keeps
@@ -17,12 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_kernel::Policy;
-use plimsoll_model::{Change, ClusterId, NodeId, Writer, Zone};
-use plimsoll_runtime::docker::{self, DockerRuntime};
+use plimsoll_model::{ClusterId, NodeFacts, NodeId, Zone};
 use plimsoll_runtime::pressure::Host;
-use plimsoll_runtime::process::{self, ProcessRuntime};
-use plimsoll_runtime::{BoxFuture, Description, Runtime, chain};
-use plimsoll_store::embedded::{Config, OpenError};
+use plimsoll_runtime::{BoxFuture, Description, chain};
+use plimsoll_store::embedded::OpenError;
 use plimsoll_store::{Embedded, Engine};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -32,13 +31,23 @@ use tokio::task::JoinSet;
 use crate::agent::Agent;
 use crate::api::{self, Listen, Server};
 use crate::cell::{Cell, WriteError};
+use crate::cluster::gate::{self, Gate};
+use crate::cluster::reach::Reach;
+use crate::cluster::{join, seats};
 use crate::link::Fence;
 use crate::orders::Dispatch;
+use crate::peer::{self, Client, Limits, RaftNetwork};
+use crate::pki::{self, Credentials, JoinAddress};
 use crate::soft::Soft;
-use crate::{leader, link, publish, sampler};
+use crate::{leader, link, publish, renewal, sampler};
 
-/// How long an engine may take to say that it is there before the node runs processes instead.
-const DETECT: Duration = Duration::from_secs(3);
+mod memory;
+mod name;
+mod runtime;
+mod seat;
+
+use memory::Memory;
+use seat::Seat;
 
 /// How long the loops may take to end.
 const STOP: Duration = Duration::from_secs(5);
@@ -53,6 +62,10 @@ pub struct Options {
     pub docker_socket: Option<PathBuf>,
     pub socket: PathBuf,
     pub listen: Option<SocketAddr>,
+    /// Where other nodes reach this one.
+    pub address: Option<String>,
+    /// The cell to join, for a node that is of none yet.
+    pub join: Option<JoinAddress>,
     pub zone: Option<Zone>,
     pub labels: BTreeMap<String, String>,
 }
@@ -63,13 +76,8 @@ pub struct Options {
 pub enum Kind {
     Docker,
     Process,
-}
-
-/// What a node remembers of itself.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Memory {
-    name: NodeId,
-    runtime: Kind,
+    /// Nothing runs them: for measuring a daemon, and not among what can be typed.
+    Fake,
 }
 
 /// Why a node does not start. Nothing was changed, and nothing that runs was touched.
@@ -97,6 +105,14 @@ pub enum Error {
     Write(#[from] WriteError),
     #[error(transparent)]
     Api(#[from] api::BindError),
+    #[error("--address: {0}")]
+    Address(String),
+    #[error("cannot join the cell")]
+    Join(#[from] join::Error),
+    #[error(transparent)]
+    Identity(#[from] pki::Error),
+    #[error("cannot listen for other nodes on {address}")]
+    Peers { address: SocketAddr, source: io::Error },
 }
 
 /// A node that runs.
@@ -116,59 +132,80 @@ pub fn store_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("store")
 }
 
+/// What leads into a node and out of it.
+struct Doors {
+    engine: Arc<Embedded>,
+    client: Client,
+    server: Server,
+    /// None where the port is not to be had.
+    peers: Option<peer::Server>,
+}
+
 impl Node {
     pub async fn start(options: Options) -> Result<Self, Error> {
         let dir = &options.data_dir;
         prepare(dir)?;
-        let cluster =
-            match (plimsoll_store::embedded::cluster_of(&store_dir(dir))?, &options.cluster) {
-                (Some(found), None) => found,
-                (_, Some(wanted)) => wanted.clone(),
-                (None, None) => new_cluster()?,
-            };
-        let host = Host::read(Path::new("/")).ok_or(Error::Host)?;
         let memory = Memory::read(dir)?;
-        let name = name(&options, memory.as_ref(), host.hostname.as_deref())?;
+        let host = Host::read(Path::new("/")).ok_or(Error::Host)?;
+        let name = name::node(&options, memory.as_ref(), host.hostname.as_deref())?;
+        let (address, listen) = name::address(&options)?;
+        let facts = NodeFacts {
+            zone: options.zone.clone(),
+            labels: options.labels.clone(),
+            address: Some(address),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..host.facts
+        };
 
         // Its lock is on the whole directory: from here on no other plimsoll uses it.
-        let engine = Embedded::start(Config::alone(store_dir(dir), cluster.clone())).await?;
-        if let Some(cut) = engine.cut() {
-            tracing::warn!(?cut, "a crash had left a torn write, which is cut off");
-        }
-        let (kind, runtime) = open_runtime(&options, memory.as_ref(), cluster).await?;
-        Memory { name: name.clone(), runtime: kind }.write(dir)?;
+        let seat = Seat::take(&options, memory.as_ref(), &name, &facts).await?;
+        let Seat { engine, network, joined } = seat;
+        let cluster = engine.machine().read(|state| state.cluster().clone());
+        let (kind, runtime) = runtime::open(&options, memory.as_ref(), cluster).await?;
+        let has_joined = joined.is_some();
+        Memory { name: name.clone(), runtime: Some(kind), joined }.write(dir)?;
 
-        let engine: Arc<dyn Engine> = engine;
-        let cell = Cell { engine, runtime, node: name.clone(), soft: Arc::new(Soft::default()) };
-        let mut facts = host.facts;
-        (facts.zone, facts.labels) = (options.zone.clone(), options.labels.clone());
-        let join = Change::PutNode { node: name.clone(), facts };
-        cell.write(Writer::Agent, name.as_str(), vec![join.free()]).await?;
+        let log = Arc::clone(&engine) as Arc<dyn Engine>;
+        let cell = Cell { engine: log, runtime, node: name, soft: Arc::new(Soft::default()) };
+        let identity = seat::identity(&cell, dir, &facts, has_joined).await?;
+        let credentials = Credentials::new(&identity)?;
+        let client = Client::new(credentials.clone());
+        network.arrive(RaftNetwork::new(client.clone()));
 
         let description = cell.runtime.describe().await.ok();
-        let path = options.data_dir.join("term");
-        let fence = Fence::open(path.clone());
-        let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
-        let (shutdown, stopping) = watch::channel(false);
-        let mut node = Self {
-            cell,
-            kind,
-            description,
-            address: None,
-            token: None,
-            shutdown,
-            tasks: JoinSet::new(),
-        };
-        node.listen(&options, &stopping).await?;
-        node.begin(fence, &stopping);
+        let (shutdown, stop) = watch::channel(false);
+        let (address, token, tasks) = (None, None, JoinSet::new());
+        let mut node = Self { cell, kind, description, address, token, shutdown, tasks };
+        let peers = node.open_peer_port(listen, &credentials, &engine)?;
+        let server = node.open_api(&options).await?;
+        server.reach(client.clone());
+        let doors = Doors { engine, client, server, peers };
+        node.begin(&options, facts, doors, &stop)?;
+        node.tasks.spawn(renewal::run(node.cell.clone(), dir.clone(), identity, credentials, stop));
         Ok(node)
     }
 
-    async fn listen(
-        &mut self,
-        options: &Options,
-        stop: &watch::Receiver<bool>,
-    ) -> Result<(), Error> {
+    /// A node that is alone can do without; one that has others must hear them.
+    fn open_peer_port(
+        &self,
+        listen: SocketAddr,
+        credentials: &Credentials,
+        engine: &Embedded,
+    ) -> Result<Option<peer::Server>, Error> {
+        match peer::Server::bind(listen, credentials, Limits::default()) {
+            Ok(server) => Ok(Some(server)),
+            Err(source) if engine.members().len() > 1 => {
+                Err(Error::Peers { address: listen, source })
+            }
+            Err(error) => {
+                tracing::warn!(address = %listen, %error, "no other node can join: the port is not to be had; \
+                    choose another with --address");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn open_api(&mut self, options: &Options) -> Result<Server, Error> {
         let listen = Listen {
             socket: options.socket.clone(),
             tcp: options.listen,
@@ -177,26 +214,56 @@ impl Node {
         let server = Server::bind(self.cell.clone(), &listen).await?;
         self.address = server.tcp_address();
         self.token = self.address.map(|_| api::token_file(&options.data_dir));
-        self.tasks.spawn(server.run(stopped(stop.clone())));
-        Ok(())
+        Ok(server)
     }
 
-    fn begin(&mut self, fence: Fence, stop: &watch::Receiver<bool>) {
-        let (cell, policy) = (&self.cell, Policy::default());
+    fn begin(
+        &mut self,
+        options: &Options,
+        facts: NodeFacts,
+        doors: Doors,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(), Error> {
+        let (cell, policy) = (self.cell.clone(), Policy::default());
+        let Doors { engine, client, server, peers } = doors;
+        let path = options.data_dir.join("term");
+        let fence = Fence::open(path.clone());
+        let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+        let (known, servers) = watch::channel(Vec::new());
+
+        if let Some(peers) = peers {
+            let host = link::Host {
+                cell: cell.clone(),
+                dispatch: Arc::clone(&dispatch),
+                servers: servers.clone(),
+            };
+            let gate = Gate {
+                cell: cell.clone(),
+                engine: Arc::clone(&engine),
+                client: client.clone(),
+                host,
+                servers,
+            };
+            let router = gate::router(Arc::new(gate), server.for_peers());
+            self.tasks.spawn(peers.serve(router, stop.clone()));
+        }
+        self.tasks.spawn(server.run(stopped(stop.clone())));
+        self.tasks.spawn(seats::run(cell.clone(), engine, known, stop.clone()));
+
         let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = mpsc::channel(1);
-        let ends = link::Ends { orders, reports: seen };
-        let link =
-            link::run(cell.clone(), dispatch, Arc::new(link::Nobody), fence, ends, stop.clone());
-        self.tasks.spawn(link);
-        self.tasks.spawn(Agent::new(cell, policy, reports).run(told, stop.clone()));
+        let ends = link::Ends { orders, reports: seen, facts };
+        let reach = Arc::new(Reach(client));
+        self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
+        self.tasks.spawn(Agent::new(&cell, policy, reports).run(told, stop.clone()));
         self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), stop.clone()));
         self.tasks.spawn(leader::run(cell.clone(), policy, stop.clone()));
         // A process binds its own ports, so there is nothing to stand before.
         if self.kind == Kind::Docker {
-            self.tasks.spawn(publish::run(cell.clone(), stop.clone()));
+            self.tasks.spawn(publish::run(cell, stop.clone()));
         }
+        Ok(())
     }
 
     pub fn cell(&self) -> &Cell {
@@ -244,99 +311,4 @@ fn prepare(dir: &Path) -> Result<(), Error> {
     use std::os::unix::fs::DirBuilderExt;
     let result = std::fs::DirBuilder::new().recursive(true).mode(0o711).create(dir);
     result.map_err(|source| Error::Io { action: "create", path: dir.to_owned(), source })
-}
-
-/// Random, so that two cells on one engine never take each other's containers for their own.
-fn new_cluster() -> Result<ClusterId, Error> {
-    use std::io::Read;
-    let path = PathBuf::from("/dev/urandom");
-    let mut bytes = [0_u8; 4];
-    let read = std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|source| Error::Io { action: "read", path, source })?;
-    let name = format!("cell-{:08x}", u32::from_be_bytes(bytes));
-    Ok(ClusterId::new(&name).expect("letters, digits and a dash are a name"))
-}
-
-fn name(
-    options: &Options,
-    memory: Option<&Memory>,
-    hostname: Option<&str>,
-) -> Result<NodeId, Error> {
-    match (memory, &options.name) {
-        (Some(memory), Some(wanted)) if memory.name != *wanted => {
-            let (dir, found) = (options.data_dir.clone(), memory.name.clone());
-            Err(Error::OtherNode { dir, found, wanted: wanted.clone() })
-        }
-        (Some(memory), _) => Ok(memory.name.clone()),
-        (None, Some(wanted)) => Ok(wanted.clone()),
-        (None, None) => {
-            // A host is known by the first part of its name, in small letters.
-            let hostname = hostname.unwrap_or("node").to_ascii_lowercase();
-            let first = hostname.split('.').next().unwrap_or_default();
-            NodeId::new(first)
-                .map_err(|why| Error::Name { hostname: first.to_owned(), why: why.to_string() })
-        }
-    }
-}
-
-/// The runtime that was asked for, else the one this node had last time, else Docker if it answers, else processes.
-async fn open_runtime(
-    options: &Options,
-    memory: Option<&Memory>,
-    cluster: ClusterId,
-) -> Result<(Kind, Arc<dyn Runtime>), Error> {
-    let socket = options.docker_socket.clone().or_else(docker::detect);
-    let kind = match options.runtime.or(memory.map(|memory| memory.runtime)) {
-        Some(kind) => kind,
-        None if options.docker_socket.is_some() => Kind::Docker,
-        None => match &socket {
-            Some(socket) if answers(&cluster, socket, &options.data_dir).await => Kind::Docker,
-            _ => Kind::Process,
-        },
-    };
-    let runtime: Arc<dyn Runtime> = match kind {
-        Kind::Docker => {
-            let socket = socket.ok_or(Error::NoEngine)?;
-            let settings = docker::Settings::new(cluster, socket, options.data_dir.join("docker"));
-            Arc::new(DockerRuntime::open(settings))
-        }
-        Kind::Process => {
-            let settings = process::Settings::new(cluster, options.data_dir.join("process"));
-            Arc::new(ProcessRuntime::open(settings).await?)
-        }
-    };
-    Ok((kind, runtime))
-}
-
-async fn answers(cluster: &ClusterId, socket: &Path, data_dir: &Path) -> bool {
-    let settings = docker::Settings::new(cluster.clone(), socket, data_dir.join("docker"));
-    let engine = DockerRuntime::open(settings);
-    tokio::time::timeout(DETECT, engine.describe()).await.is_ok_and(|said| said.is_ok())
-}
-
-impl Memory {
-    fn path(dir: &Path) -> PathBuf {
-        dir.join("node.json")
-    }
-
-    fn read(dir: &Path) -> Result<Option<Self>, Error> {
-        let path = Self::path(dir);
-        match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|error| Error::Memory { path, why: error.to_string() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(Error::Io { action: "read", path, source }),
-        }
-    }
-
-    /// Beside it and then in its place, so that a crash leaves the old one or the new one.
-    fn write(&self, dir: &Path) -> Result<(), Error> {
-        let (path, beside) = (Self::path(dir), dir.join("node.json.new"));
-        let text = serde_json::to_vec_pretty(self).expect("a name and a word can be written");
-        let written = std::fs::write(&beside, text)
-            .and_then(|()| std::fs::File::open(&beside)?.sync_all())
-            .and_then(|()| std::fs::rename(&beside, &path));
-        written.map_err(|source| Error::Io { action: "write", path, source })
-    }
 }

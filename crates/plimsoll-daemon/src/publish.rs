@@ -36,17 +36,20 @@ struct Lead {
 pub async fn run(cell: Cell, mut shutdown: watch::Receiver<bool>) {
     let mut applied = cell.engine.machine().applied();
     let mut listeners: BTreeMap<SocketAddr, (Lead, JoinHandle<()>)> = BTreeMap::new();
+    let mut late = Late::new();
     loop {
         applied.mark_unchanged();
-        let wanted = cell.engine.machine().read(published);
+        let (wanted, now_late) = cell.engine.machine().read(published);
         listeners.retain(|address, (lead, task)| {
             let stays = wanted.get(address) == Some(lead);
             if !stays {
                 task.abort();
-                cell.soft.facts().ports.remove(address);
+                cell.soft.facts().ports.remove(&(lead.service.clone(), *address));
             }
             stays
         });
+        tell_late(&cell, &late, &now_late);
+        late = now_late;
         for (address, lead) in wanted {
             listeners.entry(address).or_insert_with(|| {
                 let task = tokio::spawn(listen(cell.clone(), address, lead.clone()));
@@ -63,9 +66,28 @@ pub async fn run(cell: Cell, mut shutdown: watch::Receiver<bool>) {
     }
 }
 
+/// Services that ask for a port that another has, and which that is.
+type Late = BTreeMap<(ServiceKey, SocketAddr), ServiceKey>;
+
+fn tell_late(cell: &Cell, before: &Late, now: &Late) {
+    let mut facts = cell.soft.facts();
+    for key in before.keys().filter(|key| !now.contains_key(key)) {
+        facts.ports.remove(key);
+    }
+    for ((service, address), owner) in now {
+        let text = format!("{} is published by {owner} already", shown(*address));
+        facts.ports.insert((service.clone(), *address), text);
+    }
+}
+
+/// `port 8080`, or with the address it is to be bound to.
+fn shown(address: SocketAddr) -> String {
+    if address.ip() == ANY { format!("port {}", address.port()) } else { address.to_string() }
+}
+
 /// The ports that lead to any healthy replica. Of two services that ask for one, the first by name has it.
-fn published(state: &State) -> BTreeMap<SocketAddr, Lead> {
-    let mut wanted = BTreeMap::new();
+fn published(state: &State) -> (BTreeMap<SocketAddr, Lead>, Late) {
+    let (mut wanted, mut late) = (BTreeMap::<SocketAddr, Lead>::new(), Late::new());
     for (key, service) in state.services() {
         let ports = service.desired().into_iter().flat_map(|spec| &spec.container.ports);
         let routed = ports.filter(|p| p.mode == PortMode::Routed && p.protocol == Protocol::Tcp);
@@ -74,20 +96,25 @@ fn published(state: &State) -> BTreeMap<SocketAddr, Lead> {
             let host = port.host_ip.as_ref().and_then(|ip| ip.parse().ok());
             let address = SocketAddr::new(host.unwrap_or(ANY), number);
             let lead = Lead { service: key.clone(), target: port.target };
-            wanted.entry(address).or_insert(lead);
+            let owner = wanted.entry(address).or_insert(lead);
+            if owner.service != *key {
+                late.insert((key.clone(), address), owner.service.clone());
+            }
         }
     }
-    wanted
+    (wanted, late)
 }
 
 const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 async fn listen(cell: Cell, address: SocketAddr, lead: Lead) {
+    let key = (lead.service.clone(), address);
     let listener = loop {
         match bind(address).await {
             Ok(listener) => break listener,
             Err(error) => {
-                let known = cell.soft.facts().ports.insert(address, error.to_string());
+                let text = format!("cannot listen on {}: {error}", shown(address));
+                let known = cell.soft.facts().ports.insert(key.clone(), text);
                 if known.is_none() {
                     let service = &lead.service;
                     tracing::error!(%address, %service, %error, "cannot listen on a published port");
@@ -96,7 +123,7 @@ async fn listen(cell: Cell, address: SocketAddr, lead: Lead) {
             }
         }
     };
-    cell.soft.facts().ports.remove(&address);
+    cell.soft.facts().ports.remove(&key);
     let turn = Arc::new(AtomicUsize::new(0));
     loop {
         match listener.accept().await {

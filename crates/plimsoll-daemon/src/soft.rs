@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard};
 
-use plimsoll_model::{Bytes, Generation, MilliCpus, NodeId, ReplicaId, Timestamp};
+use plimsoll_model::{Bytes, Generation, MilliCpus, NodeId, ReplicaId, ServiceKey, Timestamp};
 use plimsoll_runtime::pressure::Reading;
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,8 @@ pub struct Soft(Mutex<Facts>);
 pub struct Facts {
     pub nodes: BTreeMap<NodeId, NodeFact>,
     pub replicas: BTreeMap<(ReplicaId, Generation), ReplicaFact>,
-    /// Published ports this node cannot listen on, and why.
-    pub ports: BTreeMap<SocketAddr, String>,
+    /// Published ports this node does not listen on for their services, and why, as a sentence.
+    pub ports: BTreeMap<(ServiceKey, SocketAddr), String>,
 }
 
 /// What a node last said of itself.

@@ -439,3 +439,63 @@ pub(crate) fn flag<'de, D: serde::Deserializer<'de>>(source: D) -> Result<bool, 
         other => Err(serde::de::Error::custom(format!("{other:?} is neither true nor false"))),
     }
 }
+
+/// The servers of the cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cluster {
+    pub cluster: String,
+    /// The node that answers.
+    pub node: String,
+    pub leader: Option<String>,
+    pub term: u64,
+    pub applied: u64,
+    /// Whether nodes can join it.
+    pub joinable: bool,
+    pub servers: Vec<Server>,
+}
+
+/// A node that holds the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Server {
+    pub id: u64,
+    pub node: String,
+    pub address: String,
+    pub votes: bool,
+    pub is_leader: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct NewJoinToken {
+    /// How long it is good for; a day at most, and when left out.
+    pub minutes: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinToken {
+    /// What `plimsoll up --join` takes.
+    pub join: String,
+    pub expires_at: Time,
+}
+
+/// Somebody who may ask for things over the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Operator {
+    pub name: String,
+    /// `read`, `deploy` or `admin`.
+    pub role: String,
+    pub created_at: Time,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewOperator {
+    pub name: String,
+    pub role: String,
+}
+
+/// A token, told once and never again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperatorToken {
+    pub name: String,
+    pub role: String,
+    pub token: String,
+}

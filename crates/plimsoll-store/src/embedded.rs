@@ -4,7 +4,7 @@
 //! [`network`] a way to the other servers. It is named in this module alone. A cell of one is the same code with
 //! one voter. How the parts start, and what is believed of a data directory, is in `start`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -155,6 +155,19 @@ impl Embedded {
         let change = ChangeMembers::RemoveNodes(BTreeSet::from([server]));
         self.raft.change_membership(change, true).await.map_err(write_error)?;
         Ok(())
+    }
+
+    /// How many entries each server lacks, as far as this one knows, which must lead to know.
+    pub fn lags(&self) -> BTreeMap<ServerId, u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let last = metrics.last_log_index.map_or(0, |last| last + 1);
+        let Some(replication) = &metrics.replication else { return BTreeMap::new() };
+        let lag = |matched: Option<u64>| last.saturating_sub(matched.map_or(0, |index| index + 1));
+        let others = replication
+            .iter()
+            .map(|(server, matched)| (*server, lag(matched.as_ref().map(|id| id.index))));
+        others.chain([(self.id(), 0)]).collect()
     }
 
     /// What can be said before a command is written: then it is certain that it was not.

@@ -5,8 +5,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use owo_colors::OwoColorize;
 
 use crate::commands::{
-    apply, audit, backup, completion, decide, delete, demo, exec, explain, get, history, logs,
-    node, restart, restore, rollback, scale, sim, status, up, validate,
+    apply, audit, backup, cluster, completion, decide, delete, demo, exec, explain, get, history,
+    logs, node, restart, restore, rollback, scale, sim, status, token, up, validate,
 };
 use crate::live::Host;
 
@@ -22,8 +22,8 @@ Examples:
 Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 
 /// Every command that is shown, in the order people meet them.
-const GROUPS: [(&str, &[&str]); 4] = [
-    ("Running a node", &["up", "node", "backup", "restore"]),
+pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
+    ("Running a node", &["up", "node", "token", "cluster", "backup", "restore"]),
     ("Deployments", &["apply", "scale", "restart", "rollback", "delete"]),
     ("Looking", &["status", "get", "logs", "exec", "history", "audit", "explain"]),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "completion"]),
@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Rollback(rollback::Args),
     History(history::Args),
     Node(node::Args),
+    Token(token::Args),
+    Cluster(cluster::Args),
     Audit(audit::Args),
     Explain(explain::Args),
     Backup(backup::Args),
@@ -97,6 +99,11 @@ impl Command {
             Self::Backup(args) => Some(&mut args.host),
             Self::Node(args) => {
                 let node::What::List(args) = &mut args.what;
+                Some(&mut args.host)
+            }
+            Self::Token(args) => Some(args.what.host()),
+            Self::Cluster(args) => {
+                let cluster::What::Status(args) = &mut args.what;
                 Some(&mut args.host)
             }
             Self::Up(_)

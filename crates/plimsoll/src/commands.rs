@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod backup;
+pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod decide;
 pub(crate) mod delete;
@@ -19,5 +20,6 @@ pub(crate) mod rollback;
 pub(crate) mod scale;
 pub(crate) mod sim;
 pub(crate) mod status;
+pub(crate) mod token;
 pub(crate) mod up;
 pub(crate) mod validate;

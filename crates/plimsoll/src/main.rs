@@ -22,6 +22,8 @@ mod output;
 mod places;
 mod project;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod sample;
 mod scenario;
 mod screen;
@@ -71,6 +73,8 @@ fn run(command: &Command) -> Result<(), trouble::Trouble> {
         Command::Rollback(args) => commands::rollback::run(args),
         Command::History(args) => commands::history::run(args),
         Command::Node(args) => commands::node::run(args),
+        Command::Token(args) => commands::token::run(args),
+        Command::Cluster(args) => commands::cluster::run(args),
         Command::Audit(args) => commands::audit::run(args),
         Command::Explain(args) => commands::explain::run(args),
         Command::Backup(args) => commands::backup::run(args),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::answer::{Answer, Failure, json};
 use crate::cell::{Cell, now};
 use crate::operations::Volumes;
+use crate::peer::Client;
 use crate::view::Problem;
 use crate::view::build::{Here, Source};
 
@@ -21,6 +22,8 @@ pub(super) struct Context {
     pub(super) cell: Cell,
     pub(super) data_dir: PathBuf,
     pub(super) volumes: Volumes,
+    /// The way to other nodes; none in a cell that cannot have any.
+    pub(super) client: OnceLock<Client>,
     /// True once the daemon ends: then streams do too.
     pub(super) ending: watch::Receiver<bool>,
 }

@@ -39,7 +39,7 @@ pub(super) struct By(pub(super) Caller);
 impl<S: Send + Sync> FromRequestParts<S> for By {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let peer = parts.extensions.get::<Peer>().copied();
+        let peer = parts.extensions.get::<Peer>().cloned();
         Ok(Self(peer.unwrap_or(Peer::Local { uid: None }).caller()))
     }
 }

@@ -1,29 +1,33 @@
 //! Who is at the other end of a connection.
 
 use std::fs;
+use std::sync::Arc;
 
 use crate::operations::Caller;
 
 /// The user database of this host.
 const USERS: &str = "/etc/passwd";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Peer {
     /// A process of this host, by the user it runs as. None: the kernel would not say.
     Local { uid: Option<u32> },
     /// Somebody who has the token.
     Token,
+    /// Another node of the cell, for somebody who asked it.
+    Node { identity: Arc<str> },
 }
 
 impl Peer {
     /// As the audit names them: `unix:alice`, `unix:1000`, `token`.
-    pub(super) fn caller(self) -> Caller {
+    pub(super) fn caller(&self) -> Caller {
         match self {
+            Self::Node { identity } => Caller::new(identity),
             Self::Token => Caller::new("token"),
             Self::Local { uid: None } => Caller::new("unix"),
             Self::Local { uid: Some(uid) } => {
                 let users = fs::read_to_string(USERS).unwrap_or_default();
-                let name = user(&users, uid).map_or_else(|| uid.to_string(), str::to_owned);
+                let name = user(&users, *uid).map_or_else(|| uid.to_string(), str::to_owned);
                 Caller::new(&format!("unix:{name}"))
             }
         }

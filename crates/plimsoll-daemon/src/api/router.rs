@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Body;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use bytes::Bytes;
 use utoipa::OpenApi;
@@ -12,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::answer::with_type;
 use super::context::Context;
-use super::{backup, exec, health, logs, read, watching, write};
+use super::{backup, cluster, exec, forward, health, logs, read, watching, write};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -30,7 +31,13 @@ pub(super) fn router(context: Arc<Context>) -> Router {
     router
         .fallback(health::no_such_path)
         .method_not_allowed_fallback(health::no_such_method)
+        .layer(from_fn_with_state(Arc::clone(&context), forward::pass_on))
         .with_state(context)
+}
+
+/// What other nodes pass on to this one, under the same paths.
+pub(super) fn for_peers(context: Arc<Context>) -> Router {
+    router(context).layer(from_fn(forward::by_peer))
 }
 
 /// This description
@@ -69,4 +76,8 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(read::audit))
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))
+        .routes(routes!(cluster::cluster))
+        .routes(routes!(cluster::create_join))
+        .routes(routes!(cluster::operators, cluster::add_operator))
+        .routes(routes!(cluster::revoke_operator))
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use plimsoll_model::{Generation, NodeId, ObservedCode, ObservedState, ReplicaId, Term};
+use plimsoll_model::{Generation, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId, Term};
 use plimsoll_store::Peer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,8 @@ pub enum Up {
         node: NodeId,
         /// The newest term whose orders it has taken.
         seen: Term,
+        /// What it offers, which may have changed since it was last here.
+        facts: Box<NodeFacts>,
     },
     /// It lives, and is so busy.
     Beat { fact: Box<NodeFact>, replicas: Vec<((ReplicaId, Generation), ReplicaFact)> },

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use plimsoll_model::NodeFacts;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -16,6 +17,7 @@ use crate::orders::Telling;
 /// Stays with the leader until the link breaks, or it turns out to lead no longer.
 pub(super) async fn attend(
     cell: &Cell,
+    facts: &NodeFacts,
     pipe: Pipe,
     fence: &mut Fence,
     orders: &mpsc::Sender<Telling>,
@@ -23,7 +25,8 @@ pub(super) async fn attend(
 ) -> io::Result<()> {
     let Pipe { to, mut from } = pipe;
     let mut frames = Frames::default();
-    let hello = Up::Hello { version: VERSION, node: cell.node.clone(), seen: fence.seen() };
+    let (node, seen, facts) = (cell.node.clone(), fence.seen(), Box::new(facts.clone()));
+    let hello = Up::Hello { version: VERSION, node, seen, facts };
     send(&to, &hello).await?;
     let mut beat_at = Instant::now();
     loop {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use plimsoll_model::{Change, Guarded, NodeId, Observation, Term, Writer};
+use plimsoll_model::{Change, Guarded, NodeFacts, NodeId, Observation, Term, Writer};
 use plimsoll_store::Peer;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -88,7 +88,10 @@ impl Host {
             Some(Up::Hello { node, seen, .. }) if seen > term => {
                 Err(Refused::Deposed { node, seen: seen.0, term: term.0 })
             }
-            Some(Up::Hello { .. }) => Ok(()),
+            Some(Up::Hello { facts, .. }) => {
+                welcome(&self.cell, caller, &facts).await;
+                Ok(())
+            }
             Some(Up::Beat { .. } | Up::Reports { .. }) | None => Err(Refused::Silent),
         }
     }
@@ -163,6 +166,21 @@ impl Host {
         for (key, fact) in replicas.into_iter().filter(|((id, _), _)| here.contains(id)) {
             facts.replicas.insert(key, fact);
         }
+    }
+}
+
+/// Writes down what a node offers, if that has changed since it was last here.
+pub(super) async fn welcome(cell: &Cell, node: &NodeId, facts: &NodeFacts) {
+    let is_known = cell
+        .engine
+        .machine()
+        .read(|state| state.node(node).is_some_and(|known| known.facts == *facts));
+    if is_known {
+        return;
+    }
+    let change = Change::PutNode { node: node.clone(), facts: facts.clone() };
+    if let Err(error) = cell.write(Writer::Agent, node.as_str(), vec![change.free()]).await {
+        tracing::warn!(%node, %error, "what the node offers was not written down");
     }
 }
 

@@ -92,7 +92,8 @@ impl Bench {
 }
 
 fn hello(node: &str, seen: u64) -> Up {
-    Up::Hello { version: VERSION, node: node_id(node), seen: Term(seen) }
+    let facts = Box::new(cpus(4));
+    Up::Hello { version: VERSION, node: node_id(node), seen: Term(seen), facts }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +109,7 @@ async fn a_node_elsewhere_gets_its_orders_and_is_heard() {
     let (reports, inbox) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let (mut fence, mut outbox) = (Fence::in_memory(), Outbox::new(inbox));
-        guest::attend(&birch, node, &mut fence, &orders, &mut outbox).await
+        guest::attend(&birch, &cpus(4), node, &mut fence, &orders, &mut outbox).await
     });
     let Some(Telling::All(all)) = told.recv().await else { panic!("all comes first") };
     assert_eq!(all.keys().cloned().collect::<Vec<_>>(), [replica_id(WEB)], "its own and no more");
@@ -147,7 +148,8 @@ async fn who_is_not_who_it_says_or_knows_better_is_refused() {
         said(bench.greeted("birch", &[hello("birch", 99)]).await),
         "birch has seen term 99, this leader is of term 1"
     );
-    let newer = Up::Hello { version: VERSION + 1, node: node_id("birch"), seen: Term(0) };
+    let (node, seen, facts) = (node_id("birch"), Term(0), Box::new(cpus(4)));
+    let newer = Up::Hello { version: VERSION + 1, node, seen, facts };
     assert!(said(bench.greeted("birch", &[newer]).await).contains("run the same plimsoll on both"));
     assert_eq!(said(bench.greeted("birch", &[]).await), "it did not say who it is");
 }
@@ -162,7 +164,7 @@ async fn orders_of_a_deposed_leader_are_refused() {
     let (_reports, inbox) = mpsc::unbounded_channel();
     let attending = tokio::spawn(async move {
         let (mut fence, mut outbox) = (Fence::in_memory(), Outbox::new(inbox));
-        guest::attend(&cell, node, &mut fence, &orders, &mut outbox).await
+        guest::attend(&cell, &cpus(4), node, &mut fence, &orders, &mut outbox).await
     });
     for term in [7, 6] {
         let telling = Telling::All(std::collections::BTreeMap::new());

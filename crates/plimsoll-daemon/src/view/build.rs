@@ -112,7 +112,7 @@ impl Source<'_> {
             applied_at: Time(record.map(|record| record.at).or(last).unwrap_or_default()),
             applied_by: record.map_or_else(String::new, |record| record.by.identity.to_string()),
             is_deleted: row.is_none(),
-            progress: progress::of(self.state, name, services),
+            progress: progress::of(self, name, services),
             services: services.iter().map(|(key, row)| service::view(self, key, row)).collect(),
         }
     }

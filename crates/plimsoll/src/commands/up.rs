@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use plimsoll_daemon::node::{Error, Kind, Node, Options};
+use plimsoll_daemon::pki::JoinAddress;
 use plimsoll_model::{ClusterId, NodeId, Zone};
 use plimsoll_runtime::Description;
 use plimsoll_store::embedded::OpenError;
@@ -55,6 +56,12 @@ pub(crate) struct Args {
     /// Answer other hosts here as well; they need the token that is printed
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Where other nodes reach this one [default: this host's address, port 7117]
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    address: Option<String>,
+    /// Join the cell that `plimsoll token create-join` printed this string for
+    #[arg(long, value_name = "TOKEN@ADDRESS", value_parser = joining)]
+    join: Option<JoinAddress>,
     /// The zone the node is in
     #[arg(long, value_name = "ZONE", value_parser = named::<Zone>)]
     zone: Option<Zone>,
@@ -86,6 +93,10 @@ enum Level {
 
 fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn joining(text: &str) -> Result<JoinAddress, String> {
+    text.parse().map_err(|error: plimsoll_daemon::pki::InvalidJoin| error.to_string())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -143,6 +154,8 @@ fn options(args: &Args, who: &Who) -> Options {
         docker_socket: args.docker_socket.clone(),
         socket: absolute(args.socket.clone().or(beside).unwrap_or_else(|| who.socket())),
         listen: args.listen,
+        address: args.address.clone(),
+        join: args.join.clone(),
         zone: args.zone.clone(),
         labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
     }
@@ -169,7 +182,7 @@ fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Trouble> {
     signal(kind).map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))
 }
 
-fn unstarted(error: &Error) -> Trouble {
+pub(super) fn unstarted(error: &Error) -> Trouble {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
     while let Some(cause) = next {

@@ -12,7 +12,8 @@ use plimsoll_model::{
 };
 
 use super::service::wanted;
-use super::{Services, reason};
+use super::{Services, Source, reason};
+use crate::soft::Facts;
 use crate::view::{Progress, Reason};
 
 /// How many reasons a deployment gives; replicas say the rest themselves.
@@ -47,10 +48,11 @@ impl Tally {
     }
 }
 
-pub(super) fn of(state: &State, name: &DeploymentName, services: &Services<'_>) -> Progress {
+pub(super) fn of(source: &Source<'_>, name: &DeploymentName, services: &Services<'_>) -> Progress {
     let mut tally = Tally::default();
     for (key, row) in services {
-        service(state, key, row, &mut tally);
+        service(source.state, key, row, &mut tally);
+        ports(source.facts, key, &mut tally);
     }
     let Tally { under_way, in_turn, held_up } = tally;
     if under_way.is_empty() && !held_up.is_empty() {
@@ -97,6 +99,14 @@ fn service(state: &State, key: &ServiceKey, row: &Service, tally: &mut Tally) {
         );
     } else if live != wanted {
         tally.add(Pace::UnderWay, reason(key, "scaling", format!("{live} replicas of {wanted}")));
+    }
+}
+
+/// Replicas that run behind a port that leads nowhere are of no use to whoever asked for it.
+fn ports(facts: &Facts, key: &ServiceKey, tally: &mut Tally) {
+    let own = facts.ports.iter().filter(|((service, _), _)| service == key);
+    for (_, why) in own {
+        tally.add(Pace::HeldUp, reason(key, "port_unavailable", why));
     }
 }
 

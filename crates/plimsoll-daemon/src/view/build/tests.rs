@@ -25,7 +25,11 @@ fn here() -> Here {
 }
 
 fn look<T>(cell: &testkit::Cell, view: impl FnOnce(&Source<'_>) -> T) -> T {
-    view(&Source { state: &cell.state, facts: &Facts::default(), here: &here() })
+    measured(cell, &Facts::default(), view)
+}
+
+fn measured<T>(cell: &testkit::Cell, facts: &Facts, view: impl FnOnce(&Source<'_>) -> T) -> T {
+    view(&Source { state: &cell.state, facts, here: &here() })
 }
 
 fn pass(cell: &mut testkit::Cell) -> bool {
@@ -181,6 +185,22 @@ fn a_deployment_is_stuck_where_there_is_no_room_or_a_roll_stalled() {
     let replica = replica_id("shop/web/1");
     stalled.change(Writer::Scheduler, Change::SetWaiting { replica, waiting });
     assert_eq!(progress(&stalled), "stuck: shop-web-1 stalled");
+}
+
+#[test]
+fn a_deployment_is_stuck_while_a_port_it_publishes_is_not_to_be_had() {
+    let cell = settled(shop(1));
+    let address = "[::]:8080".parse().unwrap();
+    let mut facts = Facts::default();
+    let taken = "cannot listen on port 8080: Address already in use".to_owned();
+    for (case, service, stuck) in [("its own", "shop/web", true), ("another's", "blog/web", false)]
+    {
+        facts.ports = BTreeMap::from([((service_key(service), address), taken.clone())]);
+        let why = vec![reason(&service_key(service), "port_unavailable", &taken)];
+        let expected = if stuck { Progress::Stuck { why } } else { Progress::Steady };
+        let shop = measured(&cell, &facts, |source| source.deployments().remove(0));
+        assert_eq!(shop.progress, expected, "{case}");
+    }
 }
 
 #[test]

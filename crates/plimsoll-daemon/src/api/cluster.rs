@@ -1,0 +1,150 @@
+//! Who is of the cell and who may ask it for things: join tokens, operators, and the servers that hold the log.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use plimsoll_model::access::{Digest, Role};
+use plimsoll_model::{Change, Millis, Writer};
+
+use super::answer::{Answer, Failure, json};
+use super::context::Context;
+use super::extract::{By, Json, MaybeJson, Named};
+use crate::cell::now;
+use crate::operations;
+use crate::pki::{Fingerprint, JoinToken, OperatorToken};
+use crate::view::{self, Problem, Time};
+
+/// How long a join token is good for when nobody says, and at most.
+const JOIN_LIFETIME: Millis = Millis::minutes(24 * 60);
+
+/// The servers of the cell, who leads, and how far each has come
+#[utoipa::path(get, path = "/v1/cluster", tag = "read",
+    responses((status = 200, body = view::Cluster), (status = "default", body = Problem)))]
+pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
+    let here = context.here();
+    let members = context.cell.engine.members();
+    let servers = members.into_iter().map(|member| view::Server {
+        is_leader: here.leader.as_deref() == Some(member.peer.name.as_str()),
+        id: member.id.0,
+        node: member.peer.name,
+        address: member.peer.address,
+        votes: member.votes,
+    });
+    let (cluster, joinable) = context
+        .cell
+        .engine
+        .machine()
+        .read(|state| (state.cluster().to_string(), state.access().authority.is_some()));
+    Ok(json(&view::Cluster {
+        cluster,
+        node: context.cell.node.to_string(),
+        leader: here.leader.clone(),
+        term: here.term,
+        applied: here.applied,
+        joinable,
+        servers: servers.collect(),
+    }))
+}
+
+/// Make a token that one node can join with, once
+#[utoipa::path(post, path = "/v1/tokens/join", tag = "write", request_body = view::NewJoinToken,
+    responses((status = 200, body = view::JoinToken), (status = "default", body = Problem)))]
+pub(super) async fn create_join(
+    State(context): State<Arc<Context>>,
+    By(caller): By,
+    MaybeJson(asked): MaybeJson<view::NewJoinToken>,
+) -> Answer {
+    let cell = &context.cell;
+    let (authority, address) = cell.engine.machine().read(|state| {
+        let authority =
+            state.access().authority.as_ref().map(|kept| Fingerprint::of(&kept.certificate));
+        (authority, state.node(&cell.node).and_then(|node| node.facts.address.clone()))
+    });
+    let (Some(fingerprint), Some(address)) = (authority, address) else {
+        let problem = Problem::refusal("no_authority", "this cell cannot be joined yet")
+            .hint("its first node must be able to open its peer port; see `plimsoll up --address`");
+        return Err(problem.into());
+    };
+    let lifetime = asked.minutes.map_or(JOIN_LIFETIME, Millis::minutes).min(JOIN_LIFETIME);
+    let token = JoinToken::new(fingerprint).map_err(unmade)?;
+    let expires_at = now().plus(lifetime);
+    let digest = Digest(*token.secret_hash().as_bytes());
+    let change = Change::CreateJoinToken { token: digest, expires_at };
+    cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
+    let join = format!("{token}@{address}");
+    Ok(json(&view::JoinToken { join, expires_at: Time(expires_at) }))
+}
+
+/// Who may ask for things over the network
+#[utoipa::path(get, path = "/v1/operators", tag = "read",
+    responses((status = 200, body = Vec<view::Operator>), (status = "default", body = Problem)))]
+pub(super) async fn operators(State(context): State<Arc<Context>>) -> Answer {
+    context
+        .look(|source| {
+            let operators = source.state.access().operators.iter();
+            Ok(operators
+                .map(|(name, operator)| view::Operator {
+                    name: name.clone(),
+                    role: operator.role.word().to_owned(),
+                    created_at: Time(operator.created_at),
+                })
+                .collect::<Vec<_>>())
+        })
+        .await
+}
+
+/// Give somebody a token
+#[utoipa::path(post, path = "/v1/operators", tag = "write", request_body = view::NewOperator,
+    responses((status = 200, body = view::OperatorToken), (status = "default", body = Problem)))]
+pub(super) async fn add_operator(
+    State(context): State<Arc<Context>>,
+    By(caller): By,
+    Json(asked): Json<view::NewOperator>,
+) -> Answer {
+    let role = Role::ALL.into_iter().find(|role| role.word() == asked.role).ok_or_else(|| {
+        let message = format!("there is no role {:?}", asked.role);
+        Failure::from(Problem::refusal("bad_role", message)).hint("use read, deploy or admin")
+    })?;
+    let is_name = |name: &str| {
+        let fits = (1..=63).contains(&name.len());
+        fits && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    if !is_name(&asked.name) {
+        let problem = Problem::refusal(
+            "bad_name",
+            "an operator's name has 1 to 63 letters, digits, '-', '_' and '.'",
+        );
+        return Err(problem.into());
+    }
+    let token = OperatorToken::new().map_err(unmade)?;
+    let digest = Digest(*token.hash().as_bytes());
+    let change = Change::PutOperator { name: asked.name.clone(), token: digest, role };
+    let cell = &context.cell;
+    cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
+    Ok(json(&view::OperatorToken { name: asked.name, role: asked.role, token: token.to_string() }))
+}
+
+/// Take somebody's token back
+#[utoipa::path(delete, path = "/v1/operators/{name}", tag = "write", params(("name" = String, Path)),
+    responses((status = 200, body = view::Operator), (status = "default", body = Problem)))]
+pub(super) async fn revoke_operator(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+) -> Answer {
+    let cell = &context.cell;
+    let known = cell.engine.machine().read(|state| state.access().operators.get(&name).cloned());
+    let change = Change::RevokeOperator { name: name.clone() };
+    cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
+    let role = known.as_ref().map(|known| known.role.word().to_owned()).unwrap_or_default();
+    let created_at = Time(known.map(|known| known.created_at).unwrap_or_default());
+    Ok(json(&view::Operator { name, role, created_at }))
+}
+
+fn unmade(error: crate::pki::Error) -> Failure {
+    Problem::failure("no_token", error.to_string()).into()
+}
+
+fn unwritten(error: crate::cell::WriteError) -> Failure {
+    operations::Error::Write(error).into()
+}

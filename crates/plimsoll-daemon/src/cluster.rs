@@ -1,0 +1,57 @@
+//! A cell of several nodes: how it is founded and joined, who holds the log and whose votes count, and how a request
+//! that came to one node reaches the one it is for.
+//!
+//! What nodes say to each other goes over [`peer`](crate::peer), behind the doors in [`gate`]; who may come in is
+//! settled in [`pki`](crate::pki), how many votes there are in `plimsoll_kernel::voters`.
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use plimsoll_model::NodeId;
+use plimsoll_store::embedded::network::{Network, Sent};
+use plimsoll_store::{Peer, ServerId};
+
+use crate::peer::{RaftNetwork, Target};
+
+pub mod found;
+pub mod gate;
+pub mod join;
+pub mod reach;
+pub mod seats;
+
+/// How long one node may take to answer another.
+pub const ANSWER: Duration = Duration::from_secs(10);
+
+/// The way to the other servers, from when this node has an identity: an engine starts before that.
+#[derive(Debug, Default)]
+pub struct Late(OnceLock<RaftNetwork>);
+
+impl Late {
+    /// From now on others can be reached.
+    pub fn arrive(&self, network: RaftNetwork) {
+        // A second identity of one process would be the same.
+        let _ = self.0.set(network);
+    }
+}
+
+impl Network for Late {
+    fn send<'a>(
+        &'a self,
+        to: ServerId,
+        peer: &'a Peer,
+        request: Vec<u8>,
+        within: Duration,
+    ) -> Sent<'a> {
+        match self.0.get() {
+            Some(network) => network.send(to, peer, request, within),
+            None => Box::pin(async { Err(io::ErrorKind::NotConnected.into()) }),
+        }
+    }
+}
+
+/// A peer as one that can be called; none if its name is not a node's.
+pub fn target(peer: &Peer) -> Option<Target> {
+    let node = NodeId::new(&peer.name).ok()?;
+    Some(Target { node, address: peer.address.clone() })
+}

@@ -1,0 +1,259 @@
+//! What other nodes may ask of this one, on the peer port. All but [`join`](super::join) takes a certificate of the cell,
+//! and of a node that is still of it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, BodyDataStream};
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use hyper::{Method, StatusCode};
+use plimsoll_model::access::{Authority as Kept, Digest};
+use plimsoll_model::{Change, Refusal, Writer};
+use plimsoll_store::{Embedded, Engine, Peer};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+use super::ANSWER;
+use super::found::digest;
+use super::join::{self, Admission};
+use super::reach::{self, LINK};
+use crate::cell::{Cell, WriteError, now};
+use crate::link::{Host, PIECES_AHEAD, Pipe};
+use crate::peer::{Client, Known, raft_router, read_whole};
+use crate::pki::{Authority, AuthorityParts, Caller, Csr, JoinToken, NODE_LIFETIME};
+use crate::view::Problem;
+
+/// Where a node asks for a new certificate.
+pub const RENEW: &str = "/peer/renew";
+
+/// The most bytes a request of a newcomer may have; a certificate request and some labels have a tenth.
+const MAX_ASKED: usize = 64 << 10;
+
+/// What the doors lead to.
+#[derive(Debug)]
+pub struct Gate {
+    pub cell: Cell,
+    pub engine: Arc<Embedded>,
+    pub client: Client,
+    pub host: Host,
+    pub servers: watch::Receiver<Vec<Peer>>,
+}
+
+/// A request for another certificate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Renewal {
+    pub csr: Vec<u8>,
+}
+
+/// The doors, and behind them the API for requests that came to another node.
+pub fn router(gate: Arc<Gate>, api: Router) -> Router {
+    let (engine, members) = (Arc::clone(&gate.engine), Arc::clone(&gate));
+    let raft = raft_router(move |caller: Caller, message: Bytes| {
+        let (engine, gate) = (Arc::clone(&engine), Arc::clone(&members));
+        async move {
+            // A server that was let go may not know it yet; its messages are noise.
+            if gate.is_server(&caller) { engine.answer(&message).await } else { Vec::new() }
+        }
+    });
+    let doors = Router::new()
+        .route(join::PATH, post(admit))
+        .route(RENEW, post(renew))
+        .route(LINK, post(link))
+        .with_state(gate);
+    doors.merge(raft).merge(api)
+}
+
+impl Gate {
+    /// Whether the caller is of the cell, as far as this node knows. One that is not yet part of it knows nobody.
+    fn is_member(&self, caller: &Caller) -> bool {
+        self.cell
+            .engine
+            .machine()
+            .read(|state| state.nodes().is_empty() || state.node(&caller.node).is_some())
+    }
+
+    fn is_server(&self, caller: &Caller) -> bool {
+        let members = self.engine.members();
+        self.is_member(caller)
+            || members.iter().any(|member| member.peer.name == caller.node.as_str())
+    }
+
+    fn authority(&self) -> Option<Authority> {
+        let kept = self.cell.engine.machine().read(|state| {
+            let kept = state.access().authority.clone()?;
+            Some((state.cluster().clone(), kept))
+        });
+        let (cluster, Kept { certificate, key }) = kept?;
+        Authority::from_parts(&AuthorityParts { cluster, certificate, key }).ok()
+    }
+
+    async fn take_in(&self, request: join::Request) -> Result<Admission, Box<Response>> {
+        if request.version != join::VERSION {
+            let (found, ours) = (request.version, join::VERSION);
+            let message = format!("it joins in version {found}, this cell in {ours}");
+            return refuse("version", message, Some("run the same plimsoll on both"));
+        }
+        let Ok(token) = request.token.parse::<JoinToken>() else {
+            return refuse("token_unknown", "this is not a join token".to_owned(), None);
+        };
+        let Ok(csr) = Csr::from_der(&request.csr) else {
+            return refuse("bad_request", "its certificate request is none".to_owned(), None);
+        };
+        let Some(authority) = self.authority() else {
+            return refuse("no_authority", "the cell has no authority yet".to_owned(), None);
+        };
+        let node = request.node.clone();
+        let change = Change::Join {
+            token: Digest(*token.secret_hash().as_bytes()),
+            node: node.clone(),
+            facts: request.facts,
+            key: digest(&csr),
+        };
+        let written = self.cell.write(Writer::Operator, node.as_str(), vec![change.free()]).await;
+        if let Err(error) = written {
+            return refuse_write(&error);
+        }
+        let issued = authority.issue(&csr, &node, now(), NODE_LIFETIME);
+        let Ok(certificate) = issued else {
+            return refuse("certificate", "no certificate could be made".to_owned(), None);
+        };
+        let (cluster, server) = self.cell.engine.machine().read(|state| {
+            (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
+        });
+        let servers = self.servers.borrow().clone();
+        let certificate = certificate.to_vec();
+        Ok(Admission { cluster, certificate, server: server.unwrap_or_default(), servers })
+    }
+}
+
+/// A newcomer with a token. Only the leader can take it in, so it is passed on there.
+async fn admit(State(gate): State<Arc<Gate>>, request: Request) -> Response {
+    let body = match read_whole(request.into_body(), MAX_ASKED).await {
+        Ok(body) => body,
+        Err(status) => return status.into_response(),
+    };
+    if let Some(answer) = elsewhere(&gate, join::PATH, &body).await {
+        return answer;
+    }
+    let Ok(request) = serde_json::from_slice::<join::Request>(&body) else {
+        return problem(
+            StatusCode::BAD_REQUEST,
+            "bad_request",
+            "this is not a request to join",
+            None,
+        );
+    };
+    match gate.take_in(request).await {
+        Ok(admission) => axum::Json(admission).into_response(),
+        Err(refused) => *refused,
+    }
+}
+
+async fn renew(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
+    let body = match read_whole(request.into_body(), MAX_ASKED).await {
+        Ok(body) => body,
+        Err(status) => return status.into_response(),
+    };
+    if !gate.is_member(&caller) {
+        return problem(
+            StatusCode::FORBIDDEN,
+            "removed",
+            "this node is not of the cell any more",
+            None,
+        );
+    }
+    // Every server has the authority, so none has to be asked for it.
+    let csr = serde_json::from_slice::<Renewal>(&body).ok();
+    let csr = csr.and_then(|renewal| Csr::from_der(&renewal.csr).ok());
+    let (Some(csr), Some(authority)) = (csr, gate.authority()) else {
+        return problem(StatusCode::BAD_REQUEST, "bad_request", "this cannot be signed", None);
+    };
+    match authority.issue(&csr, &caller.node, now(), NODE_LIFETIME) {
+        Ok(certificate) => Response::new(Body::from(certificate.to_vec())),
+        Err(_) => problem(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "certificate",
+            "no certificate could be made",
+            None,
+        ),
+    }
+}
+
+/// A node's link to its leader: its words come as the body of the request, ours go as the body of the answer.
+async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
+    if !gate.cell.engine.leadership().borrow().is_me {
+        return StatusCode::MISDIRECTED_REQUEST.into_response();
+    }
+    if !gate.is_member(&caller) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let (to, outgoing) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);
+    let (incoming, from) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);
+    tokio::spawn(receive(request.into_body().into_data_stream(), incoming));
+    tokio::spawn(async move {
+        let node = caller.node;
+        if let Err(refused) = gate.host.serve(&node, Pipe { to, from }).await {
+            tracing::info!(%node, %refused, "a link ended");
+        }
+    });
+    let pieces = unfold(outgoing, |mut outgoing| async move {
+        let piece = outgoing.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(piece)), outgoing))
+    });
+    Response::new(Body::from_stream(pieces))
+}
+
+async fn receive(mut body: BodyDataStream, to: mpsc::Sender<Vec<u8>>) {
+    while let Some(Ok(piece)) = body.next().await {
+        if to.send(piece.into()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The leader's answer, where another node leads; none where this one does, or nobody.
+async fn elsewhere(gate: &Gate, path: &str, body: &Bytes) -> Option<Response> {
+    let leader = reach::leader(&gate.cell)?;
+    let asked = gate.client.call(&leader, Method::POST, path, body.clone(), ANSWER).await;
+    Some(match asked {
+        Ok(answer) => (answer.status, answer.body).into_response(),
+        Err(error) => {
+            let message = format!("{} leads and cannot be reached: {error}", leader.node);
+            problem(StatusCode::SERVICE_UNAVAILABLE, "no_leader", &message, None)
+        }
+    })
+}
+
+fn refuse<T>(code: &str, message: String, hint: Option<&str>) -> Result<T, Box<Response>> {
+    Err(Box::new(problem(StatusCode::FORBIDDEN, code, &message, hint)))
+}
+
+fn refuse_write<T>(error: &WriteError) -> Result<T, Box<Response>> {
+    let (status, code) = match error {
+        WriteError::Refused(rejection) => match rejection.reason {
+            Refusal::TokenUnknown => (StatusCode::FORBIDDEN, "token_unknown"),
+            Refusal::TokenUsed { .. } => (StatusCode::FORBIDDEN, "token_used"),
+            Refusal::TokenExpired { .. } => (StatusCode::FORBIDDEN, "token_expired"),
+            Refusal::NameTaken { .. } => (StatusCode::CONFLICT, "name_taken"),
+            _ => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
+        },
+        WriteError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_leader"),
+    };
+    let message = match error {
+        WriteError::Refused(rejection) => rejection.reason.to_string(),
+        WriteError::Store(error) => error.to_string(),
+    };
+    Err(Box::new(problem(status, code, &message, None)))
+}
+
+fn problem(status: StatusCode, code: &str, message: &str, hint: Option<&str>) -> Response {
+    let hint = hint.map(str::to_owned);
+    let is_refusal = status.is_client_error();
+    let problem = Problem { code: code.to_owned(), message: message.to_owned(), hint, is_refusal };
+    (status, axum::Json(problem)).into_response()
+}

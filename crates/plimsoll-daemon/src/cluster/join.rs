@@ -1,0 +1,80 @@
+//! How a node joins a cell: it brings a token to any of the cell's nodes, over a connection on which that node has proved
+//! that it is of the cell the token is for, and takes a certificate, a number and the servers home.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use plimsoll_model::{ClusterId, NodeFacts, NodeId};
+use plimsoll_store::Peer;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::ANSWER;
+use crate::cell::WriteError;
+use crate::peer;
+use crate::pki::{self, Identity, JoinAddress};
+use crate::view::Problem;
+
+/// The version of what is asked and answered.
+pub const VERSION: u32 = 1;
+
+pub const PATH: &str = "/peer/join";
+
+/// What a newcomer asks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Request {
+    pub version: u32,
+    pub token: String,
+    pub node: NodeId,
+    pub facts: NodeFacts,
+    pub csr: Vec<u8>,
+}
+
+/// What it is given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    pub cluster: ClusterId,
+    pub certificate: Vec<u8>,
+    /// Its number as a server.
+    pub server: u64,
+    pub servers: Vec<Peer>,
+}
+
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error(transparent)]
+    Identity(#[from] pki::Error),
+    #[error(transparent)]
+    Peer(#[from] peer::Error),
+    #[error("{0}")]
+    Refused(String),
+    #[error("the answer cannot be understood: {0}")]
+    Answer(String),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Joins, and keeps the identity it was given.
+pub async fn join(
+    at: &JoinAddress,
+    node: &NodeId,
+    facts: NodeFacts,
+    data_dir: &Path,
+) -> Result<(Admission, Identity), Error> {
+    let (key, csr) = Identity::new_key()?;
+    let (token, csr) = (at.token.to_string(), csr.as_der().to_vec());
+    let request = Request { version: VERSION, token, node: node.clone(), facts, csr };
+    let body = serde_json::to_vec(&request).map_err(|error| Error::Answer(error.to_string()))?;
+    let fingerprint = at.token.fingerprint();
+    let met = peer::ask(fingerprint, &at.address, PATH, Bytes::from(body), ANSWER).await?;
+    let understood = |error: serde_json::Error| Error::Answer(error.to_string());
+    if !met.response.status.is_success() {
+        let problem: Problem = serde_json::from_slice(&met.response.body).map_err(understood)?;
+        let hint = problem.hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+        return Err(Error::Refused(format!("{}{hint}", problem.message)));
+    }
+    let admission: Admission = serde_json::from_slice(&met.response.body).map_err(understood)?;
+    let identity = Identity::new(key, admission.certificate.clone(), met.authority)?;
+    identity.store(data_dir)?;
+    Ok((admission, identity))
+}

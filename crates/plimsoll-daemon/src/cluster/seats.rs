@@ -1,0 +1,78 @@
+//! Gives the cell as many servers and votes as its size calls for, while this node leads: one step at a time, each
+//! chosen by `plimsoll_kernel::voters` and carried out by the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_kernel::voters::{self, Server, Step};
+use plimsoll_model::NodeId;
+use plimsoll_store::{Embedded, Engine, Member, Peer, ServerId};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::cell::Cell;
+
+/// How often the leader looks.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// How many entries a server may lack and still count as one that has the log: what is on its way at any moment.
+const CAUGHT_UP: u64 = 1_000;
+
+/// Runs until told to stop, and keeps `servers` up to date for whoever asks.
+pub async fn run(
+    cell: Cell,
+    engine: Arc<Embedded>,
+    servers: watch::Sender<Vec<Peer>>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    loop {
+        let members = engine.members();
+        let peers: Vec<Peer> = members.iter().map(|member| member.peer.clone()).collect();
+        servers.send_if_modified(|before| std::mem::replace(before, peers.clone()) != peers);
+        let is_leader = engine.leadership().borrow().is_me;
+        if is_leader && let Some(step) = next(&cell, &engine, &members) {
+            take(&cell, &engine, step).await;
+        }
+        tokio::select! {
+            () = sleep(EVERY) => {}
+            _ = shutdown.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+fn next(cell: &Cell, engine: &Embedded, members: &[Member]) -> Option<Step> {
+    let lags = engine.lags();
+    let server = |member: &Member| Server {
+        id: member.id.0,
+        votes: member.votes,
+        is_caught_up: lags.get(&member.id).is_some_and(|lag| *lag <= CAUGHT_UP),
+    };
+    let servers: Vec<Server> = members.iter().map(server).collect();
+    cell.engine.machine().read(|state| voters::next(state, &servers, engine.id().0))
+}
+
+async fn take(cell: &Cell, engine: &Embedded, step: Step) {
+    let taken = match &step {
+        Step::Add { id, node } => match peer(cell, node) {
+            Some(peer) => engine.add_server(ServerId(*id), peer, false).await,
+            None => return,
+        },
+        Step::SetVoters(voters) => {
+            engine.set_voters(voters.iter().map(|id| ServerId(*id)).collect()).await
+        }
+        Step::Remove { id } => engine.remove_server(ServerId(*id)).await,
+    };
+    match taken {
+        Ok(()) => tracing::info!(?step, "the servers of the cell changed"),
+        // It is tried again in a moment, and by then perhaps by another.
+        Err(error) => tracing::debug!(?step, %error, "the servers of the cell did not change"),
+    }
+}
+
+/// A node without an address cannot be a server.
+fn peer(cell: &Cell, node: &NodeId) -> Option<Peer> {
+    cell.engine.machine().read(|state| {
+        let address = state.node(node)?.facts.address.clone()?;
+        Some(Peer { name: node.to_string(), address })
+    })
+}

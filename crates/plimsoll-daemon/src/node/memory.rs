@@ -1,0 +1,45 @@
+//! What a node remembers of itself from one start to the next.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_model::{ClusterId, NodeId};
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Kind};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Memory {
+    pub(super) name: NodeId,
+    pub(super) runtime: Option<Kind>,
+    /// The cell it was taken into, and its number there as a server. None for one that founded its own.
+    #[serde(default)]
+    pub(super) joined: Option<(ClusterId, u64)>,
+}
+
+impl Memory {
+    fn path(dir: &Path) -> PathBuf {
+        dir.join("node.json")
+    }
+
+    pub(super) fn read(dir: &Path) -> Result<Option<Self>, Error> {
+        let path = Self::path(dir);
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|error| Error::Memory { path, why: error.to_string() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::Io { action: "read", path, source }),
+        }
+    }
+
+    /// Beside it and then in its place, so that a crash leaves the old one or the new one.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), Error> {
+        let (path, beside) = (Self::path(dir), dir.join("node.json.new"));
+        let text = serde_json::to_vec_pretty(self).expect("a name and a word can be written");
+        let written = std::fs::write(&beside, text)
+            .and_then(|()| std::fs::File::open(&beside)?.sync_all())
+            .and_then(|()| std::fs::rename(&beside, &path));
+        written.map_err(|source| Error::Io { action: "write", path, source })
+    }
+}

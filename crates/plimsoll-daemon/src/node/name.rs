@@ -1,0 +1,72 @@
+//! What a node and its cell are called, and where the node is found, where nobody says.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+
+use plimsoll_model::{ClusterId, NodeId};
+
+use super::memory::Memory;
+use super::{Error, Options};
+use crate::pki::{DEFAULT_PORT, with_port};
+
+/// An address that leads nowhere, to ask the routes which of ours would be used.
+const ANYWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
+
+pub(super) fn node(
+    options: &Options,
+    memory: Option<&Memory>,
+    hostname: Option<&str>,
+) -> Result<NodeId, Error> {
+    match (memory, &options.name) {
+        (Some(memory), Some(wanted)) if memory.name != *wanted => {
+            let (dir, found) = (options.data_dir.clone(), memory.name.clone());
+            Err(Error::OtherNode { dir, found, wanted: wanted.clone() })
+        }
+        (Some(memory), _) => Ok(memory.name.clone()),
+        (None, Some(wanted)) => Ok(wanted.clone()),
+        (None, None) => {
+            // A host is known by the first part of its name, in small letters.
+            let hostname = hostname.unwrap_or("node").to_ascii_lowercase();
+            let first = hostname.split('.').next().unwrap_or_default();
+            NodeId::new(first)
+                .map_err(|why| Error::Name { hostname: first.to_owned(), why: why.to_string() })
+        }
+    }
+}
+
+/// Random, so that two cells on one engine never take each other's containers for their own.
+pub(super) fn cluster() -> Result<ClusterId, Error> {
+    use std::io::Read;
+    let path = PathBuf::from("/dev/urandom");
+    let mut bytes = [0_u8; 4];
+    let read = std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|source| Error::Io { action: "read", path, source })?;
+    let name = format!("cell-{:08x}", u32::from_be_bytes(bytes));
+    Ok(ClusterId::new(&name).expect("letters, digits and a dash are a name"))
+}
+
+/// Where others find this node, and where it listens for them. What an operator names as an address of this host is
+/// listened on and no other.
+pub(super) fn address(options: &Options) -> Result<(String, SocketAddr), Error> {
+    let everywhere = |port: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+    let Some(given) = &options.address else {
+        let address = SocketAddr::new(own_address(), DEFAULT_PORT);
+        return Ok((address.to_string(), everywhere(DEFAULT_PORT)));
+    };
+    let address = with_port(given).map_err(|error| Error::Address(error.to_string()))?;
+    let listen = address.parse().unwrap_or_else(|_| {
+        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        everywhere(port.unwrap_or(DEFAULT_PORT))
+    });
+    Ok((address, listen))
+}
+
+/// The address this host would use towards others. Nothing is sent to find out.
+fn own_address() -> IpAddr {
+    let ask = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        socket.connect(ANYWHERE).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    ask().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}

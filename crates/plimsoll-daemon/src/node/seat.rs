@@ -1,0 +1,83 @@
+//! How a node comes by its log: it founds a cell, joins one, or goes on where it was.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_model::{Change, NodeFacts, NodeId, Writer};
+use plimsoll_store::embedded::{Config, cluster_of};
+use plimsoll_store::{Embedded, Founding, Peer, ServerId};
+
+use super::memory::Memory;
+use super::{Error, Options, name, store_dir};
+use crate::cell::Cell;
+use crate::cluster::{Late, found, join};
+use crate::pki::Identity;
+
+/// The log of this node, and the way to the others once there is one.
+pub(super) struct Seat {
+    pub(super) engine: Arc<Embedded>,
+    pub(super) network: Arc<Late>,
+    pub(super) joined: Option<(plimsoll_model::ClusterId, u64)>,
+}
+
+impl Seat {
+    pub(super) async fn take(
+        options: &Options,
+        memory: Option<&Memory>,
+        name: &NodeId,
+        facts: &NodeFacts,
+    ) -> Result<Self, Error> {
+        let dir = &options.data_dir;
+        let store = store_dir(dir);
+        let mut joined = memory.and_then(|memory| memory.joined.clone());
+        let found = cluster_of(&store)?;
+        if found.is_none()
+            && joined.is_none()
+            && let Some(at) = &options.join
+        {
+            let (admission, _) = join::join(at, name, facts.clone(), dir).await?;
+            joined = Some((admission.cluster, admission.server));
+            // Written down before the log is begun: the token is used up, and a crash here must not cost the seat.
+            let runtime = memory.and_then(|memory| memory.runtime);
+            Memory { name: name.clone(), runtime, joined: joined.clone() }.write(dir)?;
+        }
+        let network = Arc::new(Late::default());
+        let cluster = match (&joined, found, &options.cluster) {
+            (Some((cluster, _)), ..) => cluster.clone(),
+            (None, Some(found), None) => found,
+            (None, _, Some(wanted)) => wanted.clone(),
+            (None, None, None) => name::cluster()?,
+        };
+        let address = facts.address.clone().unwrap_or_default();
+        let config = Config {
+            peer: Peer { name: name.to_string(), address },
+            network: Arc::clone(&network) as _,
+            server: ServerId(joined.as_ref().map_or(1, |(_, server)| *server)),
+            founding: if joined.is_some() { Founding::Join } else { Founding::Alone },
+            ..Config::alone(store, cluster)
+        };
+        let engine = Embedded::start(config).await?;
+        if let Some(cut) = engine.cut() {
+            tracing::warn!(?cut, "a crash had left a torn write, which is cut off");
+        }
+        Ok(Self { engine, network, joined })
+    }
+}
+
+/// Who this node is to the others. One that has never been of a larger cell may have to make that first.
+pub(super) async fn identity(
+    cell: &Cell,
+    dir: &Path,
+    facts: &NodeFacts,
+    has_joined: bool,
+) -> Result<Identity, Error> {
+    if has_joined && let Some(identity) = Identity::load(dir)? {
+        return Ok(identity);
+    }
+    let is_known = cell.engine.machine().read(|state| state.node(&cell.node).is_some());
+    if !is_known {
+        let join = Change::PutNode { node: cell.node.clone(), facts: facts.clone() };
+        cell.write(Writer::Agent, cell.node.as_str(), vec![join.free()]).await?;
+    }
+    Ok(found::identity(cell, dir).await?)
+}

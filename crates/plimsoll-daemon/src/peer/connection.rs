@@ -1,0 +1,155 @@
+//! Serves one connection, within limits that depend on who it is: a node of the cell has room to work, somebody
+//! without a certificate has just enough to ask to join.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use plimsoll_model::Timestamp;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tower::Service;
+
+use super::extract::Remote;
+use super::quiet::{Quiet, Trouble};
+use super::server::Limits;
+use super::tls::Guest;
+use crate::pki::Caller;
+
+/// What a node may have under way at once. A window is no memory: it is how much may arrive before a handler has read.
+const STREAMS: u32 = 256;
+const STREAM_WINDOW: u32 = 2 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+const FRAME: u32 = 64 << 10;
+
+/// What somebody without a certificate may: all of it together fits into the first window of HTTP/2.
+const GUEST_STREAMS: u32 = 4;
+const GUEST_WINDOW: u32 = (64 << 10) - 1;
+const GUEST_FRAME: u32 = 16 << 10;
+
+/// A name, a token and a few lines about them.
+const MAX_HEADERS: u32 = 16 << 10;
+
+/// How much of an answer waits in memory for somebody who does not read it.
+const SEND_BUFFER: usize = 256 << 10;
+
+/// How long requests under way may take to end once the connection does.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What is the same for all connections of a server.
+#[derive(Debug, Clone)]
+pub(super) struct House {
+    pub(super) router: Router,
+    pub(super) limits: Limits,
+    pub(super) quiet: Arc<Quiet>,
+    pub(super) ending: watch::Receiver<bool>,
+}
+
+impl House {
+    /// Serves until either side has had enough, the certificate has run out, or the daemon ends.
+    pub(super) async fn serve(self, guest: Guest) {
+        let Self { router, limits, quiet, ending } = self;
+        let Guest { stream, remote, caller } = guest;
+        let stay = caller.as_ref().map_or(limits.guest_patience, |(_, until)| left(*until));
+        let caller = caller.map(|(caller, _)| caller);
+        let builder = builder(caller.is_some(), &limits);
+        let service =
+            service_fn(move |request| answer(router.clone(), request, caller.clone(), remote));
+        let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
+        let served = tokio::select! {
+            served = connection.as_mut() => Some(served),
+            () = ended(ending) => None,
+            () = tokio::time::sleep(stay) => None,
+        };
+        let served = if let Some(served) = served {
+            served
+        } else {
+            connection.as_mut().graceful_shutdown();
+            timeout(GRACE, connection).await.unwrap_or(Ok(()))
+        };
+        if let Err(error) = served
+            && !is_farewell(&error)
+        {
+            quiet.note(Trouble::Protocol, Some(remote), &chain(&error));
+        }
+    }
+}
+
+/// Hands a request to the router, with who sent it.
+fn answer(
+    mut router: Router,
+    request: Request<Incoming>,
+    caller: Option<Caller>,
+    remote: SocketAddr,
+) -> <Router as Service<Request<Body>>>::Future {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(Remote(remote));
+    router.call(request)
+}
+
+fn builder(is_known: bool, limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADERS)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(limits.ping_after)
+        .keep_alive_timeout(limits.pong_within)
+        .auto_date_header(false);
+    if is_known {
+        builder
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(FRAME);
+    } else {
+        builder
+            .max_concurrent_streams(GUEST_STREAMS)
+            .initial_stream_window_size(GUEST_WINDOW)
+            .initial_connection_window_size(GUEST_WINDOW)
+            .max_frame_size(GUEST_FRAME);
+    }
+    builder
+}
+
+/// How long a certificate is still good for.
+fn left(until: Timestamp) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_millis(until.0).saturating_sub(now)
+}
+
+/// Returns once the daemon ends. A sender that is gone is an end as well.
+pub(super) async fn ended(mut ending: watch::Receiver<bool>) {
+    let _ = ending.wait_for(|has_ended| *has_ended).await;
+}
+
+/// Whether somebody merely went away, or stopped answering: that is their affair, and the other end's to report.
+fn is_farewell(error: &hyper::Error) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        source = error.source();
+    }
+    error.is_closed() || error.is_canceled() || error.is_timeout()
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,227 @@
+//! Lets others in: bounded in the handshakes that are under way, in the strangers that are being served and in the
+//! nodes that stay.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::connection::{House, ended};
+use super::quiet::{Quiet, Trouble};
+use super::tls::{Door, Guest};
+use crate::pki::{self, Credentials};
+
+/// How many connections the kernel may keep for us. After a change of leader every agent comes at once.
+const BACKLOG: u32 = 4_096;
+
+/// A door that cannot be opened just now, for want of file descriptors perhaps, is tried again after this.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long all may take to leave once the daemon ends: a little longer than each of them may.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// How much a server takes upon itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Nodes of the cell, with a certificate.
+    pub nodes: usize,
+    /// Others, who can do no more than ask to join, and how long each may stay.
+    pub guests: usize,
+    pub guest_patience: Duration,
+    /// Handshakes under way. One has at most 64 kB of somebody's bytes in memory.
+    pub handshakes: usize,
+    pub handshake_patience: Duration,
+    /// When there is no room for another handshake, one that has taken this long has to go: honest ones take
+    /// milliseconds, and those who mean to keep others out must not succeed by doing nothing.
+    pub crowded_patience: Duration,
+    /// After this much silence a peer is asked whether it is there; without an answer in time, it is not.
+    pub ping_after: Duration,
+    pub pong_within: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            nodes: 16_384,
+            guests: 64,
+            guest_patience: Duration::from_secs(30),
+            handshakes: 1_024,
+            handshake_patience: Duration::from_secs(5),
+            crowded_patience: Duration::from_secs(1),
+            ping_after: Duration::from_secs(10),
+            pong_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The peer port.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    door: Arc<Door>,
+    limits: Limits,
+}
+
+impl Server {
+    pub fn bind(
+        address: SocketAddr,
+        credentials: &Credentials,
+        limits: Limits,
+    ) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A daemon that restarts must not wait for the connections of the one before to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Self::on(socket.listen(BACKLOG)?, credentials, limits).map_err(io::Error::other)
+    }
+
+    /// On a port that is open already.
+    pub fn on(
+        listener: TcpListener,
+        credentials: &Credentials,
+        limits: Limits,
+    ) -> Result<Self, pki::Error> {
+        let door = Door {
+            tls: credentials.server_config()?,
+            credentials: credentials.clone(),
+            patience: limits.handshake_patience,
+            quiet: Arc::default(),
+        };
+        Ok(Self { listener, door: Arc::new(door), limits })
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `ending` is true and all are gone, or their grace is over.
+    pub async fn serve(self, router: Router, ending: watch::Receiver<bool>) {
+        let Self { listener, door, limits } = self;
+        let quiet = Arc::clone(&door.quiet);
+        let mut handshakes = Handshakes::new(door, limits);
+        let house = House { router, limits, quiet: Arc::clone(&quiet), ending: ending.clone() };
+        let mut seats = Seats::new(house, &quiet, limits);
+        loop {
+            let room_at = handshakes.room_at();
+            tokio::select! {
+                biased;
+                () = ended(ending.clone()) => break,
+                Some(shaken) = handshakes.running.join_next() => {
+                    if let Ok(Some(guest)) = shaken {
+                        seats.take(guest);
+                    }
+                }
+                accepted = accept(&listener, room_at) => match accepted {
+                    Ok((stream, remote)) => handshakes.begin(stream, remote),
+                    Err(error) => {
+                        quiet.note(Trouble::Accept, None, &error);
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+            }
+            seats.clear();
+        }
+        drop((listener, handshakes));
+        seats.part().await;
+    }
+}
+
+/// The next who comes, once there is room.
+async fn accept(
+    listener: &TcpListener,
+    room_at: Option<Instant>,
+) -> io::Result<(TcpStream, SocketAddr)> {
+    if let Some(room_at) = room_at {
+        sleep_until(room_at).await;
+    }
+    listener.accept().await
+}
+
+/// The handshakes under way.
+struct Handshakes {
+    door: Arc<Door>,
+    limits: Limits,
+    running: JoinSet<Option<Guest>>,
+    /// By when they began. Those that are over are taken out as they come to the front.
+    by_age: VecDeque<(Instant, AbortHandle)>,
+}
+
+impl Handshakes {
+    fn new(door: Arc<Door>, limits: Limits) -> Self {
+        Self { door, limits, running: JoinSet::new(), by_age: VecDeque::new() }
+    }
+
+    /// When there will be room for another at the latest; `None` when there is some now.
+    fn room_at(&mut self) -> Option<Instant> {
+        while self.by_age.front().is_some_and(|(_, handshake)| handshake.is_finished()) {
+            self.by_age.pop_front();
+        }
+        if self.running.len() < self.limits.handshakes {
+            return None;
+        }
+        self.by_age.front().map(|(since, _)| *since + self.limits.crowded_patience)
+    }
+
+    fn begin(&mut self, stream: TcpStream, remote: SocketAddr) {
+        if self.running.len() >= self.limits.handshakes
+            && let Some((_, oldest)) = self.by_age.pop_front()
+        {
+            oldest.abort();
+            self.door.quiet.note(Trouble::Crowded, Some(remote), &self.limits.handshakes);
+        }
+        let door = Arc::clone(&self.door);
+        let handshake = self.running.spawn(async move { door.receive(stream, remote).await });
+        self.by_age.push_back((Instant::now(), handshake));
+    }
+}
+
+/// Those who are being served.
+struct Seats {
+    house: House,
+    quiet: Arc<Quiet>,
+    for_nodes: Arc<Semaphore>,
+    for_guests: Arc<Semaphore>,
+    taken: JoinSet<()>,
+}
+
+impl Seats {
+    fn new(house: House, quiet: &Arc<Quiet>, limits: Limits) -> Self {
+        Self {
+            house,
+            quiet: Arc::clone(quiet),
+            for_nodes: Arc::new(Semaphore::new(limits.nodes)),
+            for_guests: Arc::new(Semaphore::new(limits.guests)),
+            taken: JoinSet::new(),
+        }
+    }
+
+    fn take(&mut self, guest: Guest) {
+        let seats = if guest.caller.is_some() { &self.for_nodes } else { &self.for_guests };
+        let Ok(seat) = Arc::clone(seats).try_acquire_owned() else {
+            self.quiet.note(Trouble::NoSeat, Some(guest.remote), &"closed");
+            return;
+        };
+        let served = self.house.clone().serve(guest);
+        self.taken.spawn(async {
+            served.await;
+            drop(seat);
+        });
+    }
+
+    fn clear(&mut self) {
+        while self.taken.try_join_next().is_some() {}
+    }
+
+    /// Waits for those who are still there; who does not go in time is shown the door.
+    async fn part(mut self) {
+        let all_gone = async { while self.taken.join_next().await.is_some() {} };
+        let _ = timeout(GRACE, all_gone).await;
+    }
+}

@@ -1,0 +1,7 @@
+//! Real connections on the loopback, one concern a file.
+
+mod abuse;
+mod calls;
+mod certificates;
+mod joining;
+mod kit;

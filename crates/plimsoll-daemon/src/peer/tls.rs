@@ -1,0 +1,98 @@
+//! The first moments of a connection to us: is it TLS at all, and who is it? Until that is known somebody costs as
+//! little as possible.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::Timestamp;
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::quiet::{Quiet, Trouble};
+use crate::pki::{Blame, Caller, Credentials, Refusal};
+
+/// The first byte of a TLS handshake.
+const HANDSHAKE: u8 = 22;
+
+/// Somebody whose handshake is done.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) stream: TlsStream<TcpStream>,
+    pub(super) remote: SocketAddr,
+    /// Who it is, and until when that is certain; `None` for somebody without a certificate.
+    pub(super) caller: Option<(Caller, Timestamp)>,
+}
+
+/// What every handshake needs.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) tls: Arc<ServerConfig>,
+    pub(super) credentials: Credentials,
+    pub(super) patience: Duration,
+    pub(super) quiet: Arc<Quiet>,
+}
+
+impl Door {
+    /// Whoever passes; who does not is noted.
+    pub(super) async fn receive(&self, stream: TcpStream, remote: SocketAddr) -> Option<Guest> {
+        match timeout(self.patience, self.shake(stream, remote)).await {
+            Ok(Ok(guest)) => guest,
+            Ok(Err(error)) => {
+                if let Some(trouble) = trouble(&error) {
+                    self.quiet.note(trouble, Some(remote), &error);
+                }
+                None
+            }
+            Err(late) => {
+                self.quiet.note(Trouble::Slow, Some(remote), &late);
+                None
+            }
+        }
+    }
+
+    async fn shake(&self, stream: TcpStream, remote: SocketAddr) -> io::Result<Option<Guest>> {
+        let mut first = [0];
+        // Somebody who leaves without a word looked whether the port is open, and may.
+        if stream.peek(&mut first).await? == 0 {
+            return Ok(None);
+        }
+        if first[0] != HANDSHAKE {
+            let trouble =
+                if first[0].is_ascii_uppercase() { Trouble::Plaintext } else { Trouble::NotTls };
+            self.quiet.note(trouble, Some(remote), &"closed");
+            return Ok(None);
+        }
+        stream.set_nodelay(true)?;
+        let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(stream).await?;
+        match self.credentials.caller_of(stream.get_ref().1.peer_certificates()) {
+            Ok(caller) => Ok(Some(Guest { stream, remote, caller })),
+            Err(error) => {
+                self.quiet.note(Trouble::BadCertificate, Some(remote), &error);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What to call a failure; `None` where somebody merely went away.
+fn trouble(error: &io::Error) -> Option<Trouble> {
+    Some(match Blame::of(error) {
+        Some(Blame::Ours(_)) => Trouble::RefusesUs,
+        Some(Blame::Theirs(Refusal::Expired | Refusal::NotYetValid)) => Trouble::Expired,
+        Some(Blame::Theirs(Refusal::UnknownAuthority | Refusal::WrongCell { .. })) => {
+            Trouble::OtherCell
+        }
+        Some(Blame::Theirs(_)) => Trouble::BadCertificate,
+        None => match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => return None,
+            _ => Trouble::Handshake,
+        },
+    })
+}

@@ -1,0 +1,100 @@
+//! `plimsoll cluster`: the servers that hold the cell's log.
+
+use plimsoll_daemon::view::Cluster;
+
+use crate::live::{self, Host};
+use crate::output::{Format, print};
+use crate::table::Table;
+use crate::trouble::Trouble;
+
+/// See the servers of the cell.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum What {
+    Status(StatusArgs),
+}
+
+/// Show who leads, and which servers vote.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    pub(crate) host: Host,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    let What::Status(args) = &args.what;
+    let client = args.host.client()?;
+    live::block_on(async {
+        let cluster = client.cluster().await?;
+        print(args.output, &cluster, text)
+    })
+}
+
+fn text(cluster: &Cluster) -> String {
+    let leader = match &cluster.leader {
+        Some(leader) => format!("{leader} leads in term {}", cluster.term),
+        None => "nobody leads".to_owned(),
+    };
+    let mut text = format!(
+        "cell {}: {leader}; {} has applied entry {}\n\n",
+        cluster.cluster, cluster.node, cluster.applied
+    );
+    let mut table = Table::new(["SERVER", "NODE", "ADDRESS", "VOTES", "ROLE"]);
+    for server in &cluster.servers {
+        let role = if server.is_leader { "leader" } else { "follower" };
+        let votes = if server.votes { "yes" } else { "no" };
+        table.row([
+            server.id.to_string(),
+            server.node.clone(),
+            server.address.clone(),
+            votes.to_owned(),
+            role.to_owned(),
+        ]);
+    }
+    text.push_str(&table.within(None));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use plimsoll_daemon::view::Server;
+
+    use super::*;
+
+    #[test]
+    fn the_servers_say_who_leads_and_who_votes() {
+        let server = |id: u64, node: &str, votes: bool| Server {
+            id,
+            node: node.to_owned(),
+            address: format!("10.0.0.{id}:7117"),
+            votes,
+            is_leader: id == 1,
+        };
+        let cluster = Cluster {
+            cluster: "shop".into(),
+            node: "birch".into(),
+            leader: Some("ash".into()),
+            term: 3,
+            applied: 120,
+            joinable: true,
+            servers: vec![server(1, "ash", true), server(2, "birch", false)],
+        };
+        expect![[r#"
+            cell shop: ash leads in term 3; birch has applied entry 120
+
+            SERVER  NODE   ADDRESS        VOTES  ROLE
+            1       ash    10.0.0.1:7117  yes    leader
+            2       birch  10.0.0.2:7117  no     follower
+        "#]]
+        .assert_eq(&text(&cluster));
+    }
+}
