@@ -27,6 +27,7 @@ mod forward;
 mod health;
 mod logs;
 mod peer;
+mod permit;
 mod read;
 mod router;
 mod socket;
@@ -98,7 +99,8 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { context, ending, doors } = self;
         let keeping = tokio::spawn(context.volumes.clone().keep(context.cell.clone()));
-        let serving = doors.serve(router::router(Arc::clone(&context)), context.ending.clone());
+        let router = router::router(Arc::clone(&context));
+        let serving = doors.serve(router, context.cell.clone(), context.ending.clone());
         let ended = async {
             shutdown.await;
             ending.send_replace(true);

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -24,11 +23,11 @@ use tokio::time::timeout;
 use tower::Service;
 
 use super::Listen;
-use super::answer::Failure;
 use super::peer::Peer;
+use super::permit::Permits;
 use super::socket::{self, BindError};
 use super::token::Token;
-use crate::view::Problem;
+use crate::cell::Cell;
 
 /// How many connections may be open at each door. Beyond it others wait to be let in.
 const MAX_CONNECTIONS: usize = 1_024;
@@ -71,12 +70,12 @@ impl Doors {
     }
 
     /// Serves until `ending` is true and all are gone, or their grace is over.
-    pub(super) async fn serve(self, router: Router, ending: watch::Receiver<bool>) {
+    pub(super) async fn serve(self, router: Router, cell: Cell, ending: watch::Receiver<bool>) {
         let Self { unix, path, tcp } = self;
         let local = by(unix, router.clone(), ending.clone());
         let remote = async {
             if let Some((listener, token)) = tcp {
-                by((listener, Arc::new(token)), router, ending).await;
+                by((listener, Permits::new(token, cell)), router, ending).await;
             }
         };
         tokio::join!(local, remote);
@@ -100,13 +99,13 @@ impl Entrance for UnixListener {
     }
 }
 
-impl Entrance for (TcpListener, Arc<Token>) {
+impl Entrance for (TcpListener, Permits) {
     type Stream = TcpStream;
     async fn accept(&self) -> io::Result<(TcpStream, Door)> {
         let (stream, _) = self.0.accept().await?;
         // Small answers must not wait for the acknowledgement of others.
         stream.set_nodelay(true)?;
-        Ok((stream, Door::Tcp { token: Arc::clone(&self.1) }))
+        Ok((stream, Door::Tcp(self.1.clone())))
     }
 }
 
@@ -120,7 +119,7 @@ async fn by(entrance: impl Entrance, router: Router, ending: watch::Receiver<boo
 #[derive(Debug, Clone)]
 enum Door {
     Unix { uid: Option<u32> },
-    Tcp { token: Arc<Token> },
+    Tcp(Permits),
 }
 
 /// Lets clients in until the daemon ends, and returns those who are still there.
@@ -209,21 +208,13 @@ where
 
 /// Who asks, or the answer to somebody who may not.
 fn admit(door: &Door, request: &Request<Incoming>) -> Result<Peer, Box<Response>> {
-    let token = match door {
-        Door::Unix { uid } => return Ok(Peer::Local { uid: *uid }),
-        Door::Tcp { token } => token,
-    };
-    let given = request.headers().get(AUTHORIZATION).and_then(|given| given.to_str().ok());
-    let given = given.and_then(|given| given.strip_prefix("Bearer "));
-    if given.is_some_and(|given| token.admits(given.trim()))
-        || OPEN_PATHS.contains(&request.uri().path())
-    {
-        return Ok(Peer::Token);
+    match door {
+        Door::Unix { uid } => Ok(Peer::Local { uid: *uid }),
+        Door::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => {
+            Ok(Peer::Operator { name: "anyone".into() })
+        }
+        Door::Tcp(permits) => {
+            permits.admit(request.method(), request.uri().path(), request.headers())
+        }
     }
-    let message = if given.is_some() { "this is not the token" } else { "a token is needed here" };
-    let problem = Problem::refusal("unauthorized", message)
-        .hint("it is in the file api.token of the daemon's data directory; send it as Authorization: Bearer");
-    let mut response = Failure(StatusCode::UNAUTHORIZED, problem).into_response();
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    Err(Box::new(response))
 }

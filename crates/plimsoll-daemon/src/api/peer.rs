@@ -12,8 +12,10 @@ const USERS: &str = "/etc/passwd";
 pub(super) enum Peer {
     /// A process of this host, by the user it runs as. None: the kernel would not say.
     Local { uid: Option<u32> },
-    /// Somebody who has the token.
+    /// Somebody who has this daemon's token.
     Token,
+    /// Somebody who has a token of the cell.
+    Operator { name: Arc<str> },
     /// Another node of the cell, for somebody who asked it.
     Node { identity: Arc<str> },
 }
@@ -23,6 +25,7 @@ impl Peer {
     pub(super) fn caller(&self) -> Caller {
         match self {
             Self::Node { identity } => Caller::new(identity),
+            Self::Operator { name } => Caller::new(&format!("token:{name}")),
             Self::Token => Caller::new("token"),
             Self::Local { uid: None } => Caller::new("unix"),
             Self::Local { uid: Some(uid) } => {

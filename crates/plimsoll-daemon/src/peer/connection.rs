@@ -23,8 +23,14 @@ use super::server::Limits;
 use super::tls::Guest;
 use crate::pki::Caller;
 
-/// What a node may have under way at once. A window is no memory: it is how much may arrive before a handler has read.
-const STREAMS: u32 = 256;
+/// What a node may have under way at once: as many as its own API has clients, whose requests it may pass on.
+const STREAMS: u32 = 1_024;
+
+/// How many requests a node may give up before we have looked at them. A burst of them is what a process finds that was
+/// stopped for a while, and no attack; the usual limit of twenty is for strangers.
+const GIVEN_UP: usize = 1_024;
+
+/// A window is no memory: it is how much may arrive before a handler has read.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 const FRAME: u32 = 64 << 10;
@@ -107,6 +113,7 @@ fn builder(is_known: bool, limits: &Limits) -> http2::Builder<TokioExecutor> {
     if is_known {
         builder
             .max_concurrent_streams(STREAMS)
+            .max_pending_accept_reset_streams(GIVEN_UP)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_frame_size(FRAME);

@@ -56,14 +56,14 @@ async fn a_call_that_is_given_up_frees_its_stream() {
     let blue = cell("blue");
     let ash = Served::new(&blue.node("ash"));
     let client = Client::new(blue.node("birch"));
-    // Many times as many as may be open at once.
+    // Twice as many as may be open at once.
     for _ in 0..4 {
         let mut calls = JoinSet::new();
-        for _ in 0..256 {
+        for _ in 0..512 {
             let (client, target) = (client.clone(), ash.target.clone());
             calls.spawn(async move { ask(&client, &target, "/wait").await.map(|_| ()) });
         }
-        ash.until_waiting(256).await;
+        ash.until_waiting(512).await;
         drop(calls);
         ash.until_waiting(0).await;
     }

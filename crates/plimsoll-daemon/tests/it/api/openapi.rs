@@ -22,6 +22,7 @@ async fn the_description_has_every_path_and_every_word() {
         /readyz get
         /v1/audit get
         /v1/backup post
+        /v1/cluster get
         /v1/deployments get
         /v1/deployments/{name} delete get put
         /v1/deployments/{name}/history get
@@ -32,11 +33,14 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/deployments/{name}/scale post
         /v1/explain/{replica} get
         /v1/nodes get
+        /v1/operators get post
+        /v1/operators/{name} delete
         /v1/replicas get
         /v1/replicas/{id} get
         /v1/replicas/{id}/exec post
         /v1/replicas/{id}/logs get
         /v1/status get
+        /v1/tokens/join post
         /v1/watch get
     "#]]
     .assert_eq(&paths);

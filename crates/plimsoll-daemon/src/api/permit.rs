@@ -1,0 +1,107 @@
+//! Who may do what over TCP: whoever has this daemon's own token may do anything, and an operator of the cell what their
+//! role allows. A token that is revoked is unknown here as soon as the log has said so.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, StatusCode};
+use plimsoll_model::access::{Digest, Role};
+
+use super::answer::Failure;
+use super::peer::Peer;
+use super::token::Token;
+use crate::cell::Cell;
+use crate::pki::OperatorToken;
+use crate::view::Problem;
+
+/// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
+const ADMIN: [&str; 3] = ["/v1/tokens", "/v1/operators", "/v1/backup"];
+
+#[derive(Debug, Clone)]
+pub(super) struct Permits {
+    token: Arc<Token>,
+    cell: Cell,
+}
+
+impl Permits {
+    pub(super) fn new(token: Token, cell: Cell) -> Self {
+        Self { token: Arc::new(token), cell }
+    }
+
+    pub(super) fn admit(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<Peer, Box<Response>> {
+        let given = headers.get(AUTHORIZATION).and_then(|given| given.to_str().ok());
+        let Some(given) = given.and_then(|given| given.strip_prefix("Bearer ")).map(str::trim)
+        else {
+            return Err(stranger("a token is needed here"));
+        };
+        if self.token.admits(given) {
+            return Ok(Peer::Token);
+        }
+        let Some((name, role)) = self.operator(given) else {
+            return Err(stranger("this is not a token of this cell, or it was revoked"));
+        };
+        let needed = needed(method, path);
+        if role < needed {
+            let message = format!("{name} may {}, and this takes {}", role.word(), needed.word());
+            let problem = Problem::refusal("forbidden", message)
+                .hint("an admin can give another role: `plimsoll token create NAME --role ...`");
+            return Err(Box::new(Failure(StatusCode::FORBIDDEN, problem).into_response()));
+        }
+        Ok(Peer::Operator { name: name.into() })
+    }
+
+    fn operator(&self, given: &str) -> Option<(String, Role)> {
+        let token: OperatorToken = given.parse().ok()?;
+        let digest = Digest(*token.hash().as_bytes());
+        self.cell.engine.machine().read(|state| {
+            let (name, role) = state.access().operator(&digest)?;
+            Some((name.to_owned(), role))
+        })
+    }
+}
+
+fn needed(method: &Method, path: &str) -> Role {
+    if ADMIN.iter().any(|admin| path.starts_with(admin)) {
+        Role::Admin
+    } else if matches!(*method, Method::GET | Method::HEAD) {
+        Role::Read
+    } else {
+        Role::Deploy
+    }
+}
+
+fn stranger(message: &str) -> Box<Response> {
+    let problem = Problem::refusal("unauthorized", message).hint(
+        "this daemon's own is in the file api.token of its data directory, an operator's comes from `plimsoll token \
+         create`; send it as Authorization: Bearer",
+    );
+    let mut response = Failure(StatusCode::UNAUTHORIZED, problem).into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Box::new(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_role_may_do_what_it_is_for() {
+        for (method, path, role) in [
+            (Method::GET, "/v1/status", Role::Read),
+            (Method::PUT, "/v1/deployments/shop", Role::Deploy),
+            (Method::DELETE, "/v1/deployments/shop", Role::Deploy),
+            (Method::POST, "/v1/replicas/shop-web-1/exec", Role::Deploy),
+            (Method::POST, "/v1/tokens/join", Role::Admin),
+            (Method::GET, "/v1/operators", Role::Admin),
+            (Method::POST, "/v1/backup", Role::Admin),
+        ] {
+            assert_eq!(needed(&method, path), role, "{method} {path}");
+        }
+    }
+}
