@@ -170,13 +170,14 @@ impl Node {
         let identity = seat::identity(&cell, dir, &facts, has_joined).await?;
         let credentials = Credentials::new(&identity)?;
         let client = Client::new(credentials.clone());
-        network.arrive(RaftNetwork::new(client.clone()));
+        // The log has connections of its own: a stream that nobody reads must not hold it up.
+        network.arrive(RaftNetwork::new(Client::new(credentials.clone())));
 
         let description = cell.runtime.describe().await.ok();
         let (shutdown, stop) = watch::channel(false);
         let (address, token, tasks) = (None, None, JoinSet::new());
         let mut node = Self { cell, kind, description, address, token, shutdown, tasks };
-        let peers = node.open_peer_port(listen, &credentials, &engine)?;
+        let peers = Self::open_peer_port(listen, &credentials, &engine)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
         let doors = Doors { engine, client, server, peers };
@@ -187,7 +188,6 @@ impl Node {
 
     /// A node that is alone can do without; one that has others must hear them.
     fn open_peer_port(
-        &self,
         listen: SocketAddr,
         credentials: &Credentials,
         engine: &Embedded,

@@ -124,10 +124,7 @@ impl Watcher {
 
     /// Looks at the state together with the changes that led to it since the last look: what is decided on both is
     /// decided on one moment.
-    pub fn look<T>(
-        &mut self,
-        reader: impl FnOnce(&State, Result<Vec<Applied>, Lagged>) -> T,
-    ) -> T {
+    pub fn look<T>(&mut self, reader: impl FnOnce(&State, Result<Vec<Applied>, Lagged>) -> T) -> T {
         let inner = self.machine.inner.read().expect("applying is total and does not panic");
         let (from, resume) = (self.next, *self.machine.applied.borrow() + 1);
         self.applied.mark_unchanged();

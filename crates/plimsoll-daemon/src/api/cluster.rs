@@ -66,7 +66,7 @@ pub(super) async fn create_join(
         return Err(problem.into());
     };
     let lifetime = asked.minutes.map_or(JOIN_LIFETIME, Millis::minutes).min(JOIN_LIFETIME);
-    let token = JoinToken::new(fingerprint).map_err(unmade)?;
+    let token = JoinToken::new(fingerprint).map_err(|error| unmade(&error))?;
     let expires_at = now().plus(lifetime);
     let digest = Digest(*token.secret_hash().as_bytes());
     let change = Change::CreateJoinToken { token: digest, expires_at };
@@ -116,7 +116,7 @@ pub(super) async fn add_operator(
         );
         return Err(problem.into());
     }
-    let token = OperatorToken::new().map_err(unmade)?;
+    let token = OperatorToken::new().map_err(|error| unmade(&error))?;
     let digest = Digest(*token.hash().as_bytes());
     let change = Change::PutOperator { name: asked.name.clone(), token: digest, role };
     let cell = &context.cell;
@@ -141,7 +141,7 @@ pub(super) async fn revoke_operator(
     Ok(json(&view::Operator { name, role, created_at }))
 }
 
-fn unmade(error: crate::pki::Error) -> Failure {
+fn unmade(error: &crate::pki::Error) -> Failure {
     Problem::failure("no_token", error.to_string()).into()
 }
 

@@ -38,13 +38,13 @@ impl Permits {
         let given = headers.get(AUTHORIZATION).and_then(|given| given.to_str().ok());
         let Some(given) = given.and_then(|given| given.strip_prefix("Bearer ")).map(str::trim)
         else {
-            return Err(stranger("a token is needed here"));
+            return Err(Box::new(stranger("a token is needed here")));
         };
         if self.token.admits(given) {
             return Ok(Peer::Token);
         }
         let Some((name, role)) = self.operator(given) else {
-            return Err(stranger("this is not a token of this cell, or it was revoked"));
+            return Err(Box::new(stranger("this is not a token of this cell, or it was revoked")));
         };
         let needed = needed(method, path);
         if role < needed {
@@ -76,14 +76,14 @@ fn needed(method: &Method, path: &str) -> Role {
     }
 }
 
-fn stranger(message: &str) -> Box<Response> {
+fn stranger(message: &str) -> Response {
     let problem = Problem::refusal("unauthorized", message).hint(
         "this daemon's own is in the file api.token of its data directory, an operator's comes from `plimsoll token \
          create`; send it as Authorization: Bearer",
     );
     let mut response = Failure(StatusCode::UNAUTHORIZED, problem).into_response();
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    Box::new(response)
+    response
 }
 
 #[cfg(test)]

@@ -96,16 +96,16 @@ impl Gate {
         if request.version != join::VERSION {
             let (found, ours) = (request.version, join::VERSION);
             let message = format!("it joins in version {found}, this cell in {ours}");
-            return refuse("version", message, Some("run the same plimsoll on both"));
+            return refuse("version", &message, Some("run the same plimsoll on both"));
         }
         let Ok(token) = request.token.parse::<JoinToken>() else {
-            return refuse("token_unknown", "this is not a join token".to_owned(), None);
+            return refuse("token_unknown", "this is not a join token", None);
         };
         let Ok(csr) = Csr::from_der(&request.csr) else {
-            return refuse("bad_request", "its certificate request is none".to_owned(), None);
+            return refuse("bad_request", "its certificate request is none", None);
         };
         let Some(authority) = self.authority() else {
-            return refuse("no_authority", "the cell has no authority yet".to_owned(), None);
+            return refuse("no_authority", "the cell has no authority yet", None);
         };
         let node = request.node.clone();
         let change = Change::Join {
@@ -120,7 +120,7 @@ impl Gate {
         }
         let issued = authority.issue(&csr, &node, now(), NODE_LIFETIME);
         let Ok(certificate) = issued else {
-            return refuse("certificate", "no certificate could be made".to_owned(), None);
+            return refuse("certificate", "no certificate could be made", None);
         };
         let (cluster, server) = self.cell.engine.machine().read(|state| {
             (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
@@ -229,8 +229,8 @@ async fn elsewhere(gate: &Gate, path: &str, body: &Bytes) -> Option<Response> {
     })
 }
 
-fn refuse<T>(code: &str, message: String, hint: Option<&str>) -> Result<T, Box<Response>> {
-    Err(Box::new(problem(StatusCode::FORBIDDEN, code, &message, hint)))
+fn refuse<T>(code: &str, message: &str, hint: Option<&str>) -> Result<T, Box<Response>> {
+    Err(Box::new(problem(StatusCode::FORBIDDEN, code, message, hint)))
 }
 
 fn refuse_write<T>(error: &WriteError) -> Result<T, Box<Response>> {

@@ -30,7 +30,7 @@ const MESSAGE: usize = 256;
 const TICK: Duration = Duration::from_millis(10);
 const PAGE_KB: usize = 4;
 
-/// How many idle connections are weighed: two for each file descriptor limit that is usual.
+/// How many idle connections are weighed: so many that what a process has anyway does not count.
 const CONNECTIONS: usize = 2_000;
 
 /// What the process with the clients is told: where the server is, where its identity, and whether to open streams.
