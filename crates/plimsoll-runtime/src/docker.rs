@@ -29,11 +29,13 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use plimsoll_model::spec::Healthcheck;
 use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName, Generation};
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
@@ -49,6 +51,9 @@ use fault::Fault;
 use files::Files;
 use pull::Pulls;
 use survey::is_running;
+
+/// How soon an engine that does not answer is looked for again, to clear away what an earlier daemon left on it.
+const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
 /// Which engine, and what of this node is used beside it.
 #[derive(Debug, Clone)]
@@ -143,8 +148,27 @@ impl Drop for DockerRuntime {
 }
 
 impl Inner {
-    /// Removes the files of containers that are gone: an earlier daemon may have died in between.
+    /// Clears away what is left of what is gone: an earlier daemon may have died in between. It waits for the engine,
+    /// which may come up after the daemon.
     async fn sweep(self: Arc<Self>) {
+        while let Err(fault) = self.sweep_networks().await {
+            tracing::debug!(error = &fault as &dyn std::error::Error, "not swept yet");
+            sleep(SWEEP_RETRY).await;
+        }
+        self.sweep_files().await;
+    }
+
+    /// The networks of deployments of which no container is left.
+    async fn sweep_networks(&self) -> Result<(), Fault> {
+        let docker = self.engine.client().await?;
+        for deployment in networks::deployments(&docker, &self.settings.cluster).await? {
+            self.leave(&deployment).await;
+        }
+        Ok(())
+    }
+
+    /// The files of containers that are gone.
+    async fn sweep_files(&self) {
         for generation in self.files.generations() {
             // A start that is under way has written its files and may not have its container yet.
             let turn = self.turn(generation);

@@ -5,6 +5,7 @@
 //! that is not on disk. A lock that each supervisor holds makes a second one of the same generation impossible.
 
 pub(crate) mod cgroup;
+mod clear;
 mod enter;
 mod exec;
 mod furnish;
@@ -127,7 +128,7 @@ impl ProcessRuntime {
 impl Inner {
     /// Takes on what an earlier daemon left. Its directory tells all that is needed.
     fn adopt(self: &Arc<Self>, run: &RunDir) -> io::Result<()> {
-        let Some(launch) = run.read_launch()? else { return Ok(()) };
+        let Some(launch) = run.read_launch()? else { return self.clear_rest(run) };
         match run.standing()? {
             Standing::Running(record, _) => {
                 tracing::info!(tag = %launch.tag, pid = record.supervisor.pid, "adopted");
@@ -152,6 +153,20 @@ impl Inner {
             Standing::Idle(_) => {}
         }
         Ok(())
+    }
+
+    /// Removes what is left where an earlier daemon died while it cleared away, or before it had begun: without a launch
+    /// it is nobody's.
+    fn clear_rest(&self, run: &RunDir) -> io::Result<()> {
+        match run.standing()? {
+            Standing::Starting | Standing::Running(..) => return Ok(()),
+            Standing::Lost(record) => drop(run.bury(&record)?),
+            Standing::Idle(_) => {}
+        }
+        if let Some(name) = run.0.file_name().and_then(|name| name.to_str()) {
+            self.cgroups.remove(name);
+        }
+        absent_is_fine(fs::remove_dir_all(&run.0))
     }
 
     /// Tells the end of a service when it comes.

@@ -3,7 +3,7 @@
 //! On a network its services find each other by name. Networks of others are used where a spec names them as external,
 //! and are never made, changed or removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bollard::Docker;
 use bollard::models::{EndpointIpamConfig, EndpointSettings, Network, NetworkCreateRequest};
@@ -113,6 +113,17 @@ async fn is_there(docker: &Docker, tag: &Tag, name: &str) -> Result<bool, Fault>
         let _ = docker.remove_network(id).await;
     }
     Ok(!found.is_empty())
+}
+
+/// The deployments of the cell that have networks here.
+pub(super) async fn deployments(
+    docker: &Docker,
+    cluster: &ClusterId,
+) -> Result<BTreeSet<DeploymentName>, Fault> {
+    let filters = Some(labels::filter(cluster, None));
+    let found = docker.list_networks(Some(ListNetworksOptions { filters })).await?;
+    let names = found.into_iter().filter_map(|network| network.labels?.remove(labels::DEPLOYMENT));
+    Ok(names.filter_map(|name| DeploymentName::new(name).ok()).collect())
 }
 
 /// Removes the deployment's networks if nothing of it is here any more. Best effort: a network that stays in use, or an

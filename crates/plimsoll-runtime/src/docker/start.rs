@@ -43,7 +43,7 @@ impl Inner {
         drop(stay);
         if result.is_err() {
             // What was made for it is of no use to anyone until the next try.
-            self.leave(tag).await;
+            self.leave(tag.deployment()).await;
         }
         result.map_err(|failure| match failure {
             Failure::Refused(error) => error,

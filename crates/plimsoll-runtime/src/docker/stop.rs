@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::{RemoveContainerOptions, StopContainerOptions};
+use plimsoll_model::DeploymentName;
 use tokio::time::{Instant, sleep};
 
 use super::engine::WORK_WAIT;
@@ -51,7 +52,7 @@ impl Inner {
             Removal::Done => {}
         }
         self.files.remove(tag.generation);
-        self.leave(tag).await;
+        self.leave(tag.deployment()).await;
         self.forget_turn(tag.generation);
         Ok(())
     }
@@ -78,15 +79,16 @@ impl Inner {
 
     /// Takes the deployment's networks away if nothing of it is left. Whoever is about to start another of it needs
     /// them, and will come by here in turn.
-    pub(super) async fn leave(&self, tag: &Tag) {
-        let house = self.house(tag.deployment());
+    pub(super) async fn leave(&self, deployment: &DeploymentName) {
+        let house = self.house(deployment);
         let Ok(_alone) = house.try_write() else { return };
         let cleared = async {
             let docker = self.engine.worker().await?;
-            networks::clear(&docker, &tag.cluster, tag.deployment()).await
+            networks::clear(&docker, &self.settings.cluster, deployment).await
         };
         if let Err(fault) = cleared.await {
-            tracing::warn!(%tag, error = &fault as &dyn std::error::Error, "left its networks");
+            let error = &fault as &dyn std::error::Error;
+            tracing::warn!(%deployment, error, "left its networks");
         }
     }
 }

@@ -49,6 +49,21 @@ async fn what_ended_while_nobody_looked_is_known_all_the_same() {
 }
 
 #[tokio::test]
+async fn what_a_removal_cut_short_has_left_is_removed_by_the_next_runtime() {
+    let host = Host::new().await;
+    let stays = host.run("exec sleep 600").await;
+    let ended = host.start(2, sh("exit 3")).await;
+    host.exit(&ended).await;
+    let never = host.file(3, "work");
+    std::fs::create_dir_all(&never).unwrap();
+    std::fs::remove_file(host.file(2, "launch.json")).unwrap();
+    let host = host.restarted().await;
+    assert!(!host.file(2, "").exists(), "its launch was gone already");
+    assert!(!host.file(3, "").exists(), "it never had one");
+    assert!(host.status(&stays).await.is_some_and(|status| status.is_running()));
+}
+
+#[tokio::test]
 async fn a_recycled_pid_is_not_mistaken_for_the_service() {
     let host = Host::new().await;
     let tag = host.run("echo pid $$; exec sleep 600").await;

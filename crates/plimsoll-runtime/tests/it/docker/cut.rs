@@ -1,11 +1,12 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bollard::query_parameters::RemoveContainerOptions;
 use plimsoll_model::ContainerSpec;
 use plimsoll_model::spec::{FileContent, FileMount, NetworkAttachment};
 use plimsoll_runtime::Runtime;
 use tokio::time::timeout;
 
-use super::berth::{Berth, sh};
+use super::berth::{Berth, PATIENCE, container, sh};
 
 /// A daemon that dies at any moment of a start leaves one container or none, and the next one makes it one that runs.
 #[test]
@@ -34,6 +35,25 @@ fn a_start_cut_short_is_found_again() {
             let settings = berth.inspect(&order.tag).await.network_settings.unwrap();
             assert_eq!(settings.networks.unwrap().len(), 2, "cut after {moment:?}");
         });
+    }
+}
+
+/// One that dies between the last container and its networks leaves those to the next.
+#[tokio::test]
+async fn networks_that_a_removal_cut_short_has_left_are_removed_by_the_next_daemon() {
+    let Some(mut berth) = Berth::new() else { return };
+    let used = berth.start(1, demanding()).await;
+    let [_, networks, _] = berth.belongings().await;
+    assert_eq!(networks.len(), 2);
+    berth.reopen();
+    berth.says(&used, "key").await;
+    assert_eq!(berth.belongings().await[1], networks, "they are in use");
+    let options = RemoveContainerOptions { force: true, ..Default::default() };
+    berth.docker.remove_container(&container(&used), Some(options)).await.unwrap();
+    berth.reopen();
+    let begin = Instant::now();
+    while !berth.belongings().await[1].is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "they are still there");
     }
 }
 
