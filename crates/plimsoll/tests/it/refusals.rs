@@ -121,7 +121,7 @@ fn arguments_that_are_missing_or_unknown() {
 
           tip: a similar subcommand exists: 'validate'
 
-        Usage: plimsoll <COMMAND>
+        Usage: plimsoll [OPTIONS] <COMMAND>
 
         For more information, try '--help'.
     "#]]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// What the environment of whoever runs the tests must not change.
-pub(crate) const UNSET: [&str; 7] = [
+pub(crate) const UNSET: [&str; 9] = [
     "COMPOSE_FILE",
     "COMPOSE_PROFILES",
     "COMPOSE_PROJECT_NAME",
@@ -14,6 +14,8 @@ pub(crate) const UNSET: [&str; 7] = [
     "CLICOLOR",
     "CLICOLOR_FORCE",
     "DB_PASSWORD",
+    "PLIMSOLL_HOST",
+    "PLIMSOLL_TOKEN",
 ];
 
 pub(crate) fn root() -> PathBuf {
@@ -40,6 +42,10 @@ impl Directory {
         fs::write(self.0.join(file), bytes).unwrap();
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(crate) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.0.join(file)).unwrap()
     }
@@ -62,7 +68,7 @@ pub(crate) fn plimsoll_reading(args: &str, stdin: &str) -> Ran {
     run_in(&root(), args, stdin, &[])
 }
 
-fn run_in(directory: &Path, args: &str, stdin: &str, env: &[(&str, &str)]) -> Ran {
+pub(crate) fn run_in(directory: &Path, args: &str, stdin: &str, env: &[(&str, &str)]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.current_dir(directory).args(args.split_whitespace());
     for name in UNSET {

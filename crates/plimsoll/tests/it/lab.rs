@@ -1,0 +1,20 @@
+//! The daemon, its API and its command line on real parts: a Docker engine, a registry, and processes of this host.
+//! Where `PLIMSOLL_TEST_DOCKER` names no engine, tests that need one say so and pass; `lab/engine` starts one, and
+//! `./test` always does.
+
+mod adoption;
+mod backups;
+mod behind;
+mod compose;
+mod crashes;
+mod depends;
+mod engines;
+mod failures;
+mod found;
+mod grace;
+mod harness;
+mod images;
+mod published;
+mod refusals;
+mod specs;
+mod volumes;

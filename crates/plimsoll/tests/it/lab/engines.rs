@@ -1,0 +1,75 @@
+//! An engine that is not there yet, or goes away. It has an engine of its own, which it may kill.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::compose::web;
+use super::harness::{Lab, Runtime, lab, unique};
+use crate::run::root;
+
+/// A private engine, started and stopped by `lab/engine`; it is gone when the test is.
+struct Private(String);
+
+impl Private {
+    fn lab(&self, verb: &str) {
+        let script = root().join("lab/engine");
+        let output = Command::new(script).args([verb, &self.0]).output().expect("the lab is there");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "lab/engine {verb}: {complaint}");
+    }
+
+    fn socket(&self) -> PathBuf {
+        let lab = std::env::var("PLIMSOLL_LAB").unwrap_or("/var/tmp/plimsoll-lab".into());
+        PathBuf::from(lab).join(&self.0).join("docker.sock")
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        self.lab("stop");
+    }
+}
+
+/// What the node says of its runtime instead of its version.
+fn trouble(lab: &Lab) -> Option<String> {
+    lab.status()?.nodes.first()?.runtime.as_ref()?.trouble.clone()
+}
+
+#[test]
+fn an_engine_that_is_down_is_said_waited_for_and_used_again() {
+    if lab("DOCKER").is_none() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("not tested: only root can start an engine");
+        return;
+    }
+    let private = Private(unique());
+    let lab = Lab::at(Runtime::Docker(private.socket()));
+    lab.wait_for("it says that the engine is down", || trouble(&lab).is_some());
+    let text = trouble(&lab).unwrap();
+    assert!(text.contains("docker.sock"), "{text}");
+    assert!(lab.run("status").done().stdout.contains("docker.sock"), "status says so");
+    let (code, _) = lab.ask("GET", "/readyz", b"").expect("it answers");
+    assert_eq!(code, 503, "it is not ready");
+    let revision = lab.apply("shop", &web(&["deploy: {replicas: 2}"]));
+
+    private.lab("start");
+    lab.steady_at("shop", revision);
+    assert_eq!(trouble(&lab), None);
+    assert_eq!(lab.found().len(), 2);
+
+    private.lab("kill");
+    lab.wait_for("it says that the engine is gone", || trouble(&lab).is_some());
+    let scaled = lab.run("scale shop web=3 -d -o json").done().json();
+    let revision = scaled["applied"]["revision"].as_u64().unwrap();
+    private.lab("start");
+    let shop = lab.steady_at("shop", revision);
+    assert_eq!(trouble(&lab), None);
+    let found = lab.found();
+    assert_eq!(found.iter().filter(|one| one.is_running).count(), 3, "{found:#?}");
+    let mut replicas: Vec<&str> = found.iter().map(|one| one.replica.as_str()).collect();
+    replicas.dedup();
+    assert_eq!(replicas.len(), 3, "each is there once: {found:#?}\n{shop:#?}");
+    assert_eq!(found.len(), 3);
+}

@@ -1,0 +1,52 @@
+//! Images that are not there, and what runs meanwhile.
+
+use super::compose::web;
+use super::harness::{Lab, lab, reason};
+
+#[test]
+fn a_tag_that_does_not_exist_costs_nothing_and_a_fixed_one_heals_it() {
+    let (Some(lab), Some(registry)) = (Lab::docker(), lab("REGISTRY")) else { return };
+    let image = |tag: &str| web(&[&format!("image: {registry}/plimsoll-test:{tag}")]);
+    lab.settle("shop", &image("1"));
+    let old = lab.only("shop/web");
+
+    lab.apply("shop", &image("absent"));
+    let shop = lab.until("shop", "the pull fails", |it| reason(it, "image_pull_failed").is_some());
+    let text = reason(&shop, "image_pull_failed").unwrap();
+    assert!(text.contains(&format!("{registry}/plimsoll-test:absent")), "{text}");
+    assert!(text.contains("manifest unknown"), "the registry's own words: {text}");
+    let said = lab.run_reading("apply -f - -p shop --timeout 30s", &image("absent"));
+    assert_eq!(said.code, 1, "{said:#?}");
+    assert!(said.stderr.contains("image_pull_failed"), "{said:#?}");
+    assert!(said.stderr.contains("manifest unknown"), "{said:#?}");
+    assert_eq!(
+        lab.found(),
+        std::slice::from_ref(&old),
+        "the old container serves on, and there is no other"
+    );
+
+    lab.settle("shop", &image("1"));
+    assert_eq!(lab.only("shop/web").id, old.id, "it ran what was asked for all along");
+    let fixed = image("1") + "    environment: {COLOUR: green}\n";
+    lab.apply("shop", &image("absent"));
+    lab.until("shop", "the pull fails", |it| reason(it, "image_pull_failed").is_some());
+    lab.settle("shop", &fixed);
+    assert_ne!(lab.only("shop/web").id, old.id);
+}
+
+#[test]
+fn a_tag_that_appears_later_is_pulled_without_being_asked_again() {
+    let (Some(lab), Some(registry)) = (Lab::docker(), lab("REGISTRY")) else { return };
+    let image = format!("{registry}/plimsoll-test:{}", lab.name);
+    let revision = lab.apply("shop", &web(&[&format!("image: {image}")]));
+    lab.until("shop", "the pull fails", |it| reason(it, "image_pull_failed").is_some());
+    assert_eq!(lab.found(), []);
+    lab.engine(&["tag", "plimsoll-test:1", &image]).done();
+    lab.engine(&["push", "-q", &image]).done();
+    // Only the registry has it now, so that it has to be pulled.
+    lab.engine(&["rmi", &image]).done();
+    lab.steady_at("shop", revision);
+    lab.run("delete shop").done();
+    lab.gone("shop");
+    lab.engine(&["rmi", &image]);
+}

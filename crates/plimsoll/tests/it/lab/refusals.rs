@@ -1,0 +1,204 @@
+//! Data directories, requests and ports that cannot be used: each is refused with a reason, and nothing is lost.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use plimsoll_daemon::view::Progress;
+use serde_json::{Value, json};
+
+use super::compose::web;
+use super::harness::{Lab, Runtime, Said, reason};
+
+const SLEEPER: &[&str] = &["networks: [default]", "command: [sleep, '600']"];
+
+/// Runs a daemon that must end by itself.
+fn refused(lab: &Lab, data: &Path) -> Said {
+    let mut command = lab.up_at(data, &lab.path("other"));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = Said::of(&output);
+    assert!(said.code == 1 || said.code == 2, "it must not start: {said:#?}");
+    said
+}
+
+fn segment(lab: &Lab) -> PathBuf {
+    let log = lab.data().join("store/log");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|it| it == "log"));
+    files.sort();
+    files.remove(0)
+}
+
+#[test]
+fn a_data_directory_has_one_daemon() {
+    let lab = Lab::process();
+    lab.settle("shop", &web(SLEEPER));
+    let before = lab.runs(1);
+    let said = refused(&lab, &lab.data());
+    assert!(said.stderr.contains("is in use by another plimsoll"), "{said:#?}");
+    lab.steady("shop");
+    lab.still_has(&before, "it is the same run");
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_is_refused_and_left_as_it_is() {
+    let mut lab = Lab::process();
+    let revision = lab.apply("shop", &web(SLEEPER));
+    lab.steady_at("shop", revision);
+    let before = lab.runs(1);
+    lab.kill();
+
+    let identity = lab.data().join("store/identity");
+    let log = segment(&lab);
+    let (sealed, entries) = (fs::read(&identity).unwrap(), fs::read(&log).unwrap());
+    let mut newer = sealed.clone();
+    newer[8] += 1;
+    fs::write(&identity, &newer).unwrap();
+    let said = refused(&lab, &lab.data());
+    assert!(said.stderr.contains("format 2, this build knows up to 1"), "{said:#?}");
+    assert!(said.stderr.contains("use a newer plimsoll"), "{said:#?}");
+    assert!(said.stderr.contains("store/identity"), "{said:#?}");
+    assert_eq!(fs::read(&identity).unwrap(), newer, "nothing was written");
+    fs::write(&identity, &sealed).unwrap();
+
+    let written = entries.iter().rposition(|byte| *byte != 0).unwrap();
+    let mut damaged = entries.clone();
+    damaged[written / 2] ^= 0x55;
+    fs::write(&log, &damaged).unwrap();
+    let said = refused(&lab, &lab.data());
+    assert!(said.stderr.contains(&log.display().to_string()), "it names the file: {said:#?}");
+    assert!(said.stderr.contains("at byte") || said.stderr.contains("offset"), "{said:#?}");
+    assert!(fs::read(&log).unwrap() == damaged, "nothing was written");
+    fs::write(&log, &entries).unwrap();
+
+    for (data, word) in [("/proc/nowhere", "/proc/nowhere"), ("/dev/null", "/dev/null")] {
+        let said = refused(&lab, Path::new(data));
+        assert!(said.stderr.contains(word) && said.stderr.contains("cannot"), "{said:#?}");
+    }
+
+    lab.still_has(&before, "all that time it ran");
+    lab.start();
+    lab.steady_at("shop", revision);
+    lab.still_has(&before, "it is the same run");
+}
+
+#[test]
+fn a_body_that_is_too_long_is_refused_with_the_limit() {
+    let lab = Lab::process();
+    let long = json!({"services": {}, "expect": null, "padding": "x".repeat(17 << 20)});
+    let (code, body) =
+        lab.ask("PUT", "/v1/deployments/shop", long.to_string().as_bytes()).expect("an answer");
+    let problem: Value = serde_json::from_slice(&body).expect("a problem");
+    assert_eq!((code, &problem["code"]), (413, &json!("too_large")), "{problem}");
+    let message = problem["message"].as_str().unwrap();
+    assert!(message.contains("16 MiB") || message.contains("16777216"), "{message}");
+    lab.apply("shop", &web(SLEEPER));
+}
+
+/// A small filesystem in place of the data directory.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(path: PathBuf, options: &str) -> Self {
+        fs::create_dir_all(&path).unwrap();
+        let small = Self(path);
+        small.run("mount", &["-t", "tmpfs", "-o", options, "tmpfs"]);
+        small
+    }
+
+    fn run(&self, program: &str, args: &[&str]) {
+        let status = Command::new(program).args(args).arg(&self.0).status().unwrap();
+        assert!(status.success(), "{program} {args:?}: {status}");
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_takes_no_more_and_loses_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not tested: only root can mount a small disk");
+        return;
+    }
+    let mut lab = Lab::idle(Runtime::Process);
+    let small = Small::mount(lab.data(), "size=20m");
+    lab.start();
+    // Nothing runs of it, so that all there is to write is the log.
+    let file = |text: &str| {
+        let environment = format!("environment: {{TEXT: {text}}}");
+        web(&[SLEEPER, &[environment.as_str(), "deploy: {replicas: 0}"]].concat())
+    };
+    let mut revision = lab.apply("shop", &file("first"));
+    let said = loop {
+        let text = format!("t{revision}{}", "x".repeat(1 << 20));
+        let said = lab.try_apply("shop", &file(&text));
+        if said.code != 0 {
+            break said;
+        }
+        revision = said.json()["applied"]["revision"].as_u64().unwrap();
+        assert!(revision < 200, "the disk is never full");
+    };
+    assert_eq!(said.code, 2, "the world is to blame: {said:#?}");
+    assert!(said.stderr.contains("the disk is full; free some room"), "{said:#?}");
+    let shop = |lab: &Lab| {
+        let status = lab.wait("shop is there", |status| !status.deployments.is_empty());
+        status.deployments[0].revision
+    };
+    lab.kill();
+    small.run("mount", &["-o", "remount,size=100m"]);
+    lab.start();
+    assert_eq!(shop(&lab), revision, "what was acknowledged stands, and nothing else");
+    assert!(lab.apply("shop", &file("last")) > revision);
+    lab.kill();
+    lab.start();
+    assert_eq!(shop(&lab), revision + 1);
+    lab.kill();
+}
+
+#[test]
+fn a_port_of_the_host_that_is_taken_is_the_reason_given_until_it_is_free() {
+    let Some(lab) = Lab::docker() else { return };
+    let taken = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let ports = format!("ports: [{{target: 80, published: '{port}', mode: host}}]");
+    let file = web(&[&ports, "networks: [default]"]);
+    lab.apply(&lab.name, &file);
+    let shop =
+        lab.until(&lab.name, "it is given up", |it| reason(it, "restart_exhausted").is_some());
+    let text = reason(&shop, "restart_exhausted").unwrap();
+    assert!(text.contains(&port.to_string()), "it names the port: {text}");
+    drop(taken);
+    lab.settle(&lab.name, &file);
+}
+
+#[test]
+fn a_published_port_that_is_taken_is_the_reason_given_until_it_is_free() {
+    let Some(lab) = Lab::docker() else { return };
+    let taken = TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (shop, late) = (lab.name.clone(), format!("{}-late", lab.name));
+    let file = web(&[&format!("ports: ['{port}:80']"), "networks: [default]"]);
+    let said = lab.run_reading(&format!("apply -f - -p {shop} --timeout 60s"), &file);
+    assert_eq!(said.code, 1, "{said:#?}");
+    assert!(said.stderr.contains("port_unavailable"), "{said:#?}");
+    assert!(said.stderr.contains(&format!("port {port}: Address already in use")), "{said:#?}");
+    assert!(lab.run("status").done().stdout.contains("port_unavailable"));
+    drop(taken);
+    lab.steady(&shop);
+
+    // Another service of the cell is not let in between.
+    lab.apply(&late, &file);
+    let text = format!("port {port} is published by {shop}/web already");
+    lab.until(&late, "it says who has the port", |it| match &it.progress {
+        Progress::Stuck { why } => why.iter().any(|reason| reason.text == text),
+        _ => false,
+    });
+    lab.run(&format!("delete {shop}")).done();
+    lab.steady(&late);
+}
