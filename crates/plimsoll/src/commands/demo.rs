@@ -1,53 +1,111 @@
-//! `plimsoll demo`: a small cell that loses a node and gets it back, told as a story. Everything told is read off a
-//! run of the simulator; only the words between the numbers are written beforehand.
+//! `plimsoll demo`: runs a small stack on this machine, treats it badly, and says what came of it. Every number that is
+//! told was measured, and every claim is checked; one that does not hold ends the story with exit code 2.
+//!
+//! The node is a whole one, in this process and in a directory of its own, which `stage` sets up and clears away. What
+//! happens is in `acts`; `look` checks the daemon's word against the kernel's, and `tell` prints.
 
-use std::path::Path;
+use std::time::Duration;
 
-use plimsoll_model::{Millis, NodeId};
-use plimsoll_sim::{Action, Scenario};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
+use crate::age::took;
 use crate::output::data;
-use crate::scenario;
-use crate::snippet::Page;
 use crate::trouble::Trouble;
 
+mod acts;
+mod look;
+mod process;
+mod stack;
+mod stage;
 mod tell;
-mod watch;
-mod why;
 
-use watch::Watch;
+use stage::Stage;
+use tell::Teller;
 
-const CELL: &str = include_str!("demo/cell.yaml");
+/// It takes a quarter of this; whoever waited longer would not know whether it still goes on.
+const LIMIT: Duration = Duration::from_secs(50);
 
-/// Any will do; with this one the story is the same for everyone.
-const SEED: u64 = 1;
+const OPENING: &str = "\
+A node of its own on this machine, with a small stack: store, api and web, as plain processes.
+No image and no network is needed, and nothing is left afterwards.
+";
 
-const LOST_AT: Millis = Millis::minutes(10);
-const BACK_AT: Millis = Millis::minutes(30);
+const NEXT: &str = "
+Try next:
+  plimsoll up                                        run a node that stays
+  plimsoll apply -f compose.yaml                     a stack of yours on it
+  plimsoll sim run scenarios/lost-node.yaml --story  a cell that loses a node, simulated
+";
 
-/// Watch a simulated cell lose a node and recover, told as a short story.
+/// Watch a node heal, update and restart real processes, in under a minute.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> Result<(), Trouble> {
-    let page = Page { name: "the demo's cell".to_owned(), text: CELL.to_owned() };
-    let mut scenario = scenario::from_page(&page, Path::new("."), "demo")?.scenario;
-    let node = home_of_data(&scenario)?;
-    scenario.script.push((LOST_AT, Action::Crash(node.clone())));
-    scenario.script.push((BACK_AT, Action::Return(node.clone())));
-    let watch = Watch::whole(&scenario, SEED)?;
-    data(&tell::story(&scenario, &node, &watch))
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.worker_threads(2).enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
+    runtime.block_on(perform())
 }
 
-/// The node whose loss tells most: something there moves, and something waits for its data.
-fn home_of_data(scenario: &Scenario) -> Result<NodeId, Trouble> {
-    let watch = Watch::until_complete(scenario, SEED)?;
-    let is_stateful = |service: &plimsoll_model::ServiceKey| {
-        let services = scenario.deployments.get(&service.deployment);
-        let spec = services.and_then(|services| services.get(&service.service));
-        spec.is_some_and(|spec| spec.is_stateful())
+async fn perform() -> Result<(), Trouble> {
+    let mut ends = Vec::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let listening = signal(kind);
+        ends.push(
+            listening
+                .map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))?,
+        );
+    }
+    let [interrupt, terminate, hangup] = ends.as_mut_slice() else { unreachable!("three kinds") };
+    let mut stage = Stage::set()?;
+    let mut teller = Teller::begin();
+    let ended = tokio::select! {
+        ended = timeout(LIMIT, story(&mut stage, &mut teller)) => {
+            ended.unwrap_or_else(|_| Err(Trouble::failed("the demo takes too long; is this machine very busy?")))
+        }
+        _ = interrupt.recv() => Err(left()),
+        _ = terminate.recv() => Err(left()),
+        _ = hangup.recv() => Err(left()),
     };
-    let data = watch.homes.iter().find(|(replica, _)| is_stateful(&replica.service));
-    data.map(|(_, node)| node.clone())
-        .ok_or_else(|| Trouble::failed("the demo's cell did not place its database"))
+    // However it ended, and also when it is interrupted once more.
+    let cleared = stage.clear().await;
+    let shown = ended?;
+    cleared?;
+    let took = took(teller.elapsed());
+    let mut text = format!("\nWhat was shown, in {took}:\n");
+    for claim in shown {
+        text.extend(["  - ", &claim, "\n"]);
+    }
+    text += "  - nothing is left: no process, no file\n";
+    data(&(text + NEXT))
+}
+
+/// What was shown, a claim each.
+async fn story(stage: &mut Stage, teller: &mut Teller) -> Result<Vec<String>, Trouble> {
+    data(OPENING)?;
+    stage.up().await?;
+    let mut play = acts::Play::new(stage, teller);
+    Ok(vec![
+        play.comes_up().await?,
+        play.heals().await?,
+        play.refuses_a_bad_revision().await?,
+        play.rolls_a_good_revision().await?,
+        play.outlives_its_daemon().await?,
+        play.goes().await?,
+    ])
+}
+
+fn left() -> Trouble {
+    Trouble::interrupted("\nstopped; what the demo had started is gone\n")
+}
+
+fn hold(is_so: bool, claim: impl FnOnce() -> String) -> Result<(), Trouble> {
+    if is_so { Ok(()) } else { Err(not_so(&claim())) }
+}
+
+fn not_so(claim: &str) -> Trouble {
+    Trouble::failed(format!("the demo cannot show what it claims: {claim}"))
 }

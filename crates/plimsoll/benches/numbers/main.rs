@@ -1,8 +1,10 @@
-//! The numbers plimsoll promises, measured: `cargo bench`. With `-- --write` the table goes into
-//! docs/reference/performance.md as well; with names, only those parts run: `cargo bench -- dirty simulating`.
+//! The numbers plimsoll promises, measured: `cargo bench`. With `-- --write` the tables go into
+//! docs/reference/performance.md as well; with names, only those parts run: `cargo bench -- dirty simulating`. The names
+//! `decisions` and `node` stand for all parts of a table.
 //!
 //! Times are the best and the median of several runs in one process; the best is what the code costs, the median
-//! what this machine made of it.
+//! what this machine made of it. Parts that need a Docker engine are left out where `PLIMSOLL_TEST_DOCKER` names none;
+//! `lab/engine with cargo bench` has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,33 +26,39 @@ use plimsoll_sim::{Action, Scenario};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md");
-const BEGIN: &str = "<!-- measured: begin -->";
-const END: &str = "<!-- measured: end -->";
+
+mod node;
+
+/// One part of a table.
+type Part = (&'static str, fn(&mut Table));
+
+const DECISIONS: [Part; 4] =
+    [("placing", placing), ("dirty", dirty), ("applying", applying), ("simulating", simulating)];
+
+const NODE: [Part; 3] =
+    [("status", node::status), ("idle", node::idle), ("starting", node::starting)];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let write = args.iter().any(|arg| arg == "--write");
     let named: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let mut table = Table::default();
-    let parts: [(&str, Part); 4] = [
-        ("placing", placing),
-        ("dirty", dirty),
-        ("applying", applying),
-        ("simulating", simulating),
-    ];
-    for (name, part) in parts {
-        if named.is_empty() || named.iter().any(|asked| *asked == name) {
-            part(&mut table);
+    for (group, parts) in [("decisions", &DECISIONS[..]), ("node", &NODE[..])] {
+        let mut table = Table::default();
+        let is_meant = |name: &str| named.iter().any(|asked| *asked == name);
+        for (name, part) in parts {
+            if named.is_empty() || is_meant(group) || is_meant(name) {
+                part(&mut table);
+            }
+        }
+        if table.0.is_empty() {
+            continue;
+        }
+        println!("{}", table.text());
+        if write {
+            table.write(group);
         }
     }
-    println!("{}", table.text());
-    if write {
-        table.write();
-    }
 }
-
-/// One part of the table.
-type Part = fn(&mut Table);
 
 /// From empty: 1 000 services of 100 replicas each on 10 000 nodes in three zones.
 fn placing(table: &mut Table) {
@@ -263,15 +271,21 @@ impl Table {
         text
     }
 
-    fn write(&self) {
+    /// Between the marks of its group.
+    fn write(&self, group: &str) {
         let page = std::fs::read_to_string(PAGE).expect("the page exists");
-        let (head, rest) = page.split_once(BEGIN).expect("the page has a begin mark");
-        let (_, tail) = rest.split_once(END).expect("the page has an end mark");
+        let (begin, end) = (mark(group, "begin"), mark(group, "end"));
+        let (head, rest) = page.split_once(&begin).expect("the page has a begin mark");
+        let (_, tail) = rest.split_once(&end).expect("the page has an end mark");
         let machine = machine();
-        let text = format!("{head}{BEGIN}\n{machine}\n\n{}{END}{tail}", self.text());
+        let text = format!("{head}{begin}\n{machine}\n\n{}{end}{tail}", self.text());
         std::fs::write(PAGE, text).expect("the page can be written");
         eprintln!("written to docs/reference/performance.md");
     }
+}
+
+fn mark(group: &str, which: &str) -> String {
+    format!("<!-- measured {group}: {which} -->")
 }
 
 /// What this was measured on.
@@ -288,8 +302,5 @@ fn machine() -> String {
     let memory = memory.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1_024;
     let system = field(&read("/etc/os-release"), "PRETTY_NAME");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!(
-        "Measured on {cores} cores of {cpu}, {}, {system}; every row on one core.",
-        Bytes(memory)
-    )
+    format!("Measured on {cores} cores of {cpu}, {}, {system}.", Bytes(memory))
 }
