@@ -110,8 +110,9 @@ pub(super) fn starting(table: &mut Table) {
             engine::image(),
         )
     };
-    let checked =
-        service("    healthcheck: {test: [CMD, 'true'], interval: 100ms, start_interval: 100ms}\n");
+    let checked = service(
+        "    healthcheck: {test: [CMD, 'true'], interval: 1h, start_interval: 100ms, start_period: 1m}\n",
+    );
     let unchecked = service("");
     let (mut engine, mut ours, mut plain) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=ROUNDS {

@@ -7,8 +7,14 @@ use crate::output::{Format, print};
 use crate::table::Table;
 use crate::trouble::Trouble;
 
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll cluster status            who leads, and whose votes count
+  plimsoll cluster status -o json";
+
 /// See the servers of the cell.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) what: What,
@@ -91,7 +97,7 @@ mod tests {
         expect![[r#"
             cell shop: ash leads in term 3; birch has applied entry 120
 
-            SERVER  NODE   ADDRESS        VOTES  ROLE
+            [2mSERVER  NODE   ADDRESS        VOTES  ROLE[0m
             1       ash    10.0.0.1:7117  yes    leader
             2       birch  10.0.0.2:7117  no     follower
         "#]]

@@ -11,8 +11,15 @@ use crate::settle::now;
 use crate::table::Table;
 use crate::trouble::Trouble;
 
+const EXAMPLES: &str = "\
+Examples:
+  plimsoll token create-join                  one string, for one node, within a day
+  plimsoll token create ann --role deploy     a token for a person or a program
+  plimsoll token revoke ann";
+
 /// Let nodes join the cell, and people use it over the network.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) what: What,

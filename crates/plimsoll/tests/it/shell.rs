@@ -31,6 +31,8 @@ fn help_groups_every_command() {
         Running a node:
           up          Run a node on this machine
           node        See the nodes of the cell
+          token       Let nodes join the cell, and people use it over the network
+          cluster     See the servers of the cell
           backup      Write the cell's whole state to a file
           restore     Make a data directory from a backup
 
