@@ -9,10 +9,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use plimsoll_model::NodeId;
+use plimsoll_model::access::Authority as Kept;
 use plimsoll_store::embedded::network::{Network, Sent};
 use plimsoll_store::{Peer, ServerId};
 
+use crate::cell::Cell;
 use crate::peer::{RaftNetwork, Target};
+use crate::pki::{self, Authority, AuthorityParts};
 
 pub mod found;
 pub mod gate;
@@ -48,6 +51,16 @@ impl Network for Late {
             None => Box::pin(async { Err(io::ErrorKind::NotConnected.into()) }),
         }
     }
+}
+
+/// What the cell signs with; none before it is founded. Every server holds it.
+pub(crate) fn authority(cell: &Cell) -> Result<Option<Authority>, pki::Error> {
+    let kept = cell
+        .engine
+        .machine()
+        .read(|state| Some((state.cluster().clone(), state.access().authority.clone()?)));
+    let Some((cluster, Kept { certificate, key })) = kept else { return Ok(None) };
+    Authority::from_parts(&AuthorityParts { cluster, certificate, key }).map(Some)
 }
 
 /// A peer as one that can be called; none if its name is not a node's.

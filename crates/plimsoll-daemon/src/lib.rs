@@ -12,7 +12,7 @@ pub mod client;
 pub mod cluster;
 pub mod leader;
 pub mod link;
-mod near;
+pub mod near;
 pub mod node;
 pub mod operations;
 pub mod orders;

@@ -7,7 +7,7 @@ const MAX_SHOWN: usize = 3;
 const LEAST_LIKENESS: f64 = 0.5;
 
 /// `did you mean a or b?`, or the names there are, or that there are none.
-pub(crate) fn hint<'a>(
+pub fn hint<'a>(
     text: &str,
     what: &str,
     names: impl IntoIterator<Item = &'a str> + Clone,
@@ -27,7 +27,7 @@ pub(crate) fn hint<'a>(
 }
 
 /// The names most like the text, the likest first.
-fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let likeness = |name: &str| {
         // `web` is a good part of `shop-web-1`, however many letters are missing.
         if !text.is_empty() && name.contains(text) {
@@ -46,7 +46,7 @@ fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a 
 }
 
 /// `a`, `a or b`, `a, b or c`.
-fn or(words: &[&str]) -> String {
+pub fn or(words: &[&str]) -> String {
     match words {
         [] => String::new(),
         [one] => (*one).to_owned(),
@@ -64,5 +64,9 @@ mod tests {
         assert_eq!(hint("shpo", "deployment", names), "did you mean shop?");
         assert_eq!(hint("zzzzz", "deployment", names), "a deployment is shop, mon or blog");
         assert_eq!(hint("zzzzz", "deployment", []), "there is no deployment here at all");
+        let names = ["shop-web-1", "shop-web-2", "shop-db-1", "mon/agent"];
+        assert_eq!(nearest("shop-wbe-2", names)[0], "shop-web-2");
+        assert_eq!(nearest("agent", names), ["mon/agent"]);
+        assert_eq!(nearest("something else", names), Vec::<&str>::new());
     }
 }

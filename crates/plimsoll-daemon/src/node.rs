@@ -230,26 +230,20 @@ impl Node {
         let fence = Fence::open(path.clone());
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
-        let (known, servers) = watch::channel(Vec::new());
 
         if let Some(peers) = peers {
-            let host = link::Host {
-                cell: cell.clone(),
-                dispatch: Arc::clone(&dispatch),
-                servers: servers.clone(),
-            };
+            let host = link::Host { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
             let gate = Gate {
                 cell: cell.clone(),
                 engine: Arc::clone(&engine),
                 client: client.clone(),
                 host,
-                servers,
             };
             let router = gate::router(Arc::new(gate), server.for_peers());
             self.tasks.spawn(peers.serve(router, stop.clone()));
         }
         self.tasks.spawn(server.run(stopped(stop.clone())));
-        self.tasks.spawn(seats::run(cell.clone(), engine, known, stop.clone()));
+        self.tasks.spawn(seats::run(cell.clone(), engine, stop.clone()));
 
         let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = mpsc::channel(1);

@@ -33,9 +33,7 @@ pub use identity::{Identity, NodeKey};
 pub(crate) use refusal::Blame;
 pub use refusal::Refusal;
 pub(crate) use token::with_port;
-pub use token::{
-    InvalidAddress, InvalidJoin, InvalidToken, JoinAddress, JoinToken, OperatorToken, TokenHash,
-};
+pub use token::{InvalidAddress, InvalidJoin, InvalidToken, JoinAddress, JoinToken, OperatorToken};
 pub(crate) use trust::pinned;
 
 /// Where nodes reach each other, unless told otherwise.

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plimsoll_model::access::Authority as Kept;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::cell::{Cell, now};
-use crate::pki::{Authority, AuthorityParts, Credentials, Error, Identity, NODE_LIFETIME};
+use crate::cluster::authority;
+use crate::pki::{Credentials, Error, Identity, NODE_LIFETIME};
 
 /// How often it is looked at: often enough to be tried some hundred times before it runs out.
 const EVERY: Duration = Duration::from_mins(30);
@@ -45,12 +45,7 @@ pub async fn run(
 
 /// Every server holds the authority, so none has to ask another.
 fn renew(cell: &Cell) -> Result<Option<Identity>, Error> {
-    let kept = cell
-        .engine
-        .machine()
-        .read(|state| Some((state.cluster().clone(), state.access().authority.clone()?)));
-    let Some((cluster, Kept { certificate, key })) = kept else { return Ok(None) };
-    let authority = Authority::from_parts(&AuthorityParts { cluster, certificate, key })?;
+    let Some(authority) = authority(cell)? else { return Ok(None) };
     let (key, csr) = Identity::new_key()?;
     let certificate = authority.issue(&csr, &cell.node, now(), NODE_LIFETIME)?;
     Identity::new(key, certificate, authority.certificate().clone()).map(Some)

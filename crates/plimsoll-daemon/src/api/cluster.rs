@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use plimsoll_model::access::{Digest, Role};
+use plimsoll_model::access::Role;
 use plimsoll_model::{Change, Millis, Writer};
 
 use super::answer::{Answer, Failure, json};
@@ -68,8 +68,7 @@ pub(super) async fn create_join(
     let lifetime = asked.minutes.map_or(JOIN_LIFETIME, Millis::minutes).min(JOIN_LIFETIME);
     let token = JoinToken::new(fingerprint).map_err(|error| unmade(&error))?;
     let expires_at = now().plus(lifetime);
-    let digest = Digest(*token.secret_hash().as_bytes());
-    let change = Change::CreateJoinToken { token: digest, expires_at };
+    let change = Change::CreateJoinToken { token: token.secret_hash(), expires_at };
     cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
     let join = format!("{token}@{address}");
     Ok(json(&view::JoinToken { join, expires_at: Time(expires_at) }))
@@ -117,8 +116,7 @@ pub(super) async fn add_operator(
         return Err(problem.into());
     }
     let token = OperatorToken::new().map_err(|error| unmade(&error))?;
-    let digest = Digest(*token.hash().as_bytes());
-    let change = Change::PutOperator { name: asked.name.clone(), token: digest, role };
+    let change = Change::PutOperator { name: asked.name.clone(), token: token.hash(), role };
     let cell = &context.cell;
     cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
     Ok(json(&view::OperatorToken { name: asked.name, role: asked.role, token: token.to_string() }))

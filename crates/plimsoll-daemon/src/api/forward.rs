@@ -135,7 +135,19 @@ fn signed(context: &Context, mut request: Request) -> Request {
 }
 
 /// For requests that came by the peer port: only nodes of the cell come this way, and they say who asked them.
-pub(super) async fn by_peer(Known(caller): Known, mut request: Request, next: Next) -> Response {
+///
+/// The certificate of a node that was removed is still good, so it is looked up.
+pub(super) async fn by_peer(
+    State(context): State<Arc<Context>>,
+    Known(caller): Known,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let is_member = context.cell.engine.machine().read(|state| state.node(&caller.node).is_some());
+    if !is_member {
+        let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node));
+        return Failure(StatusCode::FORBIDDEN, problem).into_response();
+    }
     let peer = Peer::Node { identity: identity(&caller, &request).into() };
     request.extensions_mut().insert(peer);
     next.run(request).await

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
-use plimsoll_model::access::{Digest, Role};
+use plimsoll_model::access::Role;
 
 use super::answer::Failure;
 use super::peer::Peer;
@@ -58,7 +58,7 @@ impl Permits {
 
     fn operator(&self, given: &str) -> Option<(String, Role)> {
         let token: OperatorToken = given.parse().ok()?;
-        let digest = Digest(*token.hash().as_bytes());
+        let digest = token.hash();
         self.cell.engine.machine().read(|state| {
             let (name, role) = state.access().operator(&digest)?;
             Some((name.to_owned(), role))

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Body;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use bytes::Bytes;
 use utoipa::OpenApi;
@@ -37,7 +37,7 @@ pub(super) fn router(context: Arc<Context>) -> Router {
 
 /// What other nodes pass on to this one, under the same paths.
 pub(super) fn for_peers(context: Arc<Context>) -> Router {
-    router(context).layer(from_fn(forward::by_peer))
+    router(Arc::clone(&context)).layer(from_fn_with_state(context, forward::by_peer))
 }
 
 /// This description

@@ -7,26 +7,22 @@ use plimsoll_model::access::{Authority as Kept, Digest};
 use plimsoll_model::{Change, Writer};
 use sha2::{Digest as _, Sha256};
 
+use super::authority;
 use super::join::Error;
 use crate::cell::{Cell, now};
 use crate::pki::{Authority, AuthorityParts, Csr, Identity, NODE_LIFETIME};
 
 /// This node's identity, made now if the cell is its own and it has none yet.
 pub async fn identity(cell: &Cell, data_dir: &Path) -> Result<Identity, Error> {
-    let (cluster, kept) = cell
-        .engine
-        .machine()
-        .read(|state| (state.cluster().clone(), state.access().authority.clone()));
+    let cluster = cell.engine.machine().read(|state| state.cluster().clone());
     if let Some(identity) = Identity::load(data_dir)? {
         let is_ours = identity.caller().cluster == cluster && identity.caller().node == cell.node;
         if is_ours {
             return Ok(identity);
         }
     }
-    let authority = match kept {
-        Some(Kept { certificate, key }) => {
-            Authority::from_parts(&AuthorityParts { cluster, certificate, key })?
-        }
+    let authority = match authority(cell)? {
+        Some(authority) => authority,
         None => Authority::found(&cluster, now())?,
     };
     let (key, csr) = Identity::new_key()?;

@@ -12,24 +12,19 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use hyper::{Method, StatusCode};
-use plimsoll_model::access::{Authority as Kept, Digest};
 use plimsoll_model::{Change, Refusal, Writer};
-use plimsoll_store::{Embedded, Engine, Peer};
-use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, watch};
+use plimsoll_store::{Embedded, Engine};
+use tokio::sync::mpsc;
 
-use super::ANSWER;
 use super::found::digest;
 use super::join::{self, Admission};
 use super::reach::{self, LINK};
+use super::{ANSWER, authority};
 use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
 use crate::peer::{Client, Known, raft_router, read_whole};
-use crate::pki::{Authority, AuthorityParts, Caller, Csr, JoinToken, NODE_LIFETIME};
+use crate::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
 use crate::view::Problem;
-
-/// Where a node asks for a new certificate.
-pub const RENEW: &str = "/peer/renew";
 
 /// The most bytes a request of a newcomer may have; a certificate request and some labels have a tenth.
 const MAX_ASKED: usize = 64 << 10;
@@ -41,13 +36,6 @@ pub struct Gate {
     pub engine: Arc<Embedded>,
     pub client: Client,
     pub host: Host,
-    pub servers: watch::Receiver<Vec<Peer>>,
-}
-
-/// A request for another certificate.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Renewal {
-    pub csr: Vec<u8>,
 }
 
 /// The doors, and behind them the API for requests that came to another node.
@@ -60,11 +48,8 @@ pub fn router(gate: Arc<Gate>, api: Router) -> Router {
             if gate.is_server(&caller) { engine.answer(&message).await } else { Vec::new() }
         }
     });
-    let doors = Router::new()
-        .route(join::PATH, post(admit))
-        .route(RENEW, post(renew))
-        .route(LINK, post(link))
-        .with_state(gate);
+    let doors =
+        Router::new().route(join::PATH, post(admit)).route(LINK, post(link)).with_state(gate);
     doors.merge(raft).merge(api)
 }
 
@@ -83,15 +68,6 @@ impl Gate {
             || members.iter().any(|member| member.peer.name == caller.node.as_str())
     }
 
-    fn authority(&self) -> Option<Authority> {
-        let kept = self.cell.engine.machine().read(|state| {
-            let kept = state.access().authority.clone()?;
-            Some((state.cluster().clone(), kept))
-        });
-        let (cluster, Kept { certificate, key }) = kept?;
-        Authority::from_parts(&AuthorityParts { cluster, certificate, key }).ok()
-    }
-
     async fn take_in(&self, request: join::Request) -> Result<Admission, Box<Response>> {
         if request.version != join::VERSION {
             let (found, ours) = (request.version, join::VERSION);
@@ -104,12 +80,12 @@ impl Gate {
         let Ok(csr) = Csr::from_der(&request.csr) else {
             return refuse("bad_request", "its certificate request is none", None);
         };
-        let Some(authority) = self.authority() else {
+        let Ok(Some(authority)) = authority(&self.cell) else {
             return refuse("no_authority", "the cell has no authority yet", None);
         };
         let node = request.node.clone();
         let change = Change::Join {
-            token: Digest(*token.secret_hash().as_bytes()),
+            token: token.secret_hash(),
             node: node.clone(),
             facts: request.facts,
             key: digest(&csr),
@@ -125,9 +101,8 @@ impl Gate {
         let (cluster, server) = self.cell.engine.machine().read(|state| {
             (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
         });
-        let servers = self.servers.borrow().clone();
         let certificate = certificate.to_vec();
-        Ok(Admission { cluster, certificate, server: server.unwrap_or_default(), servers })
+        Ok(Admission { cluster, certificate, server: server.unwrap_or_default() })
     }
 }
 
@@ -151,36 +126,6 @@ async fn admit(State(gate): State<Arc<Gate>>, request: Request) -> Response {
     match gate.take_in(request).await {
         Ok(admission) => axum::Json(admission).into_response(),
         Err(refused) => *refused,
-    }
-}
-
-async fn renew(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
-    let body = match read_whole(request.into_body(), MAX_ASKED).await {
-        Ok(body) => body,
-        Err(status) => return status.into_response(),
-    };
-    if !gate.is_member(&caller) {
-        return problem(
-            StatusCode::FORBIDDEN,
-            "removed",
-            "this node is not of the cell any more",
-            None,
-        );
-    }
-    // Every server has the authority, so none has to be asked for it.
-    let csr = serde_json::from_slice::<Renewal>(&body).ok();
-    let csr = csr.and_then(|renewal| Csr::from_der(&renewal.csr).ok());
-    let (Some(csr), Some(authority)) = (csr, gate.authority()) else {
-        return problem(StatusCode::BAD_REQUEST, "bad_request", "this cannot be signed", None);
-    };
-    match authority.issue(&csr, &caller.node, now(), NODE_LIFETIME) {
-        Ok(certificate) => Response::new(Body::from(certificate.to_vec())),
-        Err(_) => problem(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "certificate",
-            "no certificate could be made",
-            None,
-        ),
     }
 }
 

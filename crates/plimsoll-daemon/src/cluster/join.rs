@@ -1,11 +1,10 @@
 //! How a node joins a cell: it brings a token to any of the cell's nodes, over a connection on which that node has proved
-//! that it is of the cell the token is for, and takes a certificate, a number and the servers home.
+//! that it is of the cell the token is for, and takes a certificate and a number home.
 
 use std::path::Path;
 
 use bytes::Bytes;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId};
-use plimsoll_store::Peer;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -37,7 +36,6 @@ pub struct Admission {
     pub certificate: Vec<u8>,
     /// Its number as a server.
     pub server: u64,
-    pub servers: Vec<Peer>,
 }
 
 #[derive(Debug, Error)]

@@ -18,19 +18,11 @@ const EVERY: Duration = Duration::from_millis(500);
 /// How many entries a server may lack and still count as one that has the log: what is on its way at any moment.
 const CAUGHT_UP: u64 = 1_000;
 
-/// Runs until told to stop, and keeps `servers` up to date for whoever asks.
-pub async fn run(
-    cell: Cell,
-    engine: Arc<Embedded>,
-    servers: watch::Sender<Vec<Peer>>,
-    mut shutdown: watch::Receiver<bool>,
-) {
+/// Runs until told to stop.
+pub async fn run(cell: Cell, engine: Arc<Embedded>, mut shutdown: watch::Receiver<bool>) {
     loop {
-        let members = engine.members();
-        let peers: Vec<Peer> = members.iter().map(|member| member.peer.clone()).collect();
-        servers.send_if_modified(|before| std::mem::replace(before, peers.clone()) != peers);
         let is_leader = engine.leadership().borrow().is_me;
-        if is_leader && let Some(step) = next(&cell, &engine, &members) {
+        if is_leader && let Some(step) = next(&cell, &engine, &engine.members()) {
             take(&cell, &engine, step).await;
         }
         tokio::select! {

@@ -4,7 +4,6 @@
 use std::io;
 
 use plimsoll_model::{Generation, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId, Term};
-use plimsoll_store::Peer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -46,11 +45,6 @@ pub struct Seen {
 /// From a leader to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Down {
-    /// First of all; and again when the servers change.
-    Servers {
-        term: Term,
-        servers: Vec<Peer>,
-    },
     Orders {
         term: Term,
         telling: Telling,

@@ -33,7 +33,6 @@ pub(super) async fn attend(
         tokio::select! {
             message = next::<Down>(&mut from, &mut frames) => match message? {
                 None => return Ok(()),
-                Some(Down::Servers { .. }) => {}
                 Some(Down::Orders { term, telling }) => {
                     if !fence.admit(term)? {
                         let seen = fence.seen().0;

@@ -4,9 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_model::{Change, Guarded, NodeFacts, NodeId, Observation, Term, Writer};
-use plimsoll_store::Peer;
 use thiserror::Error;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::fence::Fence;
@@ -49,7 +48,6 @@ pub enum Refused {
 pub struct Host {
     pub cell: Cell,
     pub dispatch: std::sync::Arc<Dispatch>,
-    pub servers: watch::Receiver<Vec<Peer>>,
 }
 
 impl Host {
@@ -96,25 +94,17 @@ impl Host {
         }
     }
 
-    /// Its orders, and who the servers are, whenever either changes.
+    /// Its orders, whenever they change.
     async fn tell(
         &self,
         caller: &NodeId,
         term: Term,
         to: &mpsc::Sender<Vec<u8>>,
     ) -> Result<(), Refused> {
-        let mut servers = self.servers.clone();
-        servers.mark_changed();
         let mut orders = self.dispatch.listen(caller.clone());
         loop {
-            let message = tokio::select! {
-                changed = servers.changed() => match changed {
-                    Ok(()) => Down::Servers { term, servers: servers.borrow_and_update().clone() },
-                    Err(_) => return Ok(()),
-                },
-                telling = orders.next() => Down::Orders { term, telling },
-            };
-            if to.send(encode(&message)).await.is_err() {
+            let telling = orders.next().await;
+            if to.send(encode(&Down::Orders { term, telling })).await.is_err() {
                 return Ok(());
             }
         }

@@ -16,7 +16,6 @@ use crate::soft::Soft;
 /// The leader of a cell of two: `ash` leads, and a replica is on `birch`.
 struct Bench {
     host: Host,
-    _servers: watch::Sender<Vec<Peer>>,
     _dir: TempDir,
 }
 
@@ -46,8 +45,7 @@ async fn bench() -> Bench {
         cell.write(Writer::Scheduler, "test", vec![change.free()]).await.unwrap();
     }
     let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
-    let (sender, servers) = watch::channel(Vec::new());
-    Bench { host: Host { cell, dispatch, servers }, _servers: sender, _dir: dir }
+    Bench { host: Host { cell, dispatch }, _dir: dir }
 }
 
 fn pipes() -> (Pipe, Pipe) {

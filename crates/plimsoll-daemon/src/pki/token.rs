@@ -6,8 +6,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use plimsoll_model::access::Digest;
+use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::authority::Fingerprint;
@@ -65,36 +65,9 @@ pub enum InvalidJoin {
 }
 
 /// What the cell keeps of a token.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TokenHash([u8; 32]);
-
-impl TokenHash {
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    fn of(domain: &str, secret: &[u8]) -> Self {
-        Self(
-            Sha256::new()
-                .chain_update(domain)
-                .chain_update([0])
-                .chain_update(secret)
-                .finalize()
-                .into(),
-        )
-    }
-}
-
-impl fmt::Display for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
+fn kept(domain: &str, secret: &[u8]) -> Digest {
+    let hash = Sha256::new().chain_update(domain).chain_update([0]).chain_update(secret);
+    Digest(hash.finalize().into())
 }
 
 /// Lets a node into the cell whose authority has this fingerprint.
@@ -113,8 +86,8 @@ impl JoinToken {
         self.fingerprint
     }
 
-    pub fn secret_hash(&self) -> TokenHash {
-        TokenHash::of(JOIN, &self.secret)
+    pub fn secret_hash(&self) -> Digest {
+        kept(JOIN, &self.secret)
     }
 }
 
@@ -153,8 +126,8 @@ impl OperatorToken {
         Ok(Self(random::bytes()?))
     }
 
-    pub fn hash(&self) -> TokenHash {
-        TokenHash::of(OPERATOR, &self.0)
+    pub fn hash(&self) -> Digest {
+        kept(OPERATOR, &self.0)
     }
 }
 
