@@ -16,6 +16,9 @@ pub const MAX_TOKENS: usize = 1_000;
 /// How long a join token that is used or has run out is remembered, so that its bearer is told which of the two.
 pub const TOKEN_MEMORY: Millis = Millis::minutes(7 * 24 * 60);
 
+/// How long the key of a node that left is refused: longer than any certificate for it can last.
+pub const KEY_MEMORY: Millis = Millis::minutes(60 * 24 * 60);
+
 /// SHA-256 of something secret, or of a public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(#[serde(with = "hex")] pub [u8; 32]);
@@ -41,6 +44,8 @@ pub struct Access {
     pub operators: BTreeMap<String, Operator>,
     /// The number the next node gets. No number comes twice: a server that lost its disk is another one.
     pub next_server: u64,
+    /// The keys of nodes that are no longer of the cell, and since when. Their certificates would be good a while yet.
+    pub revoked: BTreeMap<Digest, Timestamp>,
 }
 
 /// What the cell signs the certificates of its nodes with.

@@ -2,7 +2,7 @@
 
 use super::Txn;
 use crate::access::{
-    Access, Authority, Digest, JoinToken, MAX_TOKENS, Operator, Role, TOKEN_MEMORY,
+    Access, Authority, Digest, JoinToken, KEY_MEMORY, MAX_TOKENS, Operator, Role, TOKEN_MEMORY,
 };
 use crate::audit::Happening;
 use crate::command::Refusal;
@@ -20,7 +20,12 @@ impl Txn<'_> {
     ) -> Result<(), Refusal> {
         let access = &self.state.access;
         if let Some(old) = &access.authority {
-            return if old == authority { Ok(()) } else { Err(Refusal::Founded) };
+            if old != authority {
+                return Err(Refusal::Founded);
+            }
+            // The node may have come by a new key, as from a backup.
+            let server = self.node(node)?.server;
+            return server.map_or(Ok(()), |server| self.enroll(node, key, server));
         }
         let next_server = access.next_server.max(2);
         let access = Access { authority: Some(authority.clone()), next_server, ..access.clone() };
@@ -111,9 +116,20 @@ impl Txn<'_> {
 
     fn enroll(&mut self, id: &NodeId, key: Digest, server: u64) -> Result<(), Refusal> {
         let mut node = self.node(id)?.clone();
-        (node.key, node.server) = (Some(key), Some(server));
+        let old = node.key.replace(key);
+        node.server = Some(server);
         self.set_node(id, Some(node));
+        self.revoke_key(old.filter(|old| *old != key));
         Ok(())
+    }
+
+    /// Whoever holds this key is not of the cell any more, whatever its certificate says.
+    pub(super) fn revoke_key(&mut self, key: Option<Digest>) {
+        let Some(key) = key else { return };
+        let mut access = self.state.access.clone();
+        access.revoked.retain(|_, since| self.at.since(*since) < KEY_MEMORY);
+        access.revoked.insert(key, self.at);
+        self.set_access(access);
     }
 }
 

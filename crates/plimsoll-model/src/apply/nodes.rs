@@ -91,7 +91,9 @@ impl Txn<'_> {
         for tenant in tenants {
             self.forget_leaving(&tenant, id);
         }
+        let key = self.node(id)?.key;
         self.set_node(id, None);
+        self.revoke_key(key);
         self.happened(Happening::NodeRemoved { node: id.clone() });
         Ok(())
     }

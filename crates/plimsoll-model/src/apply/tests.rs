@@ -378,3 +378,25 @@ fn a_join_token_serves_one_node_once_and_in_time() {
     let mut cell = cell.later(hour);
     assert_eq!(refused(&mut cell, join(3, "cedar", 4)), Refusal::TokenExpired { ago: Millis(0) });
 }
+
+#[test]
+fn the_key_of_a_node_that_left_or_came_back_empty_is_refused_from_then_on() {
+    let mut cell = cell().node("ash", cpus(4)).node("birch", cpus(4));
+    let (by, digest) = (Writer::Operator, |byte: u8| Digest([byte; 32]));
+    let authority = Authority { certificate: vec![1], key: vec![1] };
+    cell.change(by, Change::Found { authority, node: node_id("ash"), key: digest(1) });
+    let expires_at = cell.now.plus(Millis::minutes(60));
+    for (token, key) in [(10, 2), (11, 3)] {
+        let (token, node) = (digest(token), node_id("birch"));
+        let status = NodeStatus::Down;
+        cell.change(Writer::Liveness, Change::SetStatus { node: node.clone(), status });
+        cell.change(by, Change::CreateJoinToken { token, expires_at });
+        cell.change(by, Change::Join { token, node, facts: cpus(2), key: digest(key) });
+    }
+    let revoked = |cell: &crate::testkit::Cell| -> Vec<Digest> {
+        cell.state.access().revoked.keys().copied().collect()
+    };
+    assert_eq!(revoked(&cell), [digest(2)], "the disk that was wiped");
+    cell.change(by, Change::RemoveNode { node: node_id("birch") });
+    assert_eq!(revoked(&cell), [digest(2), digest(3)]);
+}
