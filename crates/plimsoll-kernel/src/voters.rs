@@ -24,7 +24,7 @@ pub enum Step {
     Add { id: u64, node: NodeId },
     /// The votes of these count from now on.
     SetVoters(BTreeSet<u64>),
-    /// Its node is gone, or is another server by now.
+    /// Its node is gone or is another server by now, or there are enough without it.
     Remove { id: u64 },
 }
 
@@ -53,6 +53,11 @@ pub fn next(state: &State, servers: &[Server], leader: u64) -> Option<Step> {
     }
     let held: BTreeSet<u64> = servers.iter().map(|server| server.id).collect();
     let live = held.intersection(&ready).count();
+    if live >= MAX_SERVERS && held.len() > MAX_SERVERS {
+        let spare = servers.iter().filter(|server| !server.votes);
+        let spare = spare.max_by_key(|server| (!ready.contains(&server.id), server.id))?;
+        return Some(Step::Remove { id: spare.id });
+    }
     let (id, node) = numbers(state, true).find(|(id, _)| !held.contains(id))?;
     (live < MAX_SERVERS).then(|| Step::Add { id, node: node.clone() })
 }
@@ -191,6 +196,18 @@ mod tests {
         let cell = of(3).down("b");
         let (steps, voters, _) = settle(&cell, servers[..3].to_vec());
         assert_eq!((steps, voters), (0, vec![1, 2, 3]), "with nobody to take its place it stays");
+    }
+
+    #[test]
+    fn a_server_beyond_the_seventh_is_let_go_when_it_is_not_missed() {
+        let voting = |id: u64| Server { id, votes: true, is_caught_up: true };
+        let cell = of(8).down("c");
+        let (_, voters, held) = settle(&cell, (1..=7).map(voting).collect());
+        assert_eq!((voters, held), (vec![1, 2, 4, 5, 6, 7, 8], vec![1, 2, 4, 5, 6, 7, 8]));
+        let mut returned: Vec<Server> = [1, 2, 4, 5, 6, 7, 8].map(voting).to_vec();
+        assert_eq!(next(&of(8).state, &returned, 1), None, "it comes back as an agent");
+        returned.push(Server { id: 3, votes: false, is_caught_up: true });
+        assert_eq!(next(&of(8).state, &returned, 1), Some(Step::Remove { id: 3 }));
     }
 
     #[test]
