@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_model::{Author, Command, Event, Guarded, NodeId, Rejection, Timestamp, Writer};
 use plimsoll_runtime::Runtime;
-use plimsoll_store::Engine;
+use plimsoll_store::{Engine, Peer};
 use thiserror::Error;
 
+use crate::cluster::servers::Servers;
 use crate::soft::Soft;
 
 #[derive(Debug, Clone)]
@@ -16,6 +17,7 @@ pub struct Cell {
     pub runtime: Arc<dyn Runtime>,
     pub node: NodeId,
     pub soft: Arc<Soft>,
+    pub servers: Arc<Servers>,
 }
 
 /// Why a batch was not written.
@@ -29,6 +31,16 @@ pub enum WriteError {
 }
 
 impl Cell {
+    /// Whether this node holds the log. One that does not asks those who do.
+    pub fn holds_log(&self) -> bool {
+        self.servers.hold(self.node.as_str(), &*self.engine)
+    }
+
+    /// One of the servers, another each time, for who knows no leader.
+    pub fn any_server(&self) -> Option<Peer> {
+        self.servers.any(self.node.as_str(), &*self.engine)
+    }
+
     /// Commits a batch in the name of this writer. Returns the index it has in the log, and what it changed.
     pub async fn write(
         &self,

@@ -22,6 +22,7 @@ pub mod gate;
 pub mod join;
 pub mod reach;
 pub mod seats;
+pub mod servers;
 
 /// How long one node may take to answer another.
 pub const ANSWER: Duration = Duration::from_secs(10);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use plimsoll_model::{NodeFacts, Term};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::{Leadership, Peer};
+use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -49,7 +50,18 @@ pub struct Pipe {
 
 /// How another node is reached.
 pub trait Connect: std::fmt::Debug + Send + Sync {
-    fn open<'a>(&'a self, to: &'a Peer) -> BoxFuture<'a, io::Result<Pipe>>;
+    fn open<'a>(&'a self, to: &'a Peer) -> BoxFuture<'a, Result<Pipe, Unopened>>;
+}
+
+/// Why there is no link.
+#[derive(Debug, Error)]
+pub enum Unopened {
+    #[error("it does not lead")]
+    NotLeader { leader: Option<Peer> },
+    #[error("it says that this node is not of the cell")]
+    Removed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 /// For a cell of one.
@@ -57,8 +69,8 @@ pub trait Connect: std::fmt::Debug + Send + Sync {
 pub struct Nobody;
 
 impl Connect for Nobody {
-    fn open<'a>(&'a self, _: &'a Peer) -> BoxFuture<'a, io::Result<Pipe>> {
-        Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
+    fn open<'a>(&'a self, _: &'a Peer) -> BoxFuture<'a, Result<Pipe, Unopened>> {
+        Box::pin(async { Err(io::Error::from(io::ErrorKind::NotConnected).into()) })
     }
 }
 
@@ -76,7 +88,7 @@ pub struct Ends {
 enum Leader {
     Nobody,
     Me(Term),
-    Other(Term, Peer),
+    Other(Peer),
 }
 
 /// Keeps the link until told to stop or the agent is gone.
@@ -91,36 +103,59 @@ pub async fn run(
     let mut leadership = cell.engine.leadership();
     let mut outbox = Outbox::new(ends.reports);
     let (orders, facts) = (ends.orders, ends.facts);
+    let (mut hint, mut was_removed) = (None, false);
     loop {
-        let leader = leader(&cell, *leadership.borrow_and_update());
+        let known = leader(&cell, *leadership.borrow_and_update());
         let linked = async {
-            match &leader {
-                // Who leads may be known before who that is: the servers change without a change of leader.
-                Leader::Nobody => {}
-                Leader::Me(term) => {
-                    host::welcome(&cell, &cell.node, &facts).await;
-                    host::at_home(&cell, &dispatch, *term, &mut fence, &orders, &mut outbox).await;
-                }
-                Leader::Other(_, peer) => {
-                    let ended = async {
-                        let pipe = connect.open(peer).await?;
-                        guest::attend(&cell, &facts, pipe, &mut fence, &orders, &mut outbox).await
-                    };
-                    if let Err(error) = ended.await {
-                        tracing::debug!(leader = peer.name, %error, "the link to the leader ended");
+            if let Leader::Me(term) = &known {
+                host::welcome(&cell, &cell.node, &facts).await;
+                host::at_home(&cell, &dispatch, *term, &mut fence, &orders, &mut outbox).await;
+            } else if let Some(peer) = whom(&cell, &known, hint.take()) {
+                let linked = async {
+                    let pipe = connect.open(&peer).await?;
+                    cell.servers.attach(Some(peer.clone()));
+                    Ok(guest::attend(&cell, &facts, pipe, &mut fence, &orders, &mut outbox).await?)
+                };
+                hint = match linked.await {
+                    Ok(()) => None,
+                    // Somebody's word that another leads is worth a try at once.
+                    Err(Unopened::NotLeader { leader: Some(leader) }) if leader != peer => {
+                        hint = Some(leader);
+                        return;
                     }
-                }
+                    Err(error) => {
+                        if matches!(error, Unopened::Removed) && !was_removed {
+                            was_removed = true;
+                            tracing::error!(
+                                leader = peer.name,
+                                "this node was removed from the cell, or another has its \
+                                name; to join again, empty its data directory and bring a new token"
+                            );
+                        }
+                        tracing::debug!(leader = peer.name, %error, "no link to the leader");
+                        cell.any_server()
+                    }
+                };
             }
             sleep(RETRY).await;
         };
         tokio::select! {
             () = linked => {}
-            changed = changed(&cell, &mut leadership, &leader) => if changed.is_err() { return },
+            changed = changed(&cell, &mut leadership, &known) => if changed.is_err() { return },
             () = orders.closed() => return,
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
+        cell.servers.attach(None);
         outbox.resend();
     }
+}
+
+/// Whom to ask for orders. A hint goes before this node's log, which may be the older or hold nothing at all.
+fn whom(cell: &Cell, known: &Leader, hint: Option<Peer>) -> Option<Peer> {
+    hint.or_else(|| match known {
+        Leader::Other(peer) => Some(peer.clone()),
+        Leader::Me(_) | Leader::Nobody => cell.any_server(),
+    })
 }
 
 /// Returns when another leads. A heartbeat's worth of metrics that change nothing is not a change.
@@ -144,9 +179,7 @@ fn leader(cell: &Cell, leadership: Leadership) -> Leader {
     let members = cell.engine.members();
     let leader = members.into_iter().find(|member| Some(member.id) == leadership.leader);
     match leader {
-        Some(member) if member.peer.name != cell.node.as_str() => {
-            Leader::Other(leadership.term, member.peer)
-        }
+        Some(member) if member.peer.name != cell.node.as_str() => Leader::Other(member.peer),
         _ => Leader::Nobody,
     }
 }

@@ -6,6 +6,7 @@
 //! tls/       this node's key and certificate
 //! term       the newest term whose orders it has taken
 //! node.json  who this node is and what runs its containers
+//! servers.json  who held the log when this node last heard of it
 //! process/   what the process runtime keeps
 //! docker/    configs and secrets that containers have mounted
 //! ```
@@ -166,7 +167,8 @@ impl Node {
         Memory { name: name.clone(), runtime: Some(kind), joined }.write(dir)?;
 
         let log = Arc::clone(&engine) as Arc<dyn Engine>;
-        let cell = Cell { engine: log, runtime, node: name, soft: Arc::new(Soft::default()) };
+        let (soft, servers) = (Arc::new(Soft::default()), Arc::new(seat::servers(dir)?));
+        let cell = Cell { engine: log, runtime, node: name, soft, servers };
         let identity = seat::identity(&cell, dir, &facts, has_joined).await?;
         let credentials = Credentials::new(&identity)?;
         let client = Client::new(credentials.clone());
@@ -180,9 +182,11 @@ impl Node {
         let peers = Self::open_peer_port(listen, &credentials, &engine)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
-        let doors = Doors { engine, client, server, peers };
+        let doors = Doors { engine, client: client.clone(), server, peers };
         node.begin(&options, facts, doors, &stop)?;
-        node.tasks.spawn(renewal::run(node.cell.clone(), dir.clone(), identity, credentials, stop));
+        let cell = node.cell.clone();
+        let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop);
+        node.tasks.spawn(renewal);
         Ok(node)
     }
 

@@ -29,7 +29,7 @@ pub use body::{Exchange, Receiver, Sender, read_whole};
 pub use client::{Client, Response};
 pub use dial::Options;
 pub use error::Error;
-pub use extract::{Known, Remote};
+pub use extract::{Key, Known, Remote};
 pub use join::{Introduction, ask};
 pub use raft::{RaftNetwork, raft_router};
 pub use server::{Limits, Server};

@@ -28,6 +28,7 @@ use thiserror::Error;
 
 pub use authority::{Authority, AuthorityParts, Csr, Fingerprint};
 pub use caller::Caller;
+pub(crate) use credentials::Shown;
 pub use credentials::{Credentials, join_config};
 pub use identity::{Identity, NodeKey};
 pub(crate) use refusal::Blame;

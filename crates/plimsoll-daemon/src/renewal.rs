@@ -1,14 +1,18 @@
-//! Keeps this node's certificate good: a new one is asked for when a third of its time is left, and shown from the next
-//! connection on.
+//! Keeps this node's certificate good: a new one is made when a third of its time is left, and shown from the next
+//! connection on. A server signs its own, since every server holds the authority; other nodes ask one.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::Method;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::cell::{Cell, now};
-use crate::cluster::authority;
+use crate::cluster::reach::{self, RENEW};
+use crate::cluster::{ANSWER, authority};
+use crate::peer::{Client, Response};
 use crate::pki::{Credentials, Error, Identity, NODE_LIFETIME};
 
 /// How often it is looked at: often enough to be tried some hundred times before it runs out.
@@ -19,12 +23,13 @@ pub async fn run(
     cell: Cell,
     data_dir: PathBuf,
     mut identity: Identity,
+    client: Client,
     credentials: Credentials,
     mut shutdown: watch::Receiver<bool>,
 ) {
     loop {
         if identity.renew_due(now()) {
-            match renew(&cell) {
+            match renew(&cell, &identity, &client).await {
                 Ok(Some(renewed)) => {
                     let kept = renewed.store(&data_dir).and_then(|()| credentials.renew(&renewed));
                     match kept {
@@ -32,7 +37,11 @@ pub async fn run(
                         Err(error) => tracing::error!(%error, "a new certificate cannot be used"),
                     }
                 }
-                Ok(None) => tracing::warn!("the cell has no authority to renew a certificate with"),
+                Ok(None) => {
+                    tracing::warn!(
+                        "this certificate runs out, and no server can be asked for another"
+                    );
+                }
                 Err(error) => tracing::error!(%error, "no new certificate could be made"),
             }
         }
@@ -43,10 +52,23 @@ pub async fn run(
     }
 }
 
-/// Every server holds the authority, so none has to ask another.
-fn renew(cell: &Cell) -> Result<Option<Identity>, Error> {
-    let Some(authority) = authority(cell)? else { return Ok(None) };
-    let (key, csr) = Identity::new_key()?;
-    let certificate = authority.issue(&csr, &cell.node, now(), NODE_LIFETIME)?;
-    Identity::new(key, certificate, authority.certificate().clone()).map(Some)
+async fn renew(cell: &Cell, old: &Identity, client: &Client) -> Result<Option<Identity>, Error> {
+    let (key, csr) = old.another()?;
+    if cell.holds_log() {
+        let Some(authority) = authority(cell)? else { return Ok(None) };
+        let certificate = authority.issue(&csr, &cell.node, now(), NODE_LIFETIME)?;
+        return Identity::new(key, certificate, authority.certificate().clone()).map(Some);
+    }
+    let Some(leader) = reach::leader(cell) else { return Ok(None) };
+    let body = Bytes::copy_from_slice(csr.as_der());
+    let asked = client.call(&leader, Method::POST, RENEW, body, ANSWER).await;
+    match asked.and_then(Response::good) {
+        Ok(certificate) => {
+            Identity::new(key, certificate.to_vec(), old.authority().clone()).map(Some)
+        }
+        Err(error) => {
+            tracing::warn!(leader = %leader.node, %error, "no new certificate was given");
+            Ok(None)
+        }
+    }
 }

@@ -157,6 +157,11 @@ impl Embedded {
         Ok(())
     }
 
+    /// Whether this server tries to lead when nobody does. It votes for others all the same.
+    pub fn stand(&self, stands: bool) {
+        self.raft.runtime_config().elect(stands);
+    }
+
     /// How many entries each server lacks, as far as this one knows, which must lead to know.
     pub fn lags(&self) -> BTreeMap<ServerId, u64> {
         let metrics = self.raft.metrics();

@@ -8,16 +8,17 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_model::NodeId;
 
 use super::answer::Failure;
 use super::context::Context;
 use super::peer::Peer;
-use crate::cluster::{ANSWER, reach};
+use super::permit;
+use crate::cluster::{self, ANSWER, reach};
 use crate::operations::{self, find_replica};
-use crate::peer::{Known, Target};
+use crate::peer::{Client, Known, Target};
 use crate::pki::Caller;
 use crate::view::Problem;
 
@@ -45,6 +46,9 @@ pub(super) async fn pass_on(
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_consistent = is_read && asks_for_consistency(&request);
     let passed_on = matches!(request.extensions().get::<Peer>(), Some(Peer::Node { .. }));
+    if !context.cell.holds_log() {
+        return ask_a_server(&context, &client, request, passed_on).await;
+    }
     let whose = whose(&context, &request);
     match whose {
         Whose::Ours => {
@@ -67,12 +71,34 @@ pub(super) async fn pass_on(
             }
         }
         Whose::Nobody if is_read && !is_consistent => next.run(request).await,
-        Whose::Nobody => {
-            let problem = Problem::failure("no_leader", "no server leads at the moment").hint(
-                "it may take a moment to elect one; `plimsoll cluster status` shows the servers",
-            );
-            Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+        Whose::Nobody => no_leader(),
+    }
+}
+
+fn no_leader() -> Response {
+    let problem = Problem::failure("no_leader", "no server leads at the moment")
+        .hint("it may take a moment to elect one; `plimsoll cluster status` shows the servers");
+    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+}
+
+/// For a node without the log: all it could say itself is that it knows nothing.
+async fn ask_a_server(
+    context: &Context,
+    client: &Client,
+    request: Request,
+    passed_on: bool,
+) -> Response {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    // How things were, any server can tell.
+    let any = || context.cell.any_server().filter(|_| is_read);
+    match reach::leader(&context.cell).or_else(|| cluster::target(&any()?)) {
+        Some(to) if !passed_on => {
+            match client.forward(&to, signed(context, request), ANSWER).await {
+                Ok(response) => response.map(Body::new),
+                Err(error) => unreachable(&to, &error.to_string()),
+            }
         }
+        _ => no_leader(),
     }
 }
 
@@ -125,8 +151,13 @@ fn copy(request: &Request) -> Request {
 
 /// The request with who asks in it: the other node sees only us.
 fn signed(context: &Context, mut request: Request) -> Request {
-    let peer = request.extensions().get::<Peer>().cloned();
-    let caller = peer.unwrap_or(Peer::Local { uid: None }).caller();
+    let peer = request.extensions().get::<Peer>().cloned().unwrap_or(Peer::Local { uid: None });
+    // Its token is what it is known by; nobody else's leaves this node.
+    if peer == Peer::Unchecked {
+        return request;
+    }
+    request.headers_mut().remove(AUTHORIZATION);
+    let caller = peer.caller();
     let identity = format!("{}@{}", caller.0, context.cell.node);
     if let Ok(identity) = HeaderValue::from_str(&identity) {
         request.headers_mut().insert(IDENTITY, identity);
@@ -135,27 +166,38 @@ fn signed(context: &Context, mut request: Request) -> Request {
 }
 
 /// For requests that came by the peer port: only nodes of the cell come this way, and they say who asked them.
-///
-/// The certificate of a node that was removed is still good, so it is looked up.
 pub(super) async fn by_peer(
     State(context): State<Arc<Context>>,
     Known(caller): Known,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let is_member = context.cell.engine.machine().read(|state| state.node(&caller.node).is_some());
-    if !is_member {
-        let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node));
-        return Failure(StatusCode::FORBIDDEN, problem).into_response();
-    }
-    let peer = Peer::Node { identity: identity(&caller, &request).into() };
-    request.extensions_mut().insert(peer);
+    let identity = match identity(&context, &caller, &request) {
+        Ok(identity) => identity.into(),
+        Err(refused) => return *refused,
+    };
+    request.extensions_mut().insert(Peer::Node { identity });
     next.run(request).await
 }
 
-fn identity(caller: &Caller, request: &Request) -> String {
+/// Who asked, by the word of the node that passed it on, or by the token that it could not check itself.
+fn identity(
+    context: &Context,
+    caller: &Caller,
+    request: &Request,
+) -> Result<String, Box<Response>> {
     let said = request.headers().get(IDENTITY).and_then(|identity| identity.to_str().ok());
-    said.map_or_else(|| caller.node.to_string(), str::to_owned)
+    if let Some(said) = said {
+        return Ok(said.to_owned());
+    }
+    match permit::given(request.headers()) {
+        None => Ok(caller.node.to_string()),
+        Some(token) => {
+            let (method, path) = (request.method(), request.uri().path());
+            let name = permit::operator(&context.cell, method, path, token)?;
+            Ok(format!("token:{name}@{}", caller.node))
+        }
+    }
 }
 
 fn unreachable(to: &Target, error: &str) -> Response {

@@ -16,6 +16,8 @@ pub(super) enum Peer {
     Token,
     /// Somebody who has a token of the cell.
     Operator { name: Arc<str> },
+    /// Somebody with a token that this node cannot check: it holds no log. Whoever answers must.
+    Unchecked,
     /// Another node of the cell, for somebody who asked it.
     Node { identity: Arc<str> },
 }
@@ -26,7 +28,7 @@ impl Peer {
         match self {
             Self::Node { identity } => Caller::new(identity),
             Self::Operator { name } => Caller::new(&format!("token:{name}")),
-            Self::Token => Caller::new("token"),
+            Self::Token | Self::Unchecked => Caller::new("token"),
             Self::Local { uid: None } => Caller::new("unix"),
             Self::Local { uid: Some(uid) } => {
                 let users = fs::read_to_string(USERS).unwrap_or_default();

@@ -3,14 +3,13 @@
 
 use std::path::Path;
 
-use plimsoll_model::access::{Authority as Kept, Digest};
+use plimsoll_model::access::Authority as Kept;
 use plimsoll_model::{Change, Writer};
-use sha2::{Digest as _, Sha256};
 
 use super::authority;
 use super::join::Error;
 use crate::cell::{Cell, now};
-use crate::pki::{Authority, AuthorityParts, Csr, Identity, NODE_LIFETIME};
+use crate::pki::{Authority, AuthorityParts, Identity, NODE_LIFETIME};
 
 /// This node's identity, made now if the cell is its own and it has none yet.
 pub async fn identity(cell: &Cell, data_dir: &Path) -> Result<Identity, Error> {
@@ -30,13 +29,8 @@ pub async fn identity(cell: &Cell, data_dir: &Path) -> Result<Identity, Error> {
     let identity = Identity::new(key, certificate, authority.certificate().clone())?;
     let AuthorityParts { certificate, key, .. } = authority.to_parts();
     let (authority, node) = (Kept { certificate, key }, cell.node.clone());
-    let found = Change::Found { authority, node, key: digest(&csr) };
+    let found = Change::Found { authority, node, key: csr.key() };
     cell.write(Writer::Operator, cell.node.as_str(), vec![found.free()]).await?;
     identity.store(data_dir)?;
     Ok(identity)
-}
-
-/// By which a node's request for a certificate is known again.
-pub fn digest(csr: &Csr) -> Digest {
-    Digest(Sha256::digest(csr.as_der()).into())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
@@ -13,16 +14,15 @@ use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use hyper::{Method, StatusCode};
 use plimsoll_model::{Change, Refusal, Writer};
-use plimsoll_store::{Embedded, Engine};
+use plimsoll_store::{Embedded, Engine, Peer};
 use tokio::sync::mpsc;
 
-use super::found::digest;
 use super::join::{self, Admission};
-use super::reach::{self, LINK};
+use super::reach::{self, LINK, RENEW};
 use super::{ANSWER, authority};
 use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
-use crate::peer::{Client, Known, raft_router, read_whole};
+use crate::peer::{Client, Key, Known, raft_router, read_whole};
 use crate::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
 use crate::view::Problem;
 
@@ -40,32 +40,37 @@ pub struct Gate {
 
 /// The doors, and behind them the API for requests that came to another node.
 pub fn router(gate: Arc<Gate>, api: Router) -> Router {
-    let (engine, members) = (Arc::clone(&gate.engine), Arc::clone(&gate));
-    let raft = raft_router(move |caller: Caller, message: Bytes| {
-        let (engine, gate) = (Arc::clone(&engine), Arc::clone(&members));
-        async move {
-            // A server that was let go may not know it yet; its messages are noise.
-            if gate.is_server(&caller) { engine.answer(&message).await } else { Vec::new() }
-        }
+    let engine = Arc::clone(&gate.engine);
+    // Who is a server is settled in the log, and a server that has yet to read it must be told by others.
+    let raft = raft_router(move |_, message: Bytes| {
+        let engine = Arc::clone(&engine);
+        async move { engine.answer(&message).await }
     });
-    let doors =
-        Router::new().route(join::PATH, post(admit)).route(LINK, post(link)).with_state(gate);
-    doors.merge(raft).merge(api)
+    let doors = Router::new()
+        .route(join::PATH, post(admit))
+        .route(LINK, post(link))
+        .route(RENEW, post(renew))
+        .with_state(Arc::clone(&gate));
+    doors.merge(raft).merge(api).layer(from_fn_with_state(gate, refuse_removed))
+}
+
+/// A node that was removed has a certificate that is good for a while yet.
+async fn refuse_removed(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let is_removed = |Key(key)| {
+        gate.cell.engine.machine().read(|state| state.access().revoked.contains_key(&key))
+    };
+    if !Key::of(&request).is_some_and(is_removed) {
+        return next.run(request).await;
+    }
+    let message = "this node was removed from the cell, or another has its name";
+    let hint = "to join again, empty its data directory and bring a new token";
+    problem(StatusCode::FORBIDDEN, "removed", message, Some(hint))
 }
 
 impl Gate {
-    /// Whether the caller is of the cell, as far as this node knows. One that is not yet part of it knows nobody.
+    /// Whether a node of this name is of the cell, as far as this one knows.
     fn is_member(&self, caller: &Caller) -> bool {
-        self.cell
-            .engine
-            .machine()
-            .read(|state| state.nodes().is_empty() || state.node(&caller.node).is_some())
-    }
-
-    fn is_server(&self, caller: &Caller) -> bool {
-        let members = self.engine.members();
-        self.is_member(caller)
-            || members.iter().any(|member| member.peer.name == caller.node.as_str())
+        self.cell.engine.machine().read(|state| state.node(&caller.node).is_some())
     }
 
     async fn take_in(&self, request: join::Request) -> Result<Admission, Box<Response>> {
@@ -88,7 +93,7 @@ impl Gate {
             token: token.secret_hash(),
             node: node.clone(),
             facts: request.facts,
-            key: digest(&csr),
+            key: csr.key(),
         };
         let written = self.cell.write(Writer::Operator, node.as_str(), vec![change.free()]).await;
         if let Err(error) = written {
@@ -102,7 +107,8 @@ impl Gate {
             (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
         });
         let certificate = certificate.to_vec();
-        Ok(Admission { cluster, certificate, server: server.unwrap_or_default() })
+        let servers = self.engine.members().into_iter().map(|member| member.peer).collect();
+        Ok(Admission { cluster, certificate, server: server.unwrap_or_default(), servers })
     }
 }
 
@@ -129,10 +135,30 @@ async fn admit(State(gate): State<Arc<Gate>>, request: Request) -> Response {
     }
 }
 
+/// Another certificate for a node that cannot sign its own, since it holds no log.
+async fn renew(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
+    let body = match read_whole(request.into_body(), MAX_ASKED).await {
+        Ok(body) => body,
+        Err(status) => return status.into_response(),
+    };
+    let (true, Ok(Some(authority))) = (gate.is_member(&caller), authority(&gate.cell)) else {
+        let message = format!("{} is not of this cell", caller.node);
+        return problem(StatusCode::FORBIDDEN, "removed", &message, None);
+    };
+    let issued = Csr::from_der(&body)
+        .and_then(|csr| authority.issue(&csr, &caller.node, now(), NODE_LIFETIME));
+    match issued {
+        Ok(certificate) => Response::new(Body::from(certificate.to_vec())),
+        Err(error) => problem(StatusCode::BAD_REQUEST, "bad_request", &error.to_string(), None),
+    }
+}
+
 /// A node's link to its leader: its words come as the body of the request, ours go as the body of the answer.
 async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
     if !gate.cell.engine.leadership().borrow().is_me {
-        return StatusCode::MISDIRECTED_REQUEST.into_response();
+        let leader = reach::leader(&gate.cell);
+        let leader = leader.map(|to| Peer { name: to.node.to_string(), address: to.address });
+        return (StatusCode::MISDIRECTED_REQUEST, axum::Json(leader)).into_response();
     }
     if !gate.is_member(&caller) {
         return StatusCode::FORBIDDEN.into_response();

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId};
+use plimsoll_store::Peer;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -36,6 +37,8 @@ pub struct Admission {
     pub certificate: Vec<u8>,
     /// Its number as a server.
     pub server: u64,
+    /// Where the log is.
+    pub servers: Vec<Peer>,
 }
 
 #[derive(Debug, Error)]

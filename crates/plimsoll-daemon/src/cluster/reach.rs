@@ -3,18 +3,21 @@
 use std::io;
 
 use bytes::Bytes;
-use hyper::{HeaderMap, Method};
+use hyper::{HeaderMap, Method, StatusCode};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Peer;
 use tokio::sync::mpsc;
 
 use super::{ANSWER, target};
 use crate::cell::Cell;
-use crate::link::{Connect, PIECES_AHEAD, Pipe};
+use crate::link::{Connect, PIECES_AHEAD, Pipe, Unopened};
 use crate::peer::{Client, Target};
 
 /// Where an agent brings its link.
 pub const LINK: &str = "/peer/link";
+
+/// Where a node without the log asks for another certificate.
+pub const RENEW: &str = "/peer/renew";
 
 /// The leader, if it is known and another node.
 pub fn leader(cell: &Cell) -> Option<Target> {
@@ -22,9 +25,13 @@ pub fn leader(cell: &Cell) -> Option<Target> {
     if leadership.is_me {
         return None;
     }
-    let members = cell.engine.members();
-    let leader = members.into_iter().find(|member| Some(member.id) == leadership.leader)?;
-    (leader.peer.name != cell.node.as_str()).then(|| target(&leader.peer)).flatten()
+    let peer = if cell.holds_log() {
+        let members = cell.engine.members();
+        members.into_iter().find(|member| Some(member.id) == leadership.leader)?.peer
+    } else {
+        cell.servers.leader()?
+    };
+    (peer.name != cell.node.as_str()).then(|| target(&peer)).flatten()
 }
 
 /// Opens links over the peer port.
@@ -32,13 +39,22 @@ pub fn leader(cell: &Cell) -> Option<Target> {
 pub struct Reach(pub Client);
 
 impl Connect for Reach {
-    fn open<'a>(&'a self, to: &'a Peer) -> BoxFuture<'a, io::Result<Pipe>> {
+    fn open<'a>(&'a self, to: &'a Peer) -> BoxFuture<'a, Result<Pipe, Unopened>> {
         Box::pin(async move {
-            let target = target(to).ok_or(io::ErrorKind::InvalidInput)?;
+            let target = target(to).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
             let opened = self.0.stream(&target, Method::POST, LINK, HeaderMap::new(), ANSWER);
             let mut exchange = opened.await.map_err(io::Error::other)?;
+            if exchange.status == StatusCode::MISDIRECTED_REQUEST {
+                let named = exchange.receiver.next().await.ok().flatten();
+                let leader = named.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                return Err(Unopened::NotLeader { leader });
+            }
+            if exchange.status == StatusCode::FORBIDDEN {
+                return Err(Unopened::Removed);
+            }
             if !exchange.status.is_success() {
-                return Err(io::Error::other(format!("it answered {}", exchange.status)));
+                let answered = format!("it answered {}", exchange.status);
+                return Err(io::Error::other(answered).into());
             }
             let (to, mut outgoing) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);
             let (incoming, from) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);

@@ -21,6 +21,8 @@ const CAUGHT_UP: u64 = 1_000;
 /// Runs until told to stop.
 pub async fn run(cell: Cell, engine: Arc<Embedded>, mut shutdown: watch::Receiver<bool>) {
     loop {
+        // Who was let go must not ask for votes it would never get.
+        engine.stand(cell.holds_log());
         let is_leader = engine.leadership().borrow().is_me;
         if is_leader && let Some(step) = next(&cell, &engine, &engine.members()) {
             take(&cell, &engine, step).await;

@@ -62,7 +62,13 @@ impl Node {
     async fn over(dir: TempDir, runtime: Arc<FakeRuntime>) -> Self {
         let engine = Embedded::start(Config::alone(dir.path(), cluster())).await.unwrap();
         let (node, soft) = (node_id("ash"), Arc::new(Soft::default()));
-        let cell = Cell { engine, runtime: Arc::clone(&runtime) as _, node, soft };
+        let cell = Cell {
+            engine,
+            runtime: Arc::clone(&runtime) as _,
+            node,
+            soft,
+            servers: Arc::default(),
+        };
         let join = Change::PutNode { node: node_id("ash"), facts: cpus(8) };
         cell.write(Writer::Agent, "ash", vec![join.free()]).await.unwrap();
         let (shutdown, stop) = watch::channel(false);

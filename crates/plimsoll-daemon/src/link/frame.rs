@@ -7,6 +7,8 @@ use plimsoll_model::{Generation, NodeFacts, NodeId, ObservedCode, ObservedState,
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use plimsoll_store::Peer;
+
 use crate::orders::Telling;
 use crate::soft::{NodeFact, ReplicaFact};
 
@@ -45,6 +47,11 @@ pub struct Seen {
 /// From a leader to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Down {
+    /// Who holds the log: first of all, and when it changes.
+    Servers {
+        term: Term,
+        servers: Vec<Peer>,
+    },
     Orders {
         term: Term,
         telling: Telling,

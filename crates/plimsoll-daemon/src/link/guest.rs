@@ -2,7 +2,7 @@
 
 use std::io;
 
-use plimsoll_model::NodeFacts;
+use plimsoll_model::{NodeFacts, Term};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -34,12 +34,12 @@ pub(super) async fn attend(
             message = next::<Down>(&mut from, &mut frames) => match message? {
                 None => return Ok(()),
                 Some(Down::Orders { term, telling }) => {
-                    if !fence.admit(term)? {
-                        let seen = fence.seen().0;
-                        tracing::warn!(term = term.0, seen, "orders of a deposed leader are refused");
-                        return Err(io::Error::other("the leader is of an older term"));
-                    }
+                    admit(fence, term)?;
                     orders.send(telling).await.map_err(|_| gone())?;
+                }
+                Some(Down::Servers { term, servers }) => {
+                    admit(fence, term)?;
+                    cell.servers.tell(servers);
                 }
                 Some(Down::Written { seq }) => outbox.written(seq),
             },
@@ -50,6 +50,14 @@ pub(super) async fn attend(
             }
         }
     }
+}
+
+fn admit(fence: &mut Fence, term: Term) -> io::Result<()> {
+    if fence.admit(term)? {
+        return Ok(());
+    }
+    tracing::warn!(term = term.0, seen = fence.seen().0, "orders of a deposed leader are refused");
+    Err(io::Error::other("the leader is of an older term"))
 }
 
 fn beat(cell: &Cell) -> Up {

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_model::{Change, Guarded, NodeFacts, NodeId, Observation, Term, Writer};
+use plimsoll_store::Peer;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -94,7 +95,7 @@ impl Host {
         }
     }
 
-    /// Its orders, whenever they change.
+    /// Its orders and who the servers are, whenever they change.
     async fn tell(
         &self,
         caller: &NodeId,
@@ -102,8 +103,17 @@ impl Host {
         to: &mpsc::Sender<Vec<u8>>,
     ) -> Result<(), Refused> {
         let mut orders = self.dispatch.listen(caller.clone());
+        let mut told = Vec::new();
         loop {
-            let telling = orders.next().await;
+            let members = self.cell.engine.members();
+            let servers: Vec<Peer> = members.into_iter().map(|member| member.peer).collect();
+            if servers != told {
+                told.clone_from(&servers);
+                if to.send(encode(&Down::Servers { term, servers })).await.is_err() {
+                    return Ok(());
+                }
+            }
+            let Ok(telling) = timeout(HEARTBEAT, orders.next()).await else { continue };
             if to.send(encode(&Down::Orders { term, telling })).await.is_err() {
                 return Ok(());
             }

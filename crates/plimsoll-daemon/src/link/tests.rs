@@ -25,7 +25,13 @@ async fn bench() -> Bench {
     let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("test").unwrap());
     let engine = Embedded::start(Config::alone(dir.path(), cluster.clone())).await.unwrap();
     let runtime = Arc::new(FakeRuntime::new(cluster));
-    let cell = Cell { engine, runtime, node: node_id("ash"), soft: Arc::new(Soft::default()) };
+    let cell = Cell {
+        engine,
+        runtime,
+        node: node_id("ash"),
+        soft: Arc::default(),
+        servers: Arc::default(),
+    };
     let service = (ServiceName::new("web").unwrap(), Arc::new(spread(2)));
     let place = |id: &str, node: &str| Change::Place {
         replica: replica_id(id),

@@ -10,6 +10,7 @@ use plimsoll_store::{Embedded, Founding, Peer, ServerId};
 use super::memory::Memory;
 use super::{Error, Options, name, store_dir};
 use crate::cell::Cell;
+use crate::cluster::servers::Servers;
 use crate::cluster::{Late, found, join};
 use crate::pki::Identity;
 
@@ -36,6 +37,7 @@ impl Seat {
             && let Some(at) = &options.join
         {
             let (admission, _) = join::join(at, name, facts.clone(), dir).await?;
+            servers(dir)?.tell(admission.servers);
             joined = Some((admission.cluster, admission.server));
             // Written down before the log is begun: the token is used up, and a crash here must not cost the seat.
             let runtime = memory.and_then(|memory| memory.runtime);
@@ -62,6 +64,12 @@ impl Seat {
         }
         Ok(Self { engine, network, joined })
     }
+}
+
+/// Where it finds the others.
+pub(super) fn servers(dir: &Path) -> Result<Servers, Error> {
+    let path = dir.join("servers.json");
+    Servers::open(path.clone()).map_err(|source| Error::Io { action: "read", path, source })
 }
 
 /// Who this node is to the others. One that has never been of a larger cell may have to make that first.

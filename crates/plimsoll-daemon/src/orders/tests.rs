@@ -9,13 +9,18 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::cell::Cell;
-use crate::soft::Soft;
 
 async fn cell() -> (Cell, TempDir) {
     let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("test").unwrap());
     let engine = Embedded::start(Config::alone(dir.path(), cluster.clone())).await.unwrap();
     let runtime = Arc::new(FakeRuntime::new(cluster));
-    let cell = Cell { engine, runtime, node: node_id("ash"), soft: Arc::new(Soft::default()) };
+    let cell = Cell {
+        engine,
+        runtime,
+        node: node_id("ash"),
+        soft: Arc::default(),
+        servers: Arc::default(),
+    };
     for node in ["ash", "birch"] {
         write(&cell, Change::PutNode { node: node_id(node), facts: cpus(4) }).await;
     }

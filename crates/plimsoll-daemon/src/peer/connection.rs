@@ -17,11 +17,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::Service;
 
-use super::extract::Remote;
+use super::extract::{Key, Remote};
 use super::quiet::{Quiet, Trouble};
 use super::server::Limits;
 use super::tls::Guest;
-use crate::pki::Caller;
+use crate::pki::Shown;
 
 /// What a node may have under way at once: as many as its own API has clients, whose requests it may pass on.
 const STREAMS: u32 = 1_024;
@@ -62,12 +62,11 @@ impl House {
     /// Serves until either side has had enough, the certificate has run out, or the daemon ends.
     pub(super) async fn serve(self, guest: Guest) {
         let Self { router, limits, quiet, ending } = self;
-        let Guest { stream, remote, caller } = guest;
-        let stay = caller.as_ref().map_or(limits.guest_patience, |(_, until)| left(*until));
-        let caller = caller.map(|(caller, _)| caller);
-        let builder = builder(caller.is_some(), &limits);
+        let Guest { stream, remote, shown } = guest;
+        let stay = shown.as_ref().map_or(limits.guest_patience, |shown| left(shown.until));
+        let builder = builder(shown.is_some(), &limits);
         let service =
-            service_fn(move |request| answer(router.clone(), request, caller.clone(), remote));
+            service_fn(move |request| answer(router.clone(), request, shown.clone(), remote));
         let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
         let served = tokio::select! {
             served = connection.as_mut() => Some(served),
@@ -92,11 +91,12 @@ impl House {
 fn answer(
     mut router: Router,
     request: Request<Incoming>,
-    caller: Option<Caller>,
+    shown: Option<Shown>,
     remote: SocketAddr,
 ) -> <Router as Service<Request<Body>>>::Future {
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(shown.as_ref().map(|shown| Key(shown.key)));
+    request.extensions_mut().insert(shown.map(|shown| shown.caller));
     request.extensions_mut().insert(Remote(remote));
     router.call(request)
 }

@@ -2,15 +2,27 @@
 
 use std::net::SocketAddr;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request};
 use hyper::StatusCode;
 use hyper::http::request::Parts;
+use plimsoll_model::access::Digest;
 
 use crate::pki::Caller;
 
 /// Where a request comes from, for the audit and nothing else: it is no proof of anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote(pub SocketAddr);
+
+/// The key that the caller's certificate is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key(pub Digest);
+
+impl Key {
+    /// The key of whoever sent this, where that is a node.
+    pub fn of(request: &Request) -> Option<Self> {
+        request.extensions().get::<Option<Self>>().copied().flatten()
+    }
+}
 
 /// A caller with a certificate of this cell. A handler that takes this is closed to all others.
 ///

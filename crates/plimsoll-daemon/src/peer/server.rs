@@ -203,7 +203,7 @@ impl Seats {
     }
 
     fn take(&mut self, guest: Guest) {
-        let seats = if guest.caller.is_some() { &self.for_nodes } else { &self.for_guests };
+        let seats = if guest.shown.is_some() { &self.for_nodes } else { &self.for_guests };
         let Ok(seat) = Arc::clone(seats).try_acquire_owned() else {
             self.quiet.note(Trouble::NoSeat, Some(guest.remote), &"closed");
             return;

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::Timestamp;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -14,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::quiet::{Quiet, Trouble};
-use crate::pki::{Blame, Caller, Credentials, Refusal};
+use crate::pki::{Blame, Credentials, Refusal, Shown};
 
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
@@ -24,8 +23,8 @@ const HANDSHAKE: u8 = 22;
 pub(super) struct Guest {
     pub(super) stream: TlsStream<TcpStream>,
     pub(super) remote: SocketAddr,
-    /// Who it is, and until when that is certain; `None` for somebody without a certificate.
-    pub(super) caller: Option<(Caller, Timestamp)>,
+    /// Who it is; `None` for somebody without a certificate.
+    pub(super) shown: Option<Shown>,
 }
 
 /// What every handshake needs.
@@ -70,7 +69,7 @@ impl Door {
         stream.set_nodelay(true)?;
         let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(stream).await?;
         match self.credentials.caller_of(stream.get_ref().1.peer_certificates()) {
-            Ok(caller) => Ok(Some(Guest { stream, remote, caller })),
+            Ok(shown) => Ok(Some(Guest { stream, remote, shown })),
             Err(error) => {
                 self.quiet.note(Trouble::BadCertificate, Some(remote), &error);
                 Ok(None)

@@ -5,15 +5,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::{ClusterId, Millis, NodeId, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PublicKey, SanType, SerialNumber,
+    PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData, SanType, SerialNumber,
 };
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 
 use super::caller::{Caller, Validity};
@@ -85,6 +86,11 @@ impl Csr {
 
     pub fn as_der(&self) -> &[u8] {
         &self.der
+    }
+
+    /// The key it is for.
+    pub fn key(&self) -> Digest {
+        Digest(Sha256::digest(self.key.subject_public_key_info()).into())
     }
 }
 

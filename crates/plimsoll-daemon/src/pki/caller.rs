@@ -3,8 +3,10 @@
 
 use std::fmt;
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::{ClusterId, NodeId, Timestamp};
 use rustls::pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -55,6 +57,11 @@ impl Caller {
             _ => Err(bad("it must have one name")),
         }
     }
+}
+
+/// The key that a certificate is for, by which its holder is known when the certificate is another.
+pub(super) fn key(certificate: &CertificateDer<'_>) -> Result<Digest, Error> {
+    Ok(Digest(Sha256::digest(parse(certificate)?.public_key().raw).into()))
 }
 
 /// From when to when a certificate is good.

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::{ClusterId, NodeId, Timestamp};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::pki_types::CertificateDer;
@@ -16,7 +17,7 @@ use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 
 use super::Error;
 use super::authority::Fingerprint;
-use super::caller::{Caller, Validity};
+use super::caller::{Caller, Validity, key};
 use super::identity::Identity;
 use super::trust::{Anchor, NodeVerifier, PinVerifier, provider};
 
@@ -120,14 +121,23 @@ impl Credentials {
     pub(crate) fn caller_of(
         &self,
         verified: Option<&[CertificateDer<'_>]>,
-    ) -> Result<Option<(Caller, Timestamp)>, Error> {
+    ) -> Result<Option<Shown>, Error> {
         let Some(certificate) = verified.and_then(|chain| chain.first()) else { return Ok(None) };
         let caller = Caller::of(certificate)?;
         if caller.cluster != self.caller.cluster {
             return Err(Error::BadCertificate { why: "it names another cell" });
         }
-        Ok(Some((caller, Validity::of(certificate)?.until)))
+        let (key, until) = (key(certificate)?, Validity::of(certificate)?.until);
+        Ok(Some(Shown { caller, key, until }))
     }
+}
+
+/// What somebody's certificate says.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    pub(crate) caller: Caller,
+    pub(crate) key: Digest,
+    pub(crate) until: Timestamp,
 }
 
 /// For a newcomer: it shows nothing, and believes any node of the cell whose authority has this fingerprint.

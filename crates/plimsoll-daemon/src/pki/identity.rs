@@ -48,12 +48,15 @@ impl Identity {
     pub fn new_key() -> Result<(NodeKey, Csr), Error> {
         let failed = |source| Error::Make { what: "make the node's key", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
-        let mut params = CertificateParams::default();
-        // The cell names the node; a request that suggests a name would only be misunderstood.
-        params.distinguished_name = DistinguishedName::new();
-        let request = params.serialize_request(&key).map_err(failed)?;
-        let csr = Csr::from_der(request.der())?;
-        Ok((NodeKey(key.serialize_der()), csr))
+        Ok((NodeKey(key.serialize_der()), request(&key)?))
+    }
+
+    /// The request for another certificate for the same key: a node is known by it for as long as it is of the cell.
+    pub fn another(&self) -> Result<(NodeKey, Csr), Error> {
+        let failed = |source| Error::Make { what: "read the node's key", source };
+        let der = PrivatePkcs8KeyDer::from(self.key.0.as_slice());
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ECDSA_P256_SHA256);
+        Ok((self.key.clone(), request(&key.map_err(failed)?)?))
     }
 
     /// The identity that a key and what the cell answered make. A certificate for another key or from another
@@ -115,4 +118,12 @@ impl Identity {
         let chain = vec![self.certificate.clone(), self.authority.clone()];
         Ok(CertifiedKey::new(chain, key))
     }
+}
+
+fn request(key: &KeyPair) -> Result<Csr, Error> {
+    let failed = |source| Error::Make { what: "ask for a certificate", source };
+    let mut params = CertificateParams::default();
+    // The cell names the node; a request that suggests a name would only be misunderstood.
+    params.distinguished_name = DistinguishedName::new();
+    Csr::from_der(params.serialize_request(key).map_err(failed)?.der())
 }

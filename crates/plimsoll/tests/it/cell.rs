@@ -23,7 +23,7 @@ services:
     deploy: {replicas: 6}
 "#;
 
-const NAMES: [&str; 3] = ["ash", "birch", "cedar"];
+const NAMES: [&str; 8] = ["ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple"];
 
 /// What runs on a node ends with the cell; a daemon that is killed leaves its supervisors to the next.
 struct Cell {
@@ -32,23 +32,29 @@ struct Cell {
 }
 
 impl Cell {
-    fn of_three() -> Self {
+    /// Each node is named after its number, and each server of them votes.
+    fn of(nodes: usize) -> Self {
         let mut cell = Self { dir: tempfile::tempdir().unwrap(), daemons: Vec::new() };
         cell.up(0, None);
-        for at in [1, 2] {
+        for at in 1..nodes {
             let token = cell.token();
             cell.up(at, Some(&token));
         }
-        cell.until("three servers vote", |cell| {
-            let status = cell.json(0, "cluster status -o json");
-            let servers = status["servers"].as_array().unwrap().clone();
-            servers.len() == 3 && servers.iter().all(|server| server["votes"] == true)
-        });
-        cell.until("three nodes are heard", |cell| {
-            let nodes = cell.json(0, "node list -o json");
-            nodes.as_array().unwrap().iter().all(|node| !node["runtime"].is_null())
+        cell.until("all servers vote", |cell| cell.voters(0).len() == nodes.min(7));
+        cell.until("all nodes are heard", |cell| {
+            let list = cell.json(0, "node list -o json");
+            let list = list.as_array().unwrap();
+            list.len() == nodes && list.iter().all(|node| !node["runtime"].is_null())
         });
         cell
+    }
+
+    /// Whose votes count, as this node tells it.
+    fn voters(&self, at: usize) -> Vec<String> {
+        let status = self.json(at, "cluster status -o json");
+        let servers = status["servers"].as_array().cloned().unwrap_or_default();
+        let voters = servers.iter().filter(|server| server["votes"] == true);
+        voters.map(|server| server["node"].as_str().unwrap().to_owned()).collect()
     }
 
     fn token(&self) -> String {
@@ -100,7 +106,10 @@ impl Cell {
                     fs::read_to_string(self.dir.path().join(format!("{name}.log")))
                         .unwrap_or_default()
                 });
-                panic!("never: {what}\n{}", logs.join("\n---\n"));
+                let last = self.daemons.len() - 1;
+                let seen = ["get replicas", "cluster status", "node list"]
+                    .map(|args| self.run(last, args).text());
+                panic!("never: {what}\n{}\n{}", seen.join("\n"), logs.join("\n---\n"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -126,7 +135,8 @@ impl Drop for Cell {
                     self.up(at, None);
                 }
             }
-            self.run(1, "delete shop --timeout 60s");
+            let last = self.daemons.len() - 1;
+            self.run(last, "delete shop --timeout 60s");
         }
         for daemon in self.daemons.iter_mut().flatten() {
             let _ = daemon.kill();
@@ -161,7 +171,7 @@ fn start(dir: &Path, log: &Path, at: usize, join: Option<&str>) -> Child {
 
 #[test]
 fn three_machines_form_a_cell_and_the_loss_of_its_leader_costs_nothing() {
-    let mut cell = Cell::of_three();
+    let mut cell = Cell::of(3);
     fs::write(cell.dir.path().join("compose.yaml"), SHOP).unwrap();
     let applied = cell.run(2, "apply -f compose.yaml");
     assert!(applied.code() == 0, "any node takes a write: {}", applied.text());
@@ -190,6 +200,42 @@ fn three_machines_form_a_cell_and_the_loss_of_its_leader_costs_nothing() {
     });
     cell.until("it gave up what it lost", |cell| {
         cell.json(1, "status -o json")["deployments"][0]["progress"]["is"] == "steady"
+    });
+}
+
+#[test]
+fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
+    let mut cell = Cell::of(8);
+    let maple = 7;
+    assert!(!cell.voters(maple).contains(&"maple".to_owned()), "it has no vote, and knows who has");
+    let held = cell.json(0, "cluster status -o json")["servers"].as_array().unwrap().len();
+    assert_eq!(held, 7);
+    fs::write(cell.dir.path().join("compose.yaml"), SHOP.replace('6', "8")).unwrap();
+    let applied = cell.run(maple, "apply -f compose.yaml");
+    assert!(applied.code() == 0, "it takes a write: {}", applied.text());
+    let places = cell.running_on(maple);
+    assert!(places.contains(&"maple".to_owned()), "it runs its share: {places:?}");
+
+    cell.kill(0);
+    cell.until("it finds the next leader", |cell| {
+        cell.run(maple, "scale shop web=9 -d").code() == 0
+    });
+    cell.until("it takes the place of the server that is gone", |cell| {
+        cell.voters(1).contains(&"maple".to_owned())
+    });
+    cell.until("all run elsewhere", |cell| {
+        let places = cell.running_on(maple);
+        places.len() == 9 && places.iter().all(|node| node != "ash")
+    });
+
+    cell.up(0, None);
+    cell.until("the old leader learns that it has no vote any more", |cell| {
+        let voters = cell.voters(0);
+        voters.len() == 7 && !voters.contains(&"ash".to_owned())
+    });
+    cell.until("it is back", |cell| {
+        let nodes = cell.json(0, "node list -o json");
+        nodes.as_array().unwrap().iter().all(|node| node["status"] == "ready")
     });
 }
 

@@ -75,7 +75,13 @@ async fn serve(dir: tempfile::TempDir, engine: Arc<Embedded>, on_tcp: bool) -> D
     let (cluster, data_dir) = (ClusterId::new("test").unwrap(), dir.path().join("data"));
     let runtime = Arc::new(FakeRuntime::new(cluster));
     let soft = Arc::new(Soft::default());
-    let cell = Cell { engine, runtime: Arc::clone(&runtime) as _, node: node_id("ash"), soft };
+    let cell = Cell {
+        engine,
+        runtime: Arc::clone(&runtime) as _,
+        node: node_id("ash"),
+        soft,
+        servers: Arc::default(),
+    };
     let socket = dir.path().join("plimsoll.sock");
     let tcp = on_tcp.then(|| "127.0.0.1:0".parse().unwrap());
     let listen = Listen { socket: socket.clone(), tcp, data_dir };

@@ -1,0 +1,137 @@
+//! The servers of the cell as this node last heard of them. A node that holds the log knows them from there; one that
+//! does not finds its leader with these, also after a restart.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use plimsoll_store::{Engine, Peer};
+
+#[derive(Debug, Default)]
+pub struct Servers {
+    file: Option<PathBuf>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// As a leader told them last; empty for a node that was never told.
+    servers: Vec<Peer>,
+    /// The leader this node takes its orders from.
+    leader: Option<Peer>,
+    /// Whom to ask next, where nobody knows.
+    turn: usize,
+}
+
+impl Servers {
+    /// With what was kept in this file.
+    pub fn open(file: PathBuf) -> io::Result<Self> {
+        let servers = match std::fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let known = Known { servers, ..Known::default() };
+        Ok(Self { file: Some(file), known: Mutex::new(known) })
+    }
+
+    /// The leader says who the servers are.
+    pub fn tell(&self, servers: Vec<Peer>) {
+        let mut known = self.known();
+        if known.servers == servers {
+            return;
+        }
+        known.servers = servers;
+        let kept = self.file.as_deref().map(|file| write(file, &known.servers));
+        if let Some(Err(error)) = kept {
+            tracing::warn!(%error, "the servers of the cell are not written down");
+        }
+    }
+
+    /// This node takes its orders from this one now, or from nobody.
+    pub fn attach(&self, leader: Option<Peer>) {
+        self.known().leader = leader;
+    }
+
+    /// Whoever this node takes its orders from, where that is another.
+    pub fn leader(&self) -> Option<Peer> {
+        self.known().leader.clone()
+    }
+
+    /// Another of them each time, for a node that knows no leader.
+    pub fn any(&self, but: &str, engine: &dyn Engine) -> Option<Peer> {
+        let mut others = self.all(engine);
+        others.retain(|peer| peer.name != but);
+        let mut known = self.known();
+        known.turn += 1;
+        let turn = known.turn.checked_rem(others.len())?;
+        others.into_iter().nth(turn)
+    }
+
+    /// Whether this node holds the log.
+    pub fn hold(&self, node: &str, engine: &dyn Engine) -> bool {
+        engine.leadership().borrow().is_me || self.all(engine).iter().any(|peer| peer.name == node)
+    }
+
+    /// A leader's word goes before this node's own log, which may not know that it was let go.
+    fn all(&self, engine: &dyn Engine) -> Vec<Peer> {
+        let told = self.known().servers.clone();
+        if !told.is_empty() {
+            return told;
+        }
+        engine.members().into_iter().map(|member| member.peer).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("nobody panics while holding the servers")
+    }
+}
+
+/// Beside it and then in its place, so that a crash leaves the old ones or the new ones.
+fn write(file: &Path, servers: &[Peer]) -> io::Result<()> {
+    let beside = file.with_extension("new");
+    std::fs::write(&beside, serde_json::to_vec_pretty(servers)?)?;
+    File::open(&beside)?.sync_all()?;
+    std::fs::rename(&beside, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::ClusterId;
+    use plimsoll_store::embedded::Config;
+    use plimsoll_store::{Embedded, Founding};
+
+    use super::*;
+
+    fn peer(name: &str) -> Peer {
+        Peer { name: name.to_owned(), address: format!("{name}:7117") }
+    }
+
+    #[tokio::test]
+    async fn the_servers_are_known_after_a_restart_and_each_has_its_turn() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let start = async |store: &str, founding: Founding| {
+            let config = Config::alone(dir.path().join(store), ClusterId::new("test").unwrap());
+            Embedded::start(Config { peer: peer("elm"), founding, ..config }).await.unwrap()
+        };
+        let engine = start("empty", Founding::Join).await;
+        let file = dir.path().join("servers.json");
+        Servers::open(file.clone()).unwrap().tell(["ash", "birch", "cedar"].map(peer).to_vec());
+        let servers = Servers::open(file).unwrap();
+        let ask = |_| servers.any("birch", &*engine).unwrap().name;
+        let mut asked: Vec<_> = (0..2).map(ask).collect();
+        asked.sort();
+        assert_eq!(asked, ["ash", "cedar"], "a node does not ask itself");
+        assert_eq!(
+            servers.leader(),
+            None,
+            "who leads is not kept: it changes while a node is away"
+        );
+        assert!(servers.hold("birch", &*engine) && !servers.hold("dogwood", &*engine));
+
+        let (never_told, engine) = (Servers::default(), start("own", Founding::Alone).await);
+        assert_eq!(never_told.any("ash", &*engine).unwrap().name, "elm", "then the log says it");
+        assert_eq!(never_told.any("elm", &*engine), None, "a cell of one has nobody to ask");
+    }
+}
