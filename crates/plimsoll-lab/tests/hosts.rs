@@ -273,6 +273,34 @@ fn people_have_the_same_hosts_from_a_shell() {
 }
 
 #[test]
+fn every_host_can_have_an_engine_of_its_own() {
+    if missing().is_some() || std::env::var_os("PLIMSOLL_TEST_DOCKER").is_none() {
+        println!("not tested: it takes root, and PLIMSOLL_TEST_DOCKER is set by lab/engine");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let _down = Down(dir.path());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/engine");
+    let done = |args: &str| {
+        let (is_good, text) = program(dir.path(), &format!("--engine {} {args}", script.display()));
+        assert!(is_good, "{args}: {text}");
+        text
+    };
+    done("up 2 --docker");
+    let root = |host: &str| done(&format!("exec {host} -- docker info -f {{{{.DockerRootDir}}}}"));
+    for host in ["ash", "birch"] {
+        assert!(root(host).ends_with(&format!("/host-{host}/data\n")), "{}", root(host));
+    }
+    let bridge = done("exec ash -- ip -4 -o addr show docker0");
+    assert!(bridge.contains("10.201."), "it is in the host's network: {bridge}");
+    done("kill ash");
+    done("start ash");
+    assert!(root("ash").contains("/host-ash/"), "it is there again");
+    done("down");
+    assert!(!dir.path().join("host-ash").exists() && !dir.path().join("host-birch").exists());
+}
+
+#[test]
 fn nothing_is_left_when_the_one_who_holds_the_hosts_is_killed() {
     if let Some(missing) = missing() {
         println!("not tested: {missing}");
