@@ -128,6 +128,21 @@ struct Revised {
     services: Services,
 }
 
+impl Revised {
+    /// The revision that it became, also where others have revised the deployment since.
+    fn revision(&self, state: &State, name: &DeploymentName) -> u32 {
+        match &self.before {
+            // It was written on the condition that this was the last.
+            Some((before, services)) if *services == self.services => *before,
+            Some((before, _)) => before.saturating_add(1),
+            None => {
+                let deployment = state.deployments().get(name);
+                deployment.and_then(|it| it.history.keys().next()).map_or(0, |first| first.0)
+            }
+        }
+    }
+}
+
 /// Decides the deployment's services on the state as it is and writes them, unless the deployment has changed meanwhile:
 /// then it decides again. Returns the log index and what was decided.
 async fn revise(

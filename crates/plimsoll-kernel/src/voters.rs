@@ -215,8 +215,6 @@ mod tests {
         let voting = |id: u64| Server { id, votes: true, is_caught_up: true };
         let mut cell = of(3).down("b");
         join(&mut cell, "b");
-        let status = NodeStatus::Ready;
-        cell.change(Writer::Liveness, Change::SetStatus { node: node_id("b"), status });
         let (_, voters, held) = settle(&cell, vec![voting(1), voting(2), voting(3)]);
         assert_eq!((voters, held), (vec![1, 3, 4], vec![1, 3, 4]));
         let mut cell = of(3).down("b");

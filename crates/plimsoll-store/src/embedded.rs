@@ -302,6 +302,12 @@ impl Engine for Embedded {
             .collect()
     }
 
+    fn members_since(&self) -> u64 {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.log_id().as_ref().map_or(0, |id| id.index)
+    }
+
     fn catch_up(&self) -> Answer<'_, u64> {
         Box::pin(async {
             self.check_leading()?;

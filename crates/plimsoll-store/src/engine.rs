@@ -111,6 +111,9 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     fn members(&self) -> Vec<Member>;
 
+    /// The entry of the log that made these the members. Of two words on the members, the one of the later entry counts.
+    fn members_since(&self) -> u64;
+
     /// Waits until all that was committed anywhere before this call is applied here. Only the leader can tell.
     fn catch_up(&self) -> Answer<'_, u64>;
 

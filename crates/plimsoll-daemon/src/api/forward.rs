@@ -18,7 +18,7 @@ use super::peer::Peer;
 use super::permit;
 use crate::cluster::{self, ANSWER, reach};
 use crate::operations::{self, find_replica};
-use crate::peer::{Client, Known, Target};
+use crate::peer::{self, Client, Known, Target};
 use crate::pki::Caller;
 use crate::view::Problem;
 
@@ -58,6 +58,8 @@ pub(super) async fn pass_on(
             }
             next.run(request).await
         }
+        // Another leads by now, and what this node knows may be old.
+        Whose::Leader(to) if passed_on && is_consistent => deposed(&to),
         // It was passed on once, to the one who should have known.
         Whose::Leader(_) | Whose::Node(_) if passed_on => next.run(request).await,
         Whose::Leader(to) | Whose::Node(to) => {
@@ -67,7 +69,8 @@ pub(super) async fn pass_on(
                 (Ok(response), _) => response.map(Body::new),
                 // Better what this node knows than nothing.
                 (Err(_), Some(again)) => next.run(again).await,
-                (Err(error), None) => unreachable(&to, &error.to_string()),
+                (Err(error), None) if !is_read && error.may_have_arrived() => lost(&to, &error),
+                (Err(error), None) => unreachable(&to, &error),
             }
         }
         Whose::Nobody if is_read && !is_consistent => next.run(request).await,
@@ -95,7 +98,8 @@ async fn ask_a_server(
         Some(to) if !passed_on => {
             match client.forward(&to, signed(context, request), ANSWER).await {
                 Ok(response) => response.map(Body::new),
-                Err(error) => unreachable(&to, &error.to_string()),
+                Err(error) if !is_read && error.may_have_arrived() => lost(&to, &error),
+                Err(error) => unreachable(&to, &error),
             }
         }
         _ => no_leader(),
@@ -200,7 +204,22 @@ fn identity(
     }
 }
 
-fn unreachable(to: &Target, error: &str) -> Response {
+fn unreachable(to: &Target, error: &peer::Error) -> Response {
     let message = format!("{} answers for this and cannot be reached: {error}", to.node);
     Failure(StatusCode::SERVICE_UNAVAILABLE, Problem::failure("no_leader", message)).into_response()
+}
+
+/// A write that the other node may have carried out before it was lost from sight.
+fn lost(to: &Target, error: &peer::Error) -> Response {
+    let message =
+        format!("{} answers for this, and whether it was done is not known: {error}", to.node);
+    let problem = Problem::failure("unsettled", message);
+    let problem = problem.hint("look at the status before you try again");
+    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+}
+
+fn deposed(leader: &Target) -> Response {
+    let message = format!("this node does not lead any more, {} does", leader.node);
+    let problem = Problem::failure("not_leader", message).hint("try again in a moment");
+    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
 }

@@ -14,11 +14,12 @@ use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use hyper::{Method, StatusCode};
 use plimsoll_model::{Change, Refusal, Writer};
-use plimsoll_store::{Embedded, Engine, Peer};
+use plimsoll_store::{Embedded, Peer};
 use tokio::sync::mpsc;
 
 use super::join::{self, Admission};
 use super::reach::{self, LINK, RENEW};
+use super::servers::Roll;
 use super::{ANSWER, authority};
 use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
@@ -107,7 +108,7 @@ impl Gate {
             (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
         });
         let certificate = certificate.to_vec();
-        let servers = self.engine.members().into_iter().map(|member| member.peer).collect();
+        let servers = Roll::of(&*self.cell.engine);
         Ok(Admission { cluster, certificate, server: server.unwrap_or_default(), servers })
     }
 }

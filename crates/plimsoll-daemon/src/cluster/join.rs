@@ -5,11 +5,11 @@ use std::path::Path;
 
 use bytes::Bytes;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId};
-use plimsoll_store::Peer;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::ANSWER;
+use super::servers::Roll;
 use crate::cell::WriteError;
 use crate::peer;
 use crate::pki::{self, Identity, JoinAddress};
@@ -38,7 +38,7 @@ pub struct Admission {
     /// Its number as a server.
     pub server: u64,
     /// Where the log is.
-    pub servers: Vec<Peer>,
+    pub servers: Roll,
 }
 
 #[derive(Debug, Error)]

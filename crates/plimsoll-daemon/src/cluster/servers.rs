@@ -1,5 +1,6 @@
 //! The servers of the cell as this node last heard of them. A node that holds the log knows them from there; one that
-//! does not finds its leader with these, also after a restart.
+//! does not finds its leader with these, also after a restart. Of both, the later word counts: a log may not know that
+//! its node was let go, and a word that came when a node joined not that it was given the log since.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +8,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use plimsoll_store::{Engine, Peer};
+use serde::{Deserialize, Serialize};
+
+/// Who holds the log.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Roll {
+    /// The entry of the log that says so.
+    pub since: u64,
+    pub servers: Vec<Peer>,
+}
+
+impl Roll {
+    /// As this node's log has it.
+    pub fn of(engine: &dyn Engine) -> Self {
+        // Where it is not certain, the word is made older than it is and never newer: a change of the members may come
+        // between the two lines, and one that is not committed yet may come to nothing.
+        let applied = *engine.machine().applied().borrow();
+        let since = engine.members_since().min(applied);
+        let servers = engine.members().into_iter().map(|member| member.peer).collect();
+        Self { since, servers }
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct Servers {
@@ -16,8 +38,8 @@ pub struct Servers {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// As a leader told them last; empty for a node that was never told.
-    servers: Vec<Peer>,
+    /// As a leader told last.
+    told: Roll,
     /// The leader this node takes its orders from.
     leader: Option<Peer>,
     /// Whom to ask next, where nobody knows.
@@ -27,23 +49,23 @@ struct Known {
 impl Servers {
     /// With what was kept in this file.
     pub fn open(file: PathBuf) -> io::Result<Self> {
-        let servers = match std::fs::read(&file) {
+        let told = match std::fs::read(&file) {
             Ok(bytes) => serde_json::from_slice(&bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Roll::default(),
             Err(error) => return Err(error),
         };
-        let known = Known { servers, ..Known::default() };
+        let known = Known { told, ..Known::default() };
         Ok(Self { file: Some(file), known: Mutex::new(known) })
     }
 
     /// The leader says who the servers are.
-    pub fn tell(&self, servers: Vec<Peer>) {
+    pub fn tell(&self, roll: Roll) {
         let mut known = self.known();
-        if known.servers == servers {
+        if known.told == roll || roll.since < known.told.since {
             return;
         }
-        known.servers = servers;
-        let kept = self.file.as_deref().map(|file| write(file, &known.servers));
+        known.told = roll;
+        let kept = self.file.as_deref().map(|file| write(file, &known.told));
         if let Some(Err(error)) = kept {
             tracing::warn!(%error, "the servers of the cell are not written down");
         }
@@ -74,13 +96,9 @@ impl Servers {
         engine.leadership().borrow().is_me || self.all(engine).iter().any(|peer| peer.name == node)
     }
 
-    /// A leader's word goes before this node's own log, which may not know that it was let go.
     fn all(&self, engine: &dyn Engine) -> Vec<Peer> {
-        let told = self.known().servers.clone();
-        if !told.is_empty() {
-            return told;
-        }
-        engine.members().into_iter().map(|member| member.peer).collect()
+        let (own, told) = (Roll::of(engine), self.known().told.clone());
+        if told.since > own.since { told.servers } else { own.servers }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -89,9 +107,9 @@ impl Servers {
 }
 
 /// Beside it and then in its place, so that a crash leaves the old ones or the new ones.
-fn write(file: &Path, servers: &[Peer]) -> io::Result<()> {
+fn write(file: &Path, roll: &Roll) -> io::Result<()> {
     let beside = file.with_extension("new");
-    std::fs::write(&beside, serde_json::to_vec_pretty(servers)?)?;
+    std::fs::write(&beside, serde_json::to_vec_pretty(roll)?)?;
     File::open(&beside)?.sync_all()?;
     std::fs::rename(&beside, file)
 }
@@ -117,7 +135,10 @@ mod tests {
         };
         let engine = start("empty", Founding::Join).await;
         let file = dir.path().join("servers.json");
-        Servers::open(file.clone()).unwrap().tell(["ash", "birch", "cedar"].map(peer).to_vec());
+        let roll = Roll { since: 7, servers: ["ash", "birch", "cedar"].map(peer).to_vec() };
+        let told = Servers::open(file.clone()).unwrap();
+        told.tell(roll);
+        told.tell(Roll { since: 6, servers: vec![peer("elm")] });
         let servers = Servers::open(file).unwrap();
         let ask = |_| servers.any("birch", &*engine).unwrap().name;
         let mut asked: Vec<_> = (0..2).map(ask).collect();

@@ -7,8 +7,7 @@ use plimsoll_model::{Generation, NodeFacts, NodeId, ObservedCode, ObservedState,
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use plimsoll_store::Peer;
-
+use crate::cluster::servers::Roll;
 use crate::orders::Telling;
 use crate::soft::{NodeFact, ReplicaFact};
 
@@ -50,7 +49,7 @@ pub enum Down {
     /// Who holds the log: first of all, and when it changes.
     Servers {
         term: Term,
-        servers: Vec<Peer>,
+        roll: Roll,
     },
     Orders {
         term: Term,

@@ -37,9 +37,9 @@ pub(super) async fn attend(
                     admit(fence, term)?;
                     orders.send(telling).await.map_err(|_| gone())?;
                 }
-                Some(Down::Servers { term, servers }) => {
+                Some(Down::Servers { term, roll }) => {
                     admit(fence, term)?;
-                    cell.servers.tell(servers);
+                    cell.servers.tell(roll);
                 }
                 Some(Down::Written { seq }) => outbox.written(seq),
             },

@@ -4,7 +4,6 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_model::{Change, Guarded, NodeFacts, NodeId, Observation, Term, Writer};
-use plimsoll_store::Peer;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -14,6 +13,7 @@ use super::frame::{Down, Frames, Seen, Up, VERSION, encode};
 use super::outbox::Outbox;
 use super::{HEARTBEAT, Pipe};
 use crate::cell::{Cell, WriteError, now};
+use crate::cluster::servers::Roll;
 use crate::orders::{Dispatch, Telling};
 
 /// How long a node may take to say who it is.
@@ -103,13 +103,12 @@ impl Host {
         to: &mpsc::Sender<Vec<u8>>,
     ) -> Result<(), Refused> {
         let mut orders = self.dispatch.listen(caller.clone());
-        let mut told = Vec::new();
+        let mut told = None;
         loop {
-            let members = self.cell.engine.members();
-            let servers: Vec<Peer> = members.into_iter().map(|member| member.peer).collect();
-            if servers != told {
-                told.clone_from(&servers);
-                if to.send(encode(&Down::Servers { term, servers })).await.is_err() {
+            let roll = Roll::of(&*self.cell.engine);
+            if told.as_ref() != Some(&roll) {
+                told = Some(roll.clone());
+                if to.send(encode(&Down::Servers { term, roll })).await.is_err() {
                     return Ok(());
                 }
             }

@@ -52,17 +52,14 @@ pub fn dry_run(cell: &Cell, name: &str, apply: Apply) -> Result<Applied, Error> 
     })
 }
 
-/// What was written, as it is told. The revision is that of the cell once it was applied.
+/// What was written, as it is told.
 pub(super) fn applied(
     cell: &Cell,
     name: &DeploymentName,
     index: u64,
     revised: &Revised,
 ) -> Applied {
-    let revision = cell
-        .engine
-        .machine()
-        .read(|state| state.deployments().get(name).map_or(0, |deployment| deployment.revision.0));
+    let revision = cell.engine.machine().read(|state| revised.revision(state, name));
     let empty = Services::new();
     let old = revised.before.as_ref().map_or(&empty, |(_, services)| services);
     Applied {

@@ -62,6 +62,21 @@ impl Error {
             | Self::Path { .. } => false,
         }
     }
+
+    /// Whether what was asked may have been carried out all the same. Then look before asking again.
+    pub fn may_have_arrived(&self) -> bool {
+        match self {
+            Self::TimedOut { .. }
+            | Self::Closed { .. }
+            | Self::TooLong { .. }
+            | Self::Answered { .. } => true,
+            Self::Unreachable { .. }
+            | Self::Tls { .. }
+            | Self::Refused { .. }
+            | Self::RefusedByPeer { .. }
+            | Self::Path { .. } => false,
+        }
+    }
 }
 
 /// Whether somebody answered, but not in TLS that we understand.

@@ -7,7 +7,7 @@ use crate::access::{
 use crate::audit::Happening;
 use crate::command::Refusal;
 use crate::ids::NodeId;
-use crate::node::{NodeFacts, NodeStatus};
+use crate::node::{Node, NodeFacts, NodeStatus};
 use crate::units::Timestamp;
 
 impl Txn<'_> {
@@ -24,8 +24,11 @@ impl Txn<'_> {
                 return Err(Refusal::Founded);
             }
             // The node may have come by a new key, as from a backup.
-            let server = self.node(node)?.server;
-            return server.map_or(Ok(()), |server| self.enroll(node, key, server));
+            let known = self.node(node)?;
+            return match known.server {
+                Some(server) if known.key != Some(key) => self.enroll(node, key, server),
+                _ => Ok(()),
+            };
         }
         let next_server = access.next_server.max(2);
         let access = Access { authority: Some(authority.clone()), next_server, ..access.clone() };
@@ -80,7 +83,21 @@ impl Txn<'_> {
         access.next_server += 1;
         self.set_access(access);
         self.put_node(node, facts)?;
+        self.welcome(node)?;
         self.enroll(node, key, server)
+    }
+
+    /// A node that lost its disk is a new one with an old name: ready, as all that join are, until it is silent. It can
+    /// only speak to a leader once it has the log, and gets the log only while it is ready.
+    fn welcome(&mut self, id: &NodeId) -> Result<(), Refusal> {
+        let node = self.node(id)?;
+        if node.status == NodeStatus::Down {
+            let (status, at) = (NodeStatus::Ready, self.at);
+            let node = Node { status, status_since: at, joined_at: at, ..node.clone() };
+            self.set_node(id, Some(node));
+            self.happened(Happening::NodeJoined { node: id.clone() });
+        }
+        Ok(())
     }
 
     pub(super) fn put_operator(

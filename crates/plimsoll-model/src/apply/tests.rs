@@ -375,6 +375,8 @@ fn a_join_token_serves_one_node_once_and_in_time() {
     let mut cell = cell.down("birch");
     cell.change(by, join(2, "birch", 3));
     assert!(number(&cell) > first, "a node that lost everything comes back as another server");
+    let birch = cell.state.node(&node_id("birch")).unwrap();
+    assert_eq!((birch.status, birch.joined_at), (NodeStatus::Ready, cell.now), "as any that joins");
     let mut cell = cell.later(hour);
     assert_eq!(refused(&mut cell, join(3, "cedar", 4)), Refusal::TokenExpired { ago: Millis(0) });
 }

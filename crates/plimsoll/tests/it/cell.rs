@@ -1,178 +1,15 @@
 //! Three nodes on three addresses of this host: how a cell is formed, and what it survives.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use serde_json::Value;
-use tempfile::TempDir;
-
-use crate::run::{Ran, UNSET, run_in};
-
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
-
-const SHOP: &str = r#"
-name: shop
-services:
-  web:
-    image: any
-    command: [sh, -c, 'exec sleep 1000']
-    healthcheck: {test: [CMD, "true"], interval: 100ms}
-    deploy: {replicas: 6}
-"#;
-
-const NAMES: [&str; 8] = ["ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple"];
-
-/// What runs on a node ends with the cell; a daemon that is killed leaves its supervisors to the next.
-struct Cell {
-    dir: TempDir,
-    daemons: Vec<Option<Child>>,
-}
-
-impl Cell {
-    /// Each node is named after its number, and each server of them votes.
-    fn of(nodes: usize) -> Self {
-        let mut cell = Self { dir: tempfile::tempdir().unwrap(), daemons: Vec::new() };
-        cell.up(0, None);
-        for at in 1..nodes {
-            let token = cell.token();
-            cell.up(at, Some(&token));
-        }
-        cell.until("all servers vote", |cell| cell.voters(0).len() == nodes.min(7));
-        cell.until("all nodes are heard", |cell| {
-            let list = cell.json(0, "node list -o json");
-            let list = list.as_array().unwrap();
-            list.len() == nodes && list.iter().all(|node| !node["runtime"].is_null())
-        });
-        cell
-    }
-
-    /// Whose votes count, as this node tells it.
-    fn voters(&self, at: usize) -> Vec<String> {
-        let status = self.json(at, "cluster status -o json");
-        let servers = status["servers"].as_array().cloned().unwrap_or_default();
-        let voters = servers.iter().filter(|server| server["votes"] == true);
-        voters.map(|server| server["node"].as_str().unwrap().to_owned()).collect()
-    }
-
-    fn token(&self) -> String {
-        let made = self.run(0, "token create-join");
-        assert!(made.code() == 0, "{}", made.text());
-        made.stdout().trim().to_owned()
-    }
-
-    fn path(&self, at: usize) -> PathBuf {
-        self.dir.path().join(NAMES[at])
-    }
-
-    fn up(&mut self, at: usize, join: Option<&str>) {
-        let log = self.dir.path().join(format!("{}.log", NAMES[at]));
-        let daemon = start(&self.path(at), &log, at, join);
-        if self.daemons.len() <= at {
-            self.daemons.resize_with(at + 1, || None);
-        }
-        self.daemons[at] = Some(daemon);
-        let begun = Instant::now();
-        while !fs::read_to_string(&log).unwrap().contains("Next: ") {
-            let text = || fs::read_to_string(&log).unwrap();
-            assert!(begun.elapsed() < PATIENCE, "{} does not start: {}", NAMES[at], text());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn kill(&mut self, at: usize) {
-        let mut daemon = self.daemons[at].take().unwrap();
-        daemon.kill().unwrap();
-        daemon.wait().unwrap();
-    }
-
-    fn run(&self, at: usize, args: &str) -> Ran {
-        let host = self.path(at).join("plimsoll.sock");
-        run_in(self.dir.path(), args, "", &[("PLIMSOLL_HOST", host.to_str().unwrap())])
-    }
-
-    fn json(&self, at: usize, args: &str) -> Value {
-        let ran = self.run(at, args);
-        serde_json::from_str(&ran.stdout()).unwrap_or_else(|_| panic!("{}", ran.text()))
-    }
-
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
-        let begun = Instant::now();
-        while !is_so(self) {
-            if begun.elapsed() > PATIENCE {
-                let logs = NAMES.map(|name| {
-                    fs::read_to_string(self.dir.path().join(format!("{name}.log")))
-                        .unwrap_or_default()
-                });
-                let last = self.daemons.len() - 1;
-                let seen = ["get replicas", "cluster status", "node list"]
-                    .map(|args| self.run(last, args).text());
-                panic!("never: {what}\n{}\n{}", seen.join("\n"), logs.join("\n---\n"));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        begun.elapsed()
-    }
-
-    /// Which node each replica runs on, as another tells it.
-    fn running_on(&self, at: usize) -> Vec<String> {
-        let shop = self.json(at, "get deployments -o json");
-        let shop = shop.as_array().and_then(|all| all.first().cloned()).unwrap_or_default();
-        let replicas = shop["services"][0]["replicas"].as_array().cloned().unwrap_or_default();
-        let running = replicas.iter().filter(|replica| replica["now"]["state"] == "running");
-        running.map(|replica| replica["now"]["node"].as_str().unwrap().to_owned()).collect()
-    }
-}
-
-impl Drop for Cell {
-    fn drop(&mut self) {
-        // Whoever was killed comes back to clear away what it ran.
-        if !std::thread::panicking() {
-            for at in 0..self.daemons.len() {
-                if self.daemons[at].is_none() {
-                    self.up(at, None);
-                }
-            }
-            let last = self.daemons.len() - 1;
-            self.run(last, "delete shop --timeout 60s");
-        }
-        for daemon in self.daemons.iter_mut().flatten() {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
-    }
-}
-
-/// Each on an address of its own, which no other test has.
-fn address(at: usize) -> String {
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    format!("127.{}.{}.{}:7117", 100 + at, high, low.max(1))
-}
-
-fn start(dir: &Path, log: &Path, at: usize, join: Option<&str>) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    command
-        .args(["up", "--runtime", "process", "--log-level", "info"])
-        .args(["--name", NAMES[at], "--address", &address(at), "--data-dir"])
-        .arg(dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(fs::File::create(log).unwrap());
-    if let Some(join) = join {
-        command.args(["--join", join]);
-    }
-    for name in UNSET {
-        command.env_remove(name);
-    }
-    command.spawn().unwrap()
-}
+use crate::harness::{Cell, SHOP, Site, loopback};
 
 #[test]
 fn three_machines_form_a_cell_and_the_loss_of_its_leader_costs_nothing() {
-    let mut cell = Cell::of(3);
-    fs::write(cell.dir.path().join("compose.yaml"), SHOP).unwrap();
+    let mut cell = Cell::of_three(Site::Loopback);
+    cell.write_shop();
     let applied = cell.run(2, "apply -f compose.yaml");
     assert!(applied.code() == 0, "any node takes a write: {}", applied.text());
     let mut places = cell.running_on(1);
@@ -205,33 +42,32 @@ fn three_machines_form_a_cell_and_the_loss_of_its_leader_costs_nothing() {
 
 #[test]
 fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
-    let mut cell = Cell::of(8);
-    let maple = 7;
-    assert!(!cell.voters(maple).contains(&"maple".to_owned()), "it has no vote, and knows who has");
+    let mut cell = Cell::idle(Site::Loopback);
+    cell.form(8);
+    let larch = 7;
+    let votes = |cell: &Cell, at: usize, name: &str| cell.voters(at).iter().any(|it| it == name);
+    assert!(!votes(&cell, larch, "larch"), "it has no vote, and knows who has");
     let held = cell.json(0, "cluster status -o json")["servers"].as_array().unwrap().len();
     assert_eq!(held, 7);
     fs::write(cell.dir.path().join("compose.yaml"), SHOP.replace('6', "8")).unwrap();
-    let applied = cell.run(maple, "apply -f compose.yaml");
+    let applied = cell.run(larch, "apply -f compose.yaml");
     assert!(applied.code() == 0, "it takes a write: {}", applied.text());
-    let places = cell.running_on(maple);
-    assert!(places.contains(&"maple".to_owned()), "it runs its share: {places:?}");
+    let places = cell.running_on(larch);
+    assert!(places.contains(&"larch".to_owned()), "it runs its share: {places:?}");
 
     cell.kill(0);
     cell.until("it finds the next leader", |cell| {
-        cell.run(maple, "scale shop web=9 -d").code() == 0
+        cell.run(larch, "scale shop web=9 -d").code() == 0
     });
-    cell.until("it takes the place of the server that is gone", |cell| {
-        cell.voters(1).contains(&"maple".to_owned())
-    });
+    cell.until("it takes the place of the server that is gone", |cell| votes(cell, 1, "larch"));
     cell.until("all run elsewhere", |cell| {
-        let places = cell.running_on(maple);
+        let places = cell.running_on(larch);
         places.len() == 9 && places.iter().all(|node| node != "ash")
     });
 
     cell.up(0, None);
     cell.until("the old leader learns that it has no vote any more", |cell| {
-        let voters = cell.voters(0);
-        voters.len() == 7 && !voters.contains(&"ash".to_owned())
+        cell.voters(0).len() == 7 && !votes(cell, 0, "ash")
     });
     cell.until("it is back", |cell| {
         let nodes = cell.json(0, "node list -o json");
@@ -241,13 +77,13 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
 
 #[test]
 fn a_token_lets_one_node_in_and_says_why_it_lets_no_other() {
-    let mut cell = Cell { dir: tempfile::tempdir().unwrap(), daemons: Vec::new() };
+    let mut cell = Cell::idle(Site::Loopback);
     cell.up(0, None);
-    let token = cell.token();
+    let token = cell.token(0);
     cell.up(1, Some(&token));
     let refused = |name: &str, join: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command.args(["up", "--runtime", "process", "--name", name, "--address", &address(2)]);
+        command.args(["up", "--runtime", "process", "--name", name, "--address", &loopback(2)]);
         command.args(["--join", join, "--data-dir"]).arg(cell.dir.path().join("refused"));
         let ran = command.output().unwrap();
         assert!(!ran.status.success());
@@ -255,7 +91,7 @@ fn a_token_lets_one_node_in_and_says_why_it_lets_no_other() {
     };
     let said = refused("cedar", &token);
     assert!(said.contains("this join token was used by birch"), "{said}");
-    let said = refused("birch", &cell.token());
+    let said = refused("birch", &cell.token(0));
     assert!(said.contains("a node called birch is of the cell and ready"), "{said}");
     let swapped = if token.as_bytes()[8] == b'0' { "1" } else { "0" };
     let mut mistyped = token.clone();

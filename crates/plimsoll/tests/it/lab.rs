@@ -10,7 +10,7 @@ mod crashes;
 mod depends;
 mod engines;
 mod failures;
-mod found;
+pub(crate) mod found;
 mod grace;
 mod harness;
 mod images;

@@ -68,12 +68,18 @@ pub(crate) fn plimsoll_reading(args: &str, stdin: &str) -> Ran {
     run_in(&root(), args, stdin, &[])
 }
 
-pub(crate) fn run_in(directory: &Path, args: &str, stdin: &str, env: &[(&str, &str)]) -> Ran {
+/// The binary, unmoved by the environment of whoever runs the tests.
+pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    command.current_dir(directory).args(args.split_whitespace());
     for name in UNSET {
         command.env_remove(name);
     }
+    command
+}
+
+pub(crate) fn run_in(directory: &Path, args: &str, stdin: &str, env: &[(&str, &str)]) -> Ran {
+    let mut command = binary();
+    command.current_dir(directory).args(args.split_whitespace());
     command.envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

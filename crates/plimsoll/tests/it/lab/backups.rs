@@ -3,7 +3,8 @@
 use std::fs;
 
 use super::compose::compose;
-use super::harness::{Lab, Said, binary};
+use super::harness::{Lab, Said};
+use crate::run::binary;
 
 #[test]
 fn what_was_deleted_comes_back_from_a_backup() {

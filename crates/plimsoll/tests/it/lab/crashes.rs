@@ -14,7 +14,8 @@ use plimsoll_daemon::view::{Progress, Status};
 use serde_json::Value;
 
 use super::found::Found;
-use super::harness::{Lab, PATIENCE, Runtime, binary, find};
+use super::harness::{Lab, PATIENCE, Runtime, find};
+use crate::run::binary;
 
 const NAMES: [&str; 3] = ["ant", "bee", "cat"];
 

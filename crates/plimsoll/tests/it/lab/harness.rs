@@ -3,8 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::found::{Found, Processes};
-use crate::run::UNSET;
+use crate::http;
+use crate::run::binary;
 
 /// Far longer than anything here takes; only a test that fails waits for so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
@@ -335,20 +335,7 @@ impl Lab {
 
     /// Asks the daemon itself, without the command line between.
     pub(crate) fn ask(&self, verb: &str, path: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
-        let mut stream = UnixStream::connect(self.socket()).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        let length = body.len();
-        let head = format!(
-            "{verb} {path} HTTP/1.1\r\nhost: lab\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).ok()?;
-        // A body that is too long is not read to its end.
-        let _ = stream.write_all(body);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
-        let code = String::from_utf8_lossy(answer.get(9..12)?).parse().ok()?;
-        Some((code, answer[end + 4..].to_vec()))
+        http::ask(&self.socket(), verb, path, body, PATIENCE).ok()
     }
 
     /// What the runtime has of this cell, whatever the daemon thinks.
@@ -457,15 +444,6 @@ pub(crate) fn docker(socket: &Path, args: &[&str]) -> Said {
     Said::of(
         &command.stdin(Stdio::null()).output().expect("docker is there, as lab/engine sees to"),
     )
-}
-
-/// The binary, unmoved by the environment of whoever runs the tests.
-pub(crate) fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    for name in UNSET {
-        command.env_remove(name);
-    }
-    command
 }
 
 pub(crate) fn find<'s>(status: &'s Status, deployment: &str) -> Option<&'s Deployment> {

@@ -1,0 +1,135 @@
+//! `lab/hosts`: hosts to try things out on, from a shell.
+//!
+//! One process holds the hosts (`serve`); every other command asks it over a socket and prints what it says. When that
+//! process ends, however it does, so does everything on its hosts.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod client;
+mod parse;
+mod server;
+
+use parse::{length_of_time, share};
+
+/// The name of the socket on which hosts are asked for things.
+const SOCKET: &str = "hosts.sock";
+
+/// Hosts on this machine, with a network between them that can be cut, slowed and made to lose packets.
+#[derive(Debug, Parser)]
+#[command(name = "lab/hosts", disable_help_subcommand = true)]
+struct Cli {
+    /// Where the socket and the log are.
+    #[arg(long, global = true, env = "PLIMSOLL_LAB", default_value = "/var/tmp/plimsoll-lab")]
+    dir: PathBuf,
+    /// The script that starts Docker engines.
+    #[arg(long, global = true, hide = true, default_value = "lab/engine")]
+    engine: PathBuf,
+    #[command(subcommand)]
+    ask: Ask,
+}
+
+#[derive(Debug, Subcommand)]
+enum Ask {
+    /// Make so many hosts: ash, birch, cedar and so on
+    Up {
+        count: usize,
+        /// With a Docker engine on each.
+        #[arg(long)]
+        docker: bool,
+    },
+    /// Hold the hosts; `up` runs this
+    #[command(hide = true)]
+    Serve {
+        count: usize,
+        #[arg(long)]
+        docker: bool,
+    },
+    /// The hosts, and every wire that is not sound
+    List,
+    /// Run a command on a host: `exec ash -- ping 10.77.0.2`
+    Exec {
+        host: String,
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Let nothing pass between two hosts, or between one and all others
+    Cut {
+        host: String,
+        other: Option<String>,
+        /// Only from the first to the other.
+        #[arg(long, requires = "other")]
+        one_way: bool,
+    },
+    /// Make the wire between two hosts sound again, or every wire
+    Heal {
+        #[arg(requires = "other")]
+        host: Option<String>,
+        other: Option<String>,
+    },
+    /// Delay what passes between two hosts, each way: `delay ash birch 50ms`
+    Delay {
+        host: String,
+        other: String,
+        #[arg(value_parser = length_of_time)]
+        by: std::time::Duration,
+    },
+    /// Lose a share of what passes between two hosts, each way: `loss ash birch 20%`
+    Loss {
+        host: String,
+        other: String,
+        #[arg(value_parser = share)]
+        percent: u8,
+    },
+    /// End every process of a host at once
+    Kill { host: String },
+    /// Switch a host on again that was killed
+    Start { host: String },
+    /// End everything
+    Down,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let socket = cli.dir.join(SOCKET);
+    let done = match cli.ask {
+        Ask::Up { count, docker } => client::up(&cli.dir, &cli.engine, &socket, count, docker),
+        Ask::Serve { count, docker } => {
+            let engine = docker.then_some(cli.engine);
+            server::serve(&cli.dir, count, engine).map_err(|error| error.to_string())
+        }
+        Ask::Exec { host, command } => client::exec(&socket, &host, &command),
+        ask => client::ask(&socket, &words(&ask)).map(|said| print!("{said}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lab: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What is asked of the process that holds the hosts, as it understands it.
+fn words(ask: &Ask) -> Vec<String> {
+    let words: Vec<&str> = match ask {
+        Ask::Cut { host, other: None, .. } => vec!["isolate", host],
+        Ask::Cut { host, other: Some(other), one_way: false } => vec!["cut", host, other],
+        Ask::Cut { host, other: Some(other), one_way: true } => vec!["cut-one-way", host, other],
+        Ask::Heal { host: Some(host), other: Some(other) } => vec!["heal", host, other],
+        Ask::Heal { .. } => vec!["heal-all"],
+        Ask::Delay { host, other, by } => {
+            return ["delay", host, other, &by.as_micros().to_string()].map(str::to_owned).into();
+        }
+        Ask::Loss { host, other, percent } => {
+            return ["loss", host, other, &percent.to_string()].map(str::to_owned).into();
+        }
+        Ask::Kill { host } => vec!["kill", host],
+        Ask::Start { host } => vec!["start", host],
+        Ask::Down => vec!["down"],
+        Ask::List | Ask::Up { .. } | Ask::Serve { .. } | Ask::Exec { .. } => vec!["list"],
+    };
+    words.into_iter().map(str::to_owned).collect()
+}

@@ -1,0 +1,353 @@
+//! A cell of several daemons, each on an address of its own: on loopback addresses of this host, or on hosts of a lab
+//! whose wires can be cut. Everything it starts goes with it.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use plimsoll_kernel::voters::MAX_SERVERS;
+use plimsoll_lab::{Lab, NAMES, Process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::http;
+use crate::lab::found::{Found, Processes};
+use crate::run::{Ran, binary, run_in};
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+
+/// How long a daemon may take to say how it is.
+const ANSWER: Duration = Duration::from_secs(5);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is shown of each daemon's log when a test fails.
+const LOG_TAIL: usize = 6_000;
+
+const PORT: u16 = 7117;
+
+/// Six replicas, which every node can run.
+pub(crate) const SHOP: &str = r#"
+name: shop
+services:
+  web:
+    image: any
+    command: [sh, -c, 'exec sleep 1000']
+    healthcheck: {test: [CMD, "true"], interval: 100ms}
+    deploy: {replicas: 6}
+"#;
+
+/// Where the nodes are.
+#[derive(Debug)]
+pub(crate) enum Site {
+    Loopback,
+    Hosts(Lab),
+}
+
+/// How one daemon is started, each time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Habit {
+    /// A program that runs the daemon, and its arguments.
+    pub(crate) under: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+pub(crate) struct Cell {
+    pub(crate) dir: TempDir,
+    site: Site,
+    daemons: Vec<Option<Process>>,
+    pub(crate) habits: Vec<Habit>,
+}
+
+impl Cell {
+    /// No node yet.
+    pub(crate) fn idle(site: Site) -> Self {
+        let (daemons, habits) = (Vec::new(), vec![Habit::default(); NAMES.len()]);
+        Self { dir: tempfile::tempdir().unwrap(), site, daemons, habits }
+    }
+
+    /// Three nodes that vote and are heard.
+    pub(crate) fn of_three(site: Site) -> Self {
+        let mut cell = Self::idle(site);
+        cell.form(3);
+        cell
+    }
+
+    pub(crate) fn form(&mut self, count: usize) {
+        self.up(0, None);
+        for at in 1..count {
+            let token = self.token(0);
+            self.up(at, Some(&token));
+        }
+        self.until("all servers vote", |cell| cell.voters(0).len() == count.min(MAX_SERVERS));
+        self.until("all nodes are heard", |cell| {
+            let nodes = cell.json(0, "node list -o json");
+            let nodes = nodes.as_array().unwrap();
+            nodes.len() == count && nodes.iter().all(|node| !node["runtime"].is_null())
+        });
+    }
+
+    /// Whose votes count, as this node tells it.
+    pub(crate) fn voters(&self, at: usize) -> Vec<String> {
+        let status = self.json(at, "cluster status -o json");
+        let servers = status["servers"].as_array().cloned().unwrap_or_default();
+        let voters = servers.iter().filter(|server| server["votes"] == true);
+        voters.map(|server| server["node"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The hosts and their wires.
+    pub(crate) fn lab(&self) -> &Lab {
+        match &self.site {
+            Site::Hosts(lab) => lab,
+            Site::Loopback => panic!("all nodes are on one host"),
+        }
+    }
+
+    /// Every node that was ever started, by number.
+    pub(crate) fn nodes(&self) -> std::ops::Range<usize> {
+        0..self.daemons.len()
+    }
+
+    pub(crate) fn others(&self, at: usize) -> Vec<usize> {
+        self.nodes().filter(|other| *other != at).collect()
+    }
+
+    pub(crate) fn token(&self, at: usize) -> String {
+        let made = self.run(at, "token create-join");
+        assert!(made.code() == 0, "{}", made.text());
+        made.stdout().trim().to_owned()
+    }
+
+    pub(crate) fn path(&self, at: usize) -> PathBuf {
+        self.dir.path().join(NAMES[at])
+    }
+
+    pub(crate) fn socket(&self, at: usize) -> PathBuf {
+        self.path(at).join("plimsoll.sock")
+    }
+
+    fn log(&self, at: usize) -> PathBuf {
+        self.dir.path().join(format!("{}.log", NAMES[at]))
+    }
+
+    /// What the daemon has said so far, all starts of it.
+    pub(crate) fn said(&self, at: usize) -> String {
+        fs::read_to_string(self.log(at)).unwrap_or_default()
+    }
+
+    /// Where other nodes reach this one.
+    pub(crate) fn address(&self, at: usize) -> String {
+        match &self.site {
+            Site::Loopback => loopback(at),
+            Site::Hosts(lab) => format!("{}:{PORT}", lab.host(at).address()),
+        }
+    }
+
+    /// Starts a daemon and waits until it serves.
+    pub(crate) fn up(&mut self, at: usize, join: Option<&str>) {
+        let before = self.said(at).len();
+        self.launch(at, join);
+        let begun = Instant::now();
+        while !self.said(at)[before..].contains("Next: ") {
+            let ended = self.daemon(at).ended().unwrap();
+            let is_late = begun.elapsed() > PATIENCE;
+            assert!(ended.is_none() && !is_late, "{} does not start: {}", NAMES[at], self.said(at));
+            sleep(LOOK_AGAIN / 2);
+        }
+    }
+
+    /// Starts a daemon and waits for nothing.
+    pub(crate) fn launch(&mut self, at: usize, join: Option<&str>) {
+        if self.daemons.len() <= at {
+            self.daemons.resize_with(at + 1, || None);
+        }
+        assert!(self.daemons[at].is_none(), "one daemon at a time");
+        let command = self.command(at, join);
+        let daemon = match &self.site {
+            Site::Loopback => Process::new({ command }.spawn().unwrap()),
+            Site::Hosts(lab) => lab.host(at).spawn(command).unwrap(),
+        };
+        self.daemons[at] = Some(daemon);
+    }
+
+    fn command(&self, at: usize, join: Option<&str>) -> Command {
+        let Habit { under, environment } = &self.habits[at];
+        let daemon = binary();
+        let mut command = match under.split_first() {
+            None => binary(),
+            Some((program, args)) => {
+                let mut command = Command::new(program);
+                command.args(args).arg(daemon.get_program());
+                command
+            }
+        };
+        command
+            .args(["up", "--runtime", "process", "--log-level", "info"])
+            .args(["--name", NAMES[at], "--address", &self.address(at), "--data-dir"])
+            .arg(self.path(at))
+            .args(join.map(|join| ["--join", join]).into_iter().flatten())
+            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::options().create(true).append(true).open(self.log(at)).unwrap());
+        command
+    }
+
+    pub(crate) fn daemon(&self, at: usize) -> &Process {
+        self.daemons[at].as_ref().expect("its daemon runs")
+    }
+
+    /// Ends the daemon as a crash would. What it ran runs on.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.daemons[at].take().expect("its daemon runs").kill();
+    }
+
+    /// Ends the daemon as a service manager would.
+    pub(crate) fn stop(&mut self, at: usize) {
+        let daemon = self.daemons[at].take().expect("its daemon runs");
+        daemon.terminate().unwrap();
+        let begun = Instant::now();
+        while daemon.ended().unwrap().is_none() {
+            let is_late = begun.elapsed() > PATIENCE;
+            assert!(!is_late, "{} does not stop: {}", NAMES[at], self.said(at));
+            sleep(LOOK_AGAIN / 2);
+        }
+    }
+
+    /// No daemon has ended that nobody ended.
+    #[track_caller]
+    pub(crate) fn must_live(&self) {
+        for (at, daemon) in self.daemons.iter().enumerate() {
+            let ended = daemon.as_ref().and_then(|daemon| daemon.ended().unwrap());
+            assert!(ended.is_none(), "{} ended: {ended:?}\n{}", NAMES[at], self.diagnosis());
+        }
+    }
+
+    /// Ends everything on the node's host at once.
+    pub(crate) fn switch_off(&mut self, at: usize) {
+        self.daemons[at].take();
+        self.lab().host(at).switch_off();
+    }
+
+    pub(crate) fn run(&self, at: usize, args: &str) -> Ran {
+        let host = self.socket(at);
+        run_in(self.dir.path(), args, "", &[("PLIMSOLL_HOST", host.to_str().unwrap())])
+    }
+
+    pub(crate) fn json(&self, at: usize, args: &str) -> Value {
+        let ran = self.run(at, args);
+        serde_json::from_str(&ran.stdout()).unwrap_or_else(|_| panic!("{}", ran.text()))
+    }
+
+    /// What an API answers, if it does, whatever the status.
+    pub(crate) fn get(&self, at: usize, path: &str) -> Option<Value> {
+        let (_, body) = http::ask(&self.socket(at), "GET", path, b"", ANSWER).ok()?;
+        serde_json::from_slice(&body).ok()
+    }
+
+    /// The one that leads, if these nodes agree on who does and that one says so itself.
+    pub(crate) fn leader_of(&self, nodes: &[usize]) -> Option<usize> {
+        let told: Vec<Value> =
+            nodes.iter().map(|at| self.get(*at, "/readyz")).collect::<Option<_>>()?;
+        let first = told.first()?;
+        let agrees = |one: &Value| one["leader"] == first["leader"] && one["term"] == first["term"];
+        let leader = NAMES.iter().position(|name| first["leader"] == *name)?;
+        (told.iter().all(agrees) && nodes.contains(&leader)).then_some(leader)
+    }
+
+    /// The one that leads, once these nodes agree.
+    #[track_caller]
+    pub(crate) fn until_led(&self, nodes: &[usize]) -> usize {
+        self.until("a leader that these nodes agree on", |cell| cell.leader_of(nodes).is_some());
+        loop {
+            if let Some(leader) = self.leader_of(nodes) {
+                return leader;
+            }
+        }
+    }
+
+    /// The term as the node knows it.
+    pub(crate) fn term(&self, at: usize) -> Option<u64> {
+        self.get(at, "/readyz")?["term"].as_u64()
+    }
+
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
+        let begun = Instant::now();
+        while !is_so(self) {
+            assert!(begun.elapsed() < PATIENCE, "never: {what}\n{}", self.diagnosis());
+            sleep(LOOK_AGAIN);
+        }
+        begun.elapsed()
+    }
+
+    /// Everything there is to see when a test fails.
+    pub(crate) fn diagnosis(&self) -> String {
+        let mut text = String::new();
+        for at in self.nodes() {
+            let ready = self.get(at, "/readyz").unwrap_or_default();
+            let log = self.said(at);
+            let tail = log.len().saturating_sub(LOG_TAIL);
+            let tail = (tail..log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(0);
+            let parts = ["--- ", NAMES[at], ": ", &ready.to_string(), "\n", &log[tail..], "\n"];
+            text.extend(parts);
+        }
+        let nodes = self.nodes().find_map(|at| self.get(at, "/v1/nodes")).unwrap_or_default();
+        let shop = self.nodes().find_map(|at| self.get(at, "/v1/deployments/shop"));
+        text + &format!("{nodes}\n{}\n", shop.unwrap_or_default())
+    }
+
+    pub(crate) fn write_shop(&self) {
+        fs::write(self.dir.path().join("compose.yaml"), SHOP).unwrap();
+    }
+
+    /// Which node each replica of the shop runs on, as another tells it.
+    pub(crate) fn running_on(&self, at: usize) -> Vec<String> {
+        let shop = self.json(at, "get deployments -o json");
+        let all = shop.as_array().into_iter().flatten();
+        let shop = all.into_iter().find(|it| it["name"] == "shop").cloned().unwrap_or_default();
+        let replicas = shop["services"][0]["replicas"].as_array().cloned().unwrap_or_default();
+        let running = replicas.iter().filter(|replica| replica["now"]["state"] == "running");
+        running.map(|replica| replica["now"]["node"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// What really runs on all nodes, whatever they say.
+    pub(crate) fn found(&self) -> Vec<Found> {
+        self.nodes().flat_map(|at| self.found_on(at)).collect()
+    }
+
+    pub(crate) fn found_on(&self, at: usize) -> Vec<Found> {
+        let mut found = Processes::below(&self.path(at)).found();
+        found.retain(|one| one.is_running);
+        found
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(kept) = std::env::var_os("PLIMSOLL_TEST_KEEP")
+        {
+            let _ = Command::new("cp").arg("-r").arg(self.dir.path()).arg(kept).status();
+        }
+        for daemon in self.daemons.iter().flatten() {
+            daemon.kill();
+        }
+        match &self.site {
+            // A daemon that is killed leaves its supervisors to the next, and there is none.
+            Site::Loopback => {
+                self.nodes().for_each(|at| Processes::below(&self.path(at)).kill());
+            }
+            Site::Hosts(lab) => lab.hosts().iter().for_each(plimsoll_lab::Host::switch_off),
+        }
+    }
+}
+
+/// An address that no other test has.
+pub(crate) fn loopback(at: usize) -> String {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    format!("127.{}.{}.{}:{PORT}", 100 + at, high, low.max(1))
+}
