@@ -261,12 +261,12 @@ impl Cell {
     /// The one that leads, once these nodes agree.
     #[track_caller]
     pub(crate) fn until_led(&self, nodes: &[usize]) -> usize {
-        self.until("a leader that these nodes agree on", |cell| cell.leader_of(nodes).is_some());
-        loop {
-            if let Some(leader) = self.leader_of(nodes) {
-                return leader;
-            }
-        }
+        let mut leader = None;
+        self.until("a leader that these nodes agree on", |cell| {
+            leader = cell.leader_of(nodes);
+            leader.is_some()
+        });
+        leader.expect("it was there a moment ago")
     }
 
     /// The term as the node knows it.
@@ -275,7 +275,7 @@ impl Cell {
     }
 
     #[track_caller]
-    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
+    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Duration {
         let begun = Instant::now();
         while !is_so(self) {
             assert!(begun.elapsed() < PATIENCE, "never: {what}\n{}", self.diagnosis());
