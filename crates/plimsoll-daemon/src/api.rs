@@ -28,6 +28,7 @@ mod health;
 mod logs;
 mod peer;
 mod permit;
+mod places;
 mod read;
 mod router;
 mod socket;

@@ -76,8 +76,6 @@ pub enum Error {
     CircularDependency { circle: Vec<String> },
     #[error("{runtime} cannot run it:{}", list(reasons))]
     CannotRun { runtime: String, reasons: Vec<(ServiceName, plimsoll_runtime::Reason)> },
-    #[error("{replica} is not on this node but on {node}")]
-    Elsewhere { replica: ReplicaId, node: plimsoll_model::NodeId },
     #[error("{replica} has no container to ask")]
     NotAssigned { replica: ReplicaId },
     /// `of` is a deployment or a service: `shop`, `shop/web`.

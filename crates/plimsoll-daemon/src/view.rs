@@ -316,7 +316,24 @@ pub struct AuditEvent {
     pub text: String,
 }
 
-/// One line of `plimsoll logs`, as a stream of JSON lines.
+/// One piece of `plimsoll logs`, as a stream of JSON lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum LogPiece {
+    Line(LogLine),
+    Missing(MissingLogs),
+}
+
+/// A node whose lines are not among those shown, or not all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MissingLogs {
+    pub node: String,
+    /// Whose lines it has.
+    pub replicas: Vec<String>,
+    pub why: String,
+}
+
+/// What a replica printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLine {
     pub replica: String,

@@ -41,12 +41,12 @@ impl From<Problem> for Failure {
             | "not_running"
             | "not_assigned" => StatusCode::CONFLICT,
             "too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "elsewhere" => StatusCode::MISDIRECTED_REQUEST,
             "no_leader"
             | "not_leader"
             | "quorum_lost"
             | "unsettled"
             | "stopped"
+            | "node_unreachable"
             | "runtime_unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             _ if problem.is_refusal => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

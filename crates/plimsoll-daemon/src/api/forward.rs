@@ -1,6 +1,5 @@
 //! Requests that came to this node and are another's to answer. What changes the cell is the leader's; how things are, the
-//! leader knows best, and where there is none this node says what it knows itself; what a container printed or runs
-//! is for the node that has it.
+//! leader knows best, and where there is none this node says what it knows itself.
 
 use std::sync::Arc;
 
@@ -10,13 +9,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
-use plimsoll_model::NodeId;
 
 use super::answer::Failure;
 use super::context::Context;
+use super::exec::MAX_PATIENCE;
 use super::peer::Peer;
 use crate::cluster::{ANSWER, reach};
-use crate::operations::{self, find_replica};
+use crate::operations;
 use crate::peer::{Known, Target};
 use crate::pki::Caller;
 use crate::view::Problem;
@@ -28,9 +27,27 @@ const IDENTITY: HeaderName = HeaderName::from_static("plimsoll-identity");
 enum Whose {
     Ours,
     Leader(Target),
-    /// What only this node can tell.
-    Node(Target),
     Nobody,
+}
+
+/// What a request costs whoever passes it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Short,
+    /// Its answer may be long, and its reader slow: it must not share a connection with others.
+    Logs,
+    /// Its answer comes when the command is done.
+    Exec,
+}
+
+impl Kind {
+    fn of(path: &str) -> Self {
+        match path.rsplit('/').next() {
+            Some("logs") => Self::Logs,
+            Some("exec") => Self::Exec,
+            _ => Self::Short,
+        }
+    }
 }
 
 pub(super) async fn pass_on(
@@ -44,9 +61,9 @@ pub(super) async fn pass_on(
     }
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_consistent = is_read && asks_for_consistency(&request);
+    let kind = Kind::of(request.uri().path());
     let passed_on = matches!(request.extensions().get::<Peer>(), Some(Peer::Node { .. }));
-    let whose = whose(&context, &request);
-    match whose {
+    match whose(&context) {
         Whose::Ours => {
             if is_consistent && let Err(error) = context.cell.engine.catch_up().await {
                 let error = operations::Error::Write(error.into());
@@ -55,11 +72,16 @@ pub(super) async fn pass_on(
             next.run(request).await
         }
         // It was passed on once, to the one who should have known.
-        Whose::Leader(_) | Whose::Node(_) if passed_on => next.run(request).await,
-        Whose::Leader(to) | Whose::Node(to) => {
+        Whose::Leader(_) if passed_on => next.run(request).await,
+        Whose::Leader(to) => {
             let again = (is_read && !is_consistent).then(|| copy(&request));
             let request = signed(&context, request);
-            match (client.forward(&to, request, ANSWER).await, again) {
+            let (client, patience) = match kind {
+                Kind::Short => (client, ANSWER),
+                Kind::Logs => (client.apart(), ANSWER),
+                Kind::Exec => (client.apart(), MAX_PATIENCE + ANSWER),
+            };
+            match (client.forward(&to, request, patience).await, again) {
                 (Ok(response), _) => response.map(Body::new),
                 // Better what this node knows than nothing.
                 (Err(_), Some(again)) => next.run(again).await,
@@ -67,6 +89,8 @@ pub(super) async fn pass_on(
             }
         }
         Whose::Nobody if is_read && !is_consistent => next.run(request).await,
+        // It changes nothing of the cell, and whoever asks may want to know what is wrong with it.
+        Whose::Nobody if kind == Kind::Exec => next.run(request).await,
         Whose::Nobody => {
             let problem = Problem::failure("no_leader", "no server leads at the moment").hint(
                 "it may take a moment to elect one; `plimsoll cluster status` shows the servers",
@@ -76,36 +100,11 @@ pub(super) async fn pass_on(
     }
 }
 
-fn whose(context: &Context, request: &Request) -> Whose {
-    if let Some(node) = holder(context, request.uri().path()) {
-        if node == context.cell.node {
-            return Whose::Ours;
-        }
-        let address = context
-            .cell
-            .engine
-            .machine()
-            .read(|state| state.node(&node).and_then(|node| node.facts.address.clone()));
-        return address.map_or(Whose::Ours, |address| Whose::Node(Target { node, address }));
-    }
+fn whose(context: &Context) -> Whose {
     if context.cell.engine.leadership().borrow().is_me {
         return Whose::Ours;
     }
     reach::leader(&context.cell).map_or(Whose::Nobody, Whose::Leader)
-}
-
-/// The node that has the container a request is about.
-fn holder(context: &Context, path: &str) -> Option<NodeId> {
-    let (name, what) = path.strip_prefix("/v1/replicas/")?.split_once('/')?;
-    if !matches!(what, "logs" | "exec") {
-        return None;
-    }
-    context.cell.engine.machine().read(|state| {
-        let id = find_replica(state, name).ok()?;
-        let replica = state.replica(&id)?;
-        let held = replica.assignment.as_ref().or_else(|| replica.leaving.last())?;
-        Some(held.node.clone())
-    })
 }
 
 fn asks_for_consistency(request: &Request) -> bool {

@@ -16,6 +16,7 @@ use plimsoll_model::{Change, Refusal, Writer};
 use plimsoll_store::{Embedded, Engine};
 use tokio::sync::mpsc;
 
+use super::containers;
 use super::found::digest;
 use super::join::{self, Admission};
 use super::reach::{self, LINK};
@@ -48,14 +49,15 @@ pub fn router(gate: Arc<Gate>, api: Router) -> Router {
             if gate.is_server(&caller) { engine.answer(&message).await } else { Vec::new() }
         }
     });
+    let containers = containers::router(Arc::clone(&gate));
     let doors =
         Router::new().route(join::PATH, post(admit)).route(LINK, post(link)).with_state(gate);
-    doors.merge(raft).merge(api)
+    doors.merge(raft).merge(containers).merge(api)
 }
 
 impl Gate {
     /// Whether the caller is of the cell, as far as this node knows. One that is not yet part of it knows nobody.
-    fn is_member(&self, caller: &Caller) -> bool {
+    pub(super) fn is_member(&self, caller: &Caller) -> bool {
         self.cell
             .engine
             .machine()

@@ -40,9 +40,6 @@ impl From<&Error> for Problem {
             }
             Error::CannotRun { .. } => refusal("cannot_run")
                 .hint("change these in the compose file, or use a node with another runtime"),
-            Error::Elsewhere { node, .. } => {
-                refusal("elsewhere").hint(format!("ask the daemon on {node}"))
-            }
             Error::NotAssigned { .. } => {
                 refusal("not_assigned").hint("it is retired and only stops")
             }

@@ -1,0 +1,125 @@
+//! What people ask of a cell of three, whichever node they ask: logs and commands of all its replicas.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::cell::{Cell, NAMES};
+use crate::run::UNSET;
+
+/// Each says hello, then counts.
+const SHOP: &str = r#"
+name: shop
+services:
+  web:
+    image: any
+    command: [sh, -c, 'echo hello; n=0; while :; do n=$$((n+1)); echo tick $$n; sleep 0.2; done']
+    deploy: {replicas: 3}
+"#;
+
+/// A command that goes on, and what it has printed so far.
+struct Going {
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Going {
+    fn start(cell: &Cell, at: usize, args: &str) -> Self {
+        let file = |name: &str| cell.dir.path().join(format!("going.{name}"));
+        let (stdout, stderr) = (file("out"), file("err"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(args.split_whitespace());
+        for name in UNSET {
+            command.env_remove(name);
+        }
+        command.env("PLIMSOLL_HOST", cell.path(at).join("plimsoll.sock"));
+        let (out, err) = (File::create(&stdout).unwrap(), File::create(&stderr).unwrap());
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
+        Self { child, stdout, stderr }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.stdout).unwrap()
+    }
+
+    fn complained(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap()
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn with_shop(compose: &str) -> Cell {
+    let cell = Cell::of_three();
+    fs::write(cell.dir.path().join("compose.yaml"), compose).unwrap();
+    let applied = cell.run(0, "apply -f compose.yaml");
+    assert!(applied.code() == 0, "{}", applied.text());
+    let mut places = cell.running_on(0);
+    places.sort();
+    assert_eq!(places, NAMES, "one on each node");
+    cell
+}
+
+/// The replica that runs on the node.
+fn replica_on(cell: &Cell, node: &str) -> String {
+    let shop = cell.json(0, "get deployments -o json");
+    let replicas = shop[0]["services"][0]["replicas"].as_array().unwrap().clone();
+    let on = replicas.iter().find(|replica| replica["now"]["node"] == node).unwrap();
+    on["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn logs_and_commands_reach_every_replica_from_every_node() {
+    let mut cell = with_shop(SHOP);
+    let replicas = NAMES.map(|node| replica_on(&cell, node));
+    for (at, node) in NAMES.into_iter().enumerate() {
+        let logs = cell.run(at, "logs shop");
+        assert_eq!(logs.code(), 0, "{}", logs.text());
+        for replica in &replicas {
+            let hello = format!("{replica}  | hello\n");
+            assert!(logs.stdout().contains(&hello), "{node} lacks {hello}{}", logs.text());
+            let said = cell.run(at, &format!("exec {replica} -- echo hi from there"));
+            assert_eq!((said.code(), said.stdout().as_str()), (0, "hi from there\n"));
+        }
+    }
+    let by_time = cell.run(1, "logs shop -t --tail 50").stdout();
+    let times: Vec<&str> = by_time.lines().map(|line| line.split(' ').nth(3).unwrap()).collect();
+    assert!(times.is_sorted(), "{by_time}");
+    // Longer than one node waits for another's answer to anything else.
+    let long = cell.run(2, &format!("exec {} -- sleep 11", replicas[0]));
+    assert_eq!(long.code(), 0, "{}", long.text());
+
+    let following = Going::start(&cell, 1, "logs shop/web -f --tail 1");
+    let ticks = |replica: &str| {
+        let said = following.said();
+        said.lines().filter(|line| line.starts_with(replica) && line.contains("tick")).count()
+    };
+    cell.until("lines of all come", |_| replicas.iter().all(|replica| ticks(replica) > 3));
+    cell.kill(2);
+    cell.until("the lost node is named", |_| {
+        following.complained().contains("cedar cannot be reached")
+    });
+    let before = ticks(&replicas[0]);
+    cell.until("the others go on", |_| ticks(&replicas[0]) > before + 3);
+    let named = following.complained().matches("cedar cannot be reached").count();
+    assert_eq!(named, 1, "once is enough: {}", following.complained());
+
+    let partly = cell.run(0, "logs shop --tail 5");
+    assert_eq!(partly.code(), 2, "{}", partly.text());
+    assert!(partly.stdout().contains(&replicas[1]), "the rest is shown: {}", partly.text());
+    assert!(!partly.stdout().contains(&replicas[2]), "{}", partly.text());
+    let why = partly.stderr();
+    assert!(why.contains("cedar cannot be reached") && why.contains(&replicas[2]), "{why}");
+    let refused = cell.run(0, &format!("exec {} -- true", replicas[2]));
+    assert!(refused.stderr().contains("cedar cannot be reached"), "{}", refused.text());
+
+    cell.up(2, None);
+    let back = following.said().len();
+    cell.until("its lines come again", |_| following.said()[back..].contains(&replicas[2]));
+}
