@@ -21,7 +21,6 @@ mod plan;
 mod problem;
 mod restart;
 mod revise;
-mod volumes;
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +29,6 @@ pub use apply::{apply, dry_run};
 pub use delete::delete;
 pub use restart::restart;
 pub use revise::{history, revision, rollback, scale};
-pub use volumes::Volumes;
 
 /// How often a change to a deployment is decided anew because someone else changed it meanwhile.
 const MAX_RETRIES: usize = 5;

@@ -237,6 +237,8 @@ pub struct Restart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Restarted {
     pub replicas: Vec<String>,
+    /// The log index it was written at; none where there was nothing to write.
+    pub index: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -247,6 +249,10 @@ pub struct Deleted {
     pub volumes_kept: Vec<String>,
     /// Named volumes that go with it, because that was asked for.
     pub volumes_removed: Vec<String>,
+    /// The nodes that have some of them. One that is down removes them when it is back.
+    pub volumes_on: Vec<String>,
+    /// The log index it was written at.
+    pub index: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -20,9 +20,10 @@ pub mod state;
 pub mod testkit;
 pub mod transition;
 pub mod units;
+pub mod volumes;
 
 pub use audit::{Author, Happening};
-pub use command::{Change, Command, Event, Guarded, Refusal, Rejection, Require};
+pub use command::{Change, Command, Deed, Event, Guarded, Refusal, Rejection, Require};
 pub use ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
 pub use lookup::Lookup;
 pub use node::{Availability, Node, NodeFacts, NodeStatus};

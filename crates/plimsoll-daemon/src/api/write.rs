@@ -61,8 +61,7 @@ pub(super) async fn delete(
     Asked(query): Asked<DeleteQuery>,
     By(caller): By,
 ) -> Answer {
-    let volumes = query.volumes.then_some(&context.volumes);
-    Ok(json(&operations::delete(&context.cell, &caller, &name, volumes).await?))
+    Ok(json(&operations::delete(&context.cell, &caller, &name, query.volumes).await?))
 }
 
 /// Change how many replicas services have

@@ -91,6 +91,7 @@ impl Txn<'_> {
         for tenant in tenants {
             self.forget_leaving(&tenant, id);
         }
+        self.forget_volumes(id);
         self.set_node(id, None);
         self.happened(Happening::NodeRemoved { node: id.clone() });
         Ok(())

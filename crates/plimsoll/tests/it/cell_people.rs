@@ -123,3 +123,47 @@ fn logs_and_commands_reach_every_replica_from_every_node() {
     let back = following.said().len();
     cell.until("its lines come again", |_| following.said()[back..].contains(&replicas[2]));
 }
+
+const DATA: &str = r#"
+name: shop
+services:
+  web:
+    image: any
+    command: [sh, -c, 'exec sleep 1000']
+    volumes: ['data:/data']
+    deploy: {replicas: 3}
+volumes: {data: {}}
+"#;
+
+#[test]
+fn volumes_go_from_every_node_also_from_one_that_was_away() {
+    let mut cell = with_shop(DATA);
+    let cluster = cell.json(0, "cluster status -o json")["cluster"].as_str().unwrap().to_owned();
+    let data = |cell: &Cell, at: usize| {
+        cell.path(at).join("process").join(&cluster).join("volumes/shop/data")
+    };
+    for at in 0..3 {
+        assert!(data(&cell, at).is_dir(), "{}", data(&cell, at).display());
+    }
+    cell.kill(2);
+    cell.until("the loss is noticed", |cell| {
+        let nodes = cell.json(0, "node list -o json");
+        nodes.as_array().unwrap().iter().any(|node| node["status"] == "down")
+    });
+    let deleted = cell.run(1, "delete shop --volumes -y -d");
+    assert_eq!(deleted.code(), 0, "{}", deleted.text());
+    assert!(deleted.stderr().contains("cedar cannot be reached now"), "{}", deleted.text());
+    cell.until("those who are there removed theirs", |cell| {
+        (0..2).all(|at| !data(cell, at).exists())
+    });
+    assert!(data(&cell, 2).is_dir(), "nobody reaches it");
+    // Whoever leads when it comes back knows of it.
+    cell.kill(0);
+    cell.up(0, None);
+    cell.up(2, None);
+    cell.until("the one who was away removed its own", |cell| !data(cell, 2).exists());
+    cell.until("the cell was told", |cell| {
+        let removed = cell.json(1, "audit --type volumes_removed -o json");
+        removed.as_array().is_some_and(|removed| removed.len() == 3)
+    });
+}
