@@ -12,6 +12,7 @@ mod hex;
 pub mod ids;
 pub mod lookup;
 pub mod node;
+pub mod privilege;
 pub mod reason;
 pub mod replica;
 pub mod spec;

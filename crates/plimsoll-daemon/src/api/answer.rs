@@ -40,6 +40,8 @@ impl From<Problem> for Failure {
             | "not_here"
             | "not_running"
             | "not_assigned" => StatusCode::CONFLICT,
+            "forbidden" => StatusCode::FORBIDDEN,
+            "unauthorized" => StatusCode::UNAUTHORIZED,
             "too_large" => StatusCode::PAYLOAD_TOO_LARGE,
             "no_leader"
             | "not_leader"

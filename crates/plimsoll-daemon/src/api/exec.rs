@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use plimsoll_model::NodeId;
+use plimsoll_model::{Change, Deed, NodeId, Writer};
 use plimsoll_runtime::Tag;
 
 use super::answer::{Answer, json};
@@ -12,7 +12,7 @@ use super::connections::ended;
 use super::context::Context;
 use super::extract::{By, Json, Named};
 use super::places::Places;
-use crate::operations::{Error, find_replica};
+use crate::operations::{Caller, Error, find_replica};
 use crate::view::{self, Problem};
 
 /// How long a command may take when nobody says, and at most.
@@ -32,9 +32,8 @@ pub(super) async fn exec(
     if asked.command.is_empty() {
         return Err(Error::NoCommand.into());
     }
-    let (tag, node) = held(&context, &name)?;
-    // The command itself may hold a secret, and is nobody else's business.
-    tracing::info!(by = %caller.0, replica = %tag.replica, %node, "a command is run");
+    let (tag, node) = held(&context, &caller, &name)?;
+    note(&context, &caller, &tag).await;
     let patience = asked.timeout_seconds.map_or(DEFAULT_PATIENCE, Duration::from_secs);
     let places = Places::new(&context);
     tokio::select! {
@@ -45,12 +44,27 @@ pub(super) async fn exec(
     }
 }
 
-/// The replica's container, and the node that has it.
-fn held(context: &Context, name: &str) -> Result<(Tag, NodeId), Error> {
+/// Every command is audited, but for what it is: it may hold a secret. Without a leader it is run all the same, since
+/// whoever looks for what is wrong must be able to.
+async fn note(context: &Context, caller: &Caller, tag: &Tag) {
+    let (by, replica) = (&caller.identity, &tag.replica);
+    tracing::info!(%by, %replica, "a command is run");
+    let deed = Change::Record { deed: Deed::Exec { replica: replica.clone() } };
+    if let Err(error) = context.cell.write(Writer::Operator, by, vec![deed.free()]).await {
+        tracing::warn!(%by, %replica, %error, "that a command is run is not in the audit");
+    }
+}
+
+/// The replica's container, and the node that has it. A container that reaches beyond itself is for admins.
+fn held(context: &Context, caller: &Caller, name: &str) -> Result<(Tag, NodeId), Error> {
     context.cell.engine.machine().read(|state| {
         let replica = find_replica(state, name)?;
         let held = state.replica(&replica).and_then(|held| held.assignment.as_ref());
         let Some(assignment) = held else { return Err(Error::NotAssigned { replica }) };
+        let service = state.service(&replica.service);
+        if let Some(spec) = service.and_then(|service| service.spec_of(assignment)) {
+            caller.check_privilege(&replica.service.service, &spec.container)?;
+        }
         let (cluster, generation) = (state.cluster().clone(), assignment.generation);
         Ok((Tag { cluster, replica, generation }, assignment.node.clone()))
     })

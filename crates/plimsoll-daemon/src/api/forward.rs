@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
+use plimsoll_model::access::Role;
 
 use super::answer::Failure;
 use super::context::Context;
@@ -22,6 +23,9 @@ use crate::view::Problem;
 
 /// Who asked the node that passed the request on. Believed of nodes of the cell only.
 const IDENTITY: HeaderName = HeaderName::from_static("plimsoll-identity");
+
+/// What they may do, likewise.
+const ROLE: HeaderName = HeaderName::from_static("plimsoll-role");
 
 /// Whose a request is to answer.
 enum Whose {
@@ -126,10 +130,11 @@ fn copy(request: &Request) -> Request {
 fn signed(context: &Context, mut request: Request) -> Request {
     let peer = request.extensions().get::<Peer>().cloned();
     let caller = peer.unwrap_or(Peer::Local { uid: None }).caller();
-    let identity = format!("{}@{}", caller.0, context.cell.node);
+    let identity = format!("{}@{}", caller.identity, context.cell.node);
     if let Ok(identity) = HeaderValue::from_str(&identity) {
         request.headers_mut().insert(IDENTITY, identity);
     }
+    request.headers_mut().insert(ROLE, HeaderValue::from_static(caller.role.word()));
     request
 }
 
@@ -147,14 +152,20 @@ pub(super) async fn by_peer(
         let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node));
         return Failure(StatusCode::FORBIDDEN, problem).into_response();
     }
-    let peer = Peer::Node { identity: identity(&caller, &request).into() };
-    request.extensions_mut().insert(peer);
+    let (identity, role) = (identity(&caller, &request).into(), role(&request));
+    request.extensions_mut().insert(Peer::Node { identity, role });
     next.run(request).await
 }
 
 fn identity(caller: &Caller, request: &Request) -> String {
     let said = request.headers().get(IDENTITY).and_then(|identity| identity.to_str().ok());
     said.map_or_else(|| caller.node.to_string(), str::to_owned)
+}
+
+/// What whoever asked may do. A node that does not say has let nobody in who may not deploy.
+fn role(request: &Request) -> Role {
+    let said = request.headers().get(ROLE).and_then(|role| role.to_str().ok());
+    Role::ALL.into_iter().find(|role| Some(role.word()) == said).unwrap_or(Role::Deploy)
 }
 
 fn unreachable(to: &Target, error: &str) -> Response {

@@ -1,12 +1,15 @@
 //! Who may do what over TCP: whoever has this daemon's own token may do anything, and an operator of the cell what their
 //! role allows. A token that is revoked is unknown here as soon as the log has said so.
 
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
-use plimsoll_model::access::Role;
+use plimsoll_model::access::{Digest, Role};
+use tokio::time::sleep;
 
 use super::answer::Failure;
 use super::peer::Peer;
@@ -17,6 +20,9 @@ use crate::view::Problem;
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
 const ADMIN: [&str; 3] = ["/v1/tokens", "/v1/operators", "/v1/backup"];
+
+/// How long a stream may go on after its reader's token was revoked here.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone)]
 pub(super) struct Permits {
@@ -43,7 +49,7 @@ impl Permits {
         if self.token.admits(given) {
             return Ok(Peer::Token);
         }
-        let Some((name, role)) = self.operator(given) else {
+        let Some((name, role, token)) = self.operator(given) else {
             return Err(Box::new(stranger("this is not a token of this cell, or it was revoked")));
         };
         let needed = needed(method, path);
@@ -53,15 +59,34 @@ impl Permits {
                 .hint("an admin can give another role: `plimsoll token create NAME --role ...`");
             return Err(Box::new(Failure(StatusCode::FORBIDDEN, problem).into_response()));
         }
-        Ok(Peer::Operator { name: name.into() })
+        Ok(Peer::Operator { name: name.into(), role, token })
     }
 
-    fn operator(&self, given: &str) -> Option<(String, Role)> {
+    /// Returns once the token of whoever asks is no longer good; never for one that cannot be revoked.
+    pub(super) async fn revoked(&self, peer: &Peer) {
+        let Peer::Operator { name, token, .. } = peer else { return pending().await };
+        let machine = self.cell.engine.machine();
+        let mut applied = machine.applied();
+        loop {
+            let is_good = machine.read(|state| {
+                let operator = state.access().operators.get(&**name);
+                operator.is_some_and(|operator| operator.token == *token)
+            });
+            if !is_good || applied.changed().await.is_err() {
+                return;
+            }
+            // A busy log must not have every stream look at every entry of it.
+            sleep(LOOK_AGAIN).await;
+            applied.mark_unchanged();
+        }
+    }
+
+    fn operator(&self, given: &str) -> Option<(String, Role, Digest)> {
         let token: OperatorToken = given.parse().ok()?;
         let digest = token.hash();
         self.cell.engine.machine().read(|state| {
             let (name, role) = state.access().operator(&digest)?;
-            Some((name.to_owned(), role))
+            Some((name.to_owned(), role, digest))
         })
     }
 }
@@ -74,6 +99,12 @@ fn needed(method: &Method, path: &str) -> Role {
     } else {
         Role::Deploy
     }
+}
+
+/// What whoever had a token is told when it is revoked under way.
+pub(super) fn revocation() -> Problem {
+    Problem::refusal("unauthorized", "this token was revoked")
+        .hint("an admin can give another: `plimsoll token create NAME --role ...`")
 }
 
 fn stranger(message: &str) -> Response {

@@ -41,7 +41,7 @@ pub(super) async fn apply(
 ) -> Answer {
     if query.dry_run {
         let planning = tokio::task::spawn_blocking(move || {
-            operations::dry_run(&context.cell, &name, apply).map(|applied| json(&applied))
+            operations::dry_run(&context.cell, &caller, &name, apply).map(|applied| json(&applied))
         });
         let planned = planning.await.map_err(|_| {
             Failure::from(view::Problem::failure("bug", "the plan could not be made"))

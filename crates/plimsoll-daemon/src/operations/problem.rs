@@ -3,6 +3,7 @@
 use plimsoll_model::{Refusal, Rejection};
 use plimsoll_runtime::chain;
 
+
 use super::Error;
 use crate::cell::WriteError;
 use crate::view::Problem;
@@ -46,6 +47,9 @@ impl From<&Error> for Problem {
             Error::NotOf { replica, .. } => {
                 refusal("not_of").hint(format!("it is a replica of {}", replica.service))
             }
+            Error::Privileged { .. } => refusal("forbidden")
+                .hint("leave these out, or have an admin do it: `plimsoll token create NAME --role admin`"),
+            Error::NoSuchKind { hint, .. } => refusal("no_such_kind").hint(hint),
             Error::NoCommand => refusal("no_command").hint("name a command, as in `-- ls /`"),
             Error::TooManyLogs { .. } => {
                 refusal("too_many_replicas").hint("ask for one service or one replica")

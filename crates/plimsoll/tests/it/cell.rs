@@ -141,11 +141,16 @@ fn address(at: usize) -> String {
     format!("127.{}.{}.{}:7117", 100 + at, high, low.max(1))
 }
 
+/// Where it takes requests over the network.
+pub(crate) fn api(at: usize) -> String {
+    address(at).replace(":7117", ":7654")
+}
+
 fn start(dir: &Path, log: &Path, at: usize, join: Option<&str>) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command
         .args(["up", "--runtime", "process", "--log-level", "info"])
-        .args(["--name", NAMES[at], "--address", &address(at), "--data-dir"])
+        .args(["--name", NAMES[at], "--address", &address(at), "--listen", &api(at), "--data-dir"])
         .arg(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

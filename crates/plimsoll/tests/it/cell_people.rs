@@ -1,11 +1,14 @@
-//! What people ask of a cell of three, whichever node they ask: logs and commands of all its replicas.
+//! What people ask of a cell of three, whichever node they ask: logs and commands of all its replicas, the end of data,
+//! and what becomes of those who may ask no longer.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::cell::{Cell, NAMES};
-use crate::run::UNSET;
+use crate::cell::{Cell, NAMES, api};
+use crate::run::{Ran, UNSET, run_in};
 
 /// Each says hello, then counts.
 const SHOP: &str = r#"
@@ -26,14 +29,21 @@ struct Going {
 
 impl Going {
     fn start(cell: &Cell, at: usize, args: &str) -> Self {
-        let file = |name: &str| cell.dir.path().join(format!("going.{name}"));
+        let socket = cell.path(at).join("plimsoll.sock");
+        Self::asking(cell, args, &[("PLIMSOLL_HOST", socket.to_str().unwrap())])
+    }
+
+    fn asking(cell: &Cell, args: &str, env: &[(&str, &str)]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let nth = COUNT.fetch_add(1, Ordering::Relaxed);
+        let file = |name: &str| cell.dir.path().join(format!("going{nth}.{name}"));
         let (stdout, stderr) = (file("out"), file("err"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.args(args.split_whitespace());
         for name in UNSET {
             command.env_remove(name);
         }
-        command.env("PLIMSOLL_HOST", cell.path(at).join("plimsoll.sock"));
+        command.envs(env.iter().copied());
         let (out, err) = (File::create(&stdout).unwrap(), File::create(&stderr).unwrap());
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
         Self { child, stdout, stderr }
@@ -41,6 +51,11 @@ impl Going {
 
     fn said(&self) -> String {
         fs::read_to_string(&self.stdout).unwrap()
+    }
+
+    /// How it ended, if it has.
+    fn ended(&mut self) -> Option<i32> {
+        self.child.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
     }
 
     fn complained(&self) -> String {
@@ -166,4 +181,98 @@ fn volumes_go_from_every_node_also_from_one_that_was_away() {
         let removed = cell.json(1, "audit --type volumes_removed -o json");
         removed.as_array().is_some_and(|removed| removed.len() == 3)
     });
+}
+
+/// Asks a node over the network, with a token.
+fn asks(cell: &Cell, at: usize, token: &str, args: &str) -> Ran {
+    let host = format!("http://{}", api(at));
+    let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
+    run_in(cell.dir.path(), args, "", &env)
+}
+
+fn token(cell: &Cell, name: &str, role: &str) -> String {
+    let made = cell.run(0, &format!("token create {name} --role {role}"));
+    assert_eq!(made.code(), 0, "{}", made.text());
+    made.stdout().trim().to_owned()
+}
+
+#[test]
+fn a_token_that_is_revoked_is_refused_on_every_node_within_five_seconds_and_its_streams_end() {
+    let cell = with_shop(SHOP);
+    let ann = token(&cell, "ann", "deploy");
+    let follows = ["status -w -o json", "logs shop -f", "audit -f"];
+    let mut streams = Vec::new();
+    for (at, node) in NAMES.into_iter().enumerate() {
+        cell.until("the token is good everywhere", |cell| {
+            asks(cell, at, &ann, "get deployments").code() == 0
+        });
+        let host = format!("http://{}", api(at));
+        let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", ann.as_str())];
+        for args in follows {
+            streams.push((node, args, Going::asking(&cell, args, &env)));
+        }
+    }
+    cell.until("all streams tell something", |_| {
+        streams.iter().all(|(_, _, going)| !going.said().is_empty())
+    });
+
+    let revoked = cell.run(2, "token revoke ann");
+    assert_eq!(revoked.code(), 0, "{}", revoked.text());
+    let begun = Instant::now();
+    let mut refused = [false; 3];
+    while !refused.iter().all(|refused| *refused)
+        || streams.iter_mut().any(|(_, _, going)| going.ended().is_none())
+    {
+        for (at, refused) in refused.iter_mut().enumerate() {
+            let asked = asks(&cell, at, &ann, "get deployments");
+            let is_known = asked.stderr().contains("this is not a token of this cell");
+            *refused = *refused || (asked.code() == 1 && is_known);
+        }
+        let open = streams.iter_mut().filter_map(|(node, args, going)| {
+            going.ended().is_none().then(|| format!("{args} on {node}"))
+        });
+        let open: Vec<String> = open.collect();
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}: refused {refused:?}, open {open:?}");
+    }
+    println!("refused everywhere, and all streams ended, after {:?}", begun.elapsed());
+    for (node, args, going) in &mut streams {
+        let said = going.complained();
+        assert_eq!(going.ended(), Some(1), "{args} on {node}: {said}");
+        assert!(said.contains("revoked"), "{args} on {node}: {said}");
+    }
+}
+
+#[test]
+fn what_reaches_beyond_its_container_is_for_admins_whichever_node_is_asked() {
+    let cell = with_shop(SHOP);
+    let (ann, bob) = (token(&cell, "ann", "deploy"), token(&cell, "bob", "admin"));
+    let file = "name: probe\nservices:\n  eye: {image: any, command: [sleep, '1000'], pid: host, cap_add: [SYS_ADMIN]}\n";
+    fs::write(cell.dir.path().join("probe.yaml"), file).unwrap();
+    for (at, node) in NAMES.into_iter().enumerate() {
+        cell.until("the token is good everywhere", |cell| {
+            asks(cell, at, &bob, "get deployments").code() == 0
+        });
+        let refused = asks(&cell, at, &ann, "apply -f probe.yaml -d");
+        assert_eq!(refused.code(), 1, "{node}: {}", refused.text());
+        let said = refused.stderr();
+        assert!(said.contains("service \"eye\" has pid: host, cap_add: SYS_ADMIN"), "{said}");
+        assert!(said.contains("this token may deploy"), "{said}");
+        // What is nothing special goes on as before.
+        let scaled = asks(&cell, at, &ann, "scale shop web=3 -d");
+        assert_eq!(scaled.code(), 0, "{}", scaled.text());
+    }
+    let applied = asks(&cell, 2, &bob, "apply -f probe.yaml -d");
+    // The process runtime may refuse what it cannot do; that it is not for bob's role is all that matters here.
+    assert!(!applied.stderr().contains("takes the role"), "{}", applied.text());
+    let exec = asks(&cell, 1, &ann, "exec shop/web -- true");
+    assert_eq!(exec.code(), 0, "{}", exec.text());
+    let events = cell.json(0, "audit --type command_run,operator_added -o json");
+    let by: Vec<&str> =
+        events.as_array().unwrap().iter().map(|e| e["by"].as_str().unwrap()).collect();
+    assert!(by.iter().any(|by| *by == "token:ann@birch" || *by == "token:ann"), "{by:?}");
+    assert!(by.iter().all(|by| !by.is_empty()));
+    let unknown = cell.run(1, "audit --type deployed,deplyed");
+    assert_eq!(unknown.code(), 1);
+    assert!(unknown.stderr().contains("deplyed") && unknown.stderr().contains("undeployed"));
 }
