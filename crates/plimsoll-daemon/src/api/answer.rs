@@ -43,6 +43,7 @@ impl From<Problem> for Failure {
             "forbidden" => StatusCode::FORBIDDEN,
             "unauthorized" => StatusCode::UNAUTHORIZED,
             "too_large" => StatusCode::PAYLOAD_TOO_LARGE,
+            "disk_full" => StatusCode::INSUFFICIENT_STORAGE,
             "no_leader"
             | "not_leader"
             | "quorum_lost"

@@ -95,6 +95,9 @@ pub(super) async fn pass_on(
         Whose::Nobody if is_read && !is_consistent => next.run(request).await,
         // It changes nothing of the cell, and whoever asks may want to know what is wrong with it.
         Whose::Nobody if kind == Kind::Exec => next.run(request).await,
+        Whose::Nobody if let Some(error) = context.cell.engine.trouble() => {
+            Failure::from(operations::Error::Write(error.into())).into_response()
+        }
         Whose::Nobody => {
             let problem = Problem::failure("no_leader", "no server leads at the moment").hint(
                 "it may take a moment to elect one; `plimsoll cluster status` shows the servers",

@@ -3,6 +3,7 @@
 use plimsoll_model::{Refusal, Rejection};
 use plimsoll_runtime::chain;
 
+use plimsoll_store::embedded::ROOM;
 
 use super::Error;
 use crate::cell::WriteError;
@@ -101,6 +102,11 @@ fn stored(error: &plimsoll_store::Error) -> Problem {
         Error::TooLarge { .. } => Problem::refusal("too_large", error.to_string())
             .hint("keep large files out of configs and secrets: mount them from a volume"),
         Error::Servers(_) => failure("servers"),
+        Error::DiskFull { dir } => failure("disk_full").hint(format!(
+            "free {} MB where {} is; the daemon goes on by itself then",
+            ROOM >> 20,
+            dir.display()
+        )),
         Error::Disk(_) => failure("disk").hint(
             "see that the data directory has room and can be written, then restart the daemon",
         ),
