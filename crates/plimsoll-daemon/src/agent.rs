@@ -20,13 +20,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cell::Cell;
-use crate::link::Report;
+use crate::link::{self, Report};
 use crate::orders::{Brief, Telling, Wanted};
 use crate::soft::Soft;
 
 mod clock;
 mod sweep;
 mod unit;
+mod volumes;
 mod work;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod tests;
 use clock::Clock;
 use sweep::Sweeps;
 use unit::{Seen, Then, Unit};
+use volumes::Doomed;
 use work::{Done, Outcome, Word};
 
 /// Starts at once. An engine serves a handful of them no faster than these, and everyone else has to wait for more.
@@ -62,6 +64,7 @@ pub struct Agent {
     words: (mpsc::UnboundedSender<Word>, mpsc::UnboundedReceiver<Word>),
     reports: mpsc::UnboundedSender<Report>,
     sweeps: Sweeps,
+    doomed: Doomed,
 }
 
 impl Agent {
@@ -96,6 +99,7 @@ impl Agent {
             words: mpsc::unbounded_channel(),
             reports,
             sweeps: Sweeps::default(),
+            doomed: Doomed::default(),
         }
     }
 
@@ -108,6 +112,7 @@ impl Agent {
         let mut events = self.runtime.events();
         loop {
             self.begin_sweep();
+            self.begin_clearing();
             let wake = self.wake();
             tokio::select! {
                 // What is here is learnt before what is asked: else everything would be started a second time.
@@ -133,7 +138,7 @@ impl Agent {
     fn wake(&self) -> Instant {
         let timer = self.timers.first().map(|(at, _)| self.clock.instant(*at));
         let sweep = self.sweeps.due();
-        timer.map_or(sweep, |timer| timer.min(sweep))
+        [timer, self.doomed.due()].into_iter().flatten().fold(sweep, Instant::min)
     }
 
     /// Looks at every replica whose time has come.
@@ -148,8 +153,14 @@ impl Agent {
 
     fn hear(&mut self, telling: Telling) {
         let changed: Vec<ReplicaId> = match telling {
+            Telling::Volumes(doomed) => {
+                self.doomed.ask(doomed);
+                return;
+            }
             Telling::All(briefs) => {
                 self.briefs = briefs;
+                // What is to go of volumes comes next, if there is any.
+                self.doomed.ask(BTreeMap::new());
                 let known: BTreeSet<_> = self.briefs.keys().chain(self.units.keys()).collect();
                 known.into_iter().cloned().collect()
             }
@@ -254,6 +265,7 @@ impl Agent {
         }
         match step {
             Step::Pull(_) => self.pull(id, generation),
+            Step::Start(_) if self.doomed.is_clearing(&id.service.deployment) => {}
             Step::Start(_) => {
                 let awaits = brief.wanted.iter().find(|w| w.generation == generation);
                 let awaits = awaits.and_then(|wanted| wanted.awaits.clone());
@@ -276,6 +288,9 @@ impl Agent {
             match done.outcome {
                 Outcome::Swept { began, found } => self.swept(began, found),
                 Outcome::Described(described) => self.described(described),
+                Outcome::Cleared { deployment, revision, result } => {
+                    self.cleared(&deployment, revision, result);
+                }
                 _ => {}
             }
             return;
@@ -285,7 +300,7 @@ impl Agent {
             Outcome::Started(result) => self.started(&id, generation, result),
             Outcome::Stopped => self.stopped(&id, generation),
             Outcome::Removed => self.forget(&id, generation),
-            Outcome::Swept { .. } | Outcome::Described(_) => {}
+            Outcome::Swept { .. } | Outcome::Described(_) | Outcome::Cleared { .. } => {}
         }
         self.advance(&id);
     }
@@ -394,7 +409,8 @@ impl Agent {
         }
         // Without a reporter the daemon is going down, and the next one looks for itself.
         let (state, code) = seen;
-        let _ = self.reports.send(Report { replica: id.clone(), generation, state, code });
+        let seen = link::Seen { replica: id.clone(), generation, state, code };
+        let _ = self.reports.send(Report::Seen(seen));
     }
 
     fn note_soft(&self, id: &ReplicaId, generation: Generation) {

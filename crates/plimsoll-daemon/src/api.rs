@@ -12,7 +12,6 @@ use axum::Router;
 use tokio::sync::watch;
 
 use crate::cell::Cell;
-use crate::operations::Volumes;
 use crate::peer::Client;
 
 mod answer;
@@ -28,6 +27,7 @@ mod health;
 mod logs;
 mod peer;
 mod permit;
+mod places;
 mod read;
 mod router;
 mod socket;
@@ -67,15 +67,9 @@ impl Server {
         let doors = Doors::open(listen).await?;
         backup::clear(&listen.data_dir);
         let (ending, has_ended) = watch::channel(false);
-        let volumes = Volumes::new(&listen.data_dir);
         let data_dir = listen.data_dir.clone();
-        let context = Arc::new(Context {
-            cell,
-            data_dir,
-            volumes,
-            client: OnceLock::new(),
-            ending: has_ended,
-        });
+        let context =
+            Arc::new(Context { cell, data_dir, client: OnceLock::new(), ending: has_ended });
         Ok(Self { context, ending, doors })
     }
 
@@ -98,7 +92,6 @@ impl Server {
     /// Answers until `shutdown` is done. Then nobody new is let in, short requests are finished, and streams are cut.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { context, ending, doors } = self;
-        let keeping = tokio::spawn(context.volumes.clone().keep(context.cell.clone()));
         let router = router::router(Arc::clone(&context));
         let serving = doors.serve(router, context.cell.clone(), context.ending.clone());
         let ended = async {
@@ -106,7 +99,6 @@ impl Server {
             ending.send_replace(true);
         };
         tokio::join!(serving, ended);
-        keeping.abort();
     }
 }
 

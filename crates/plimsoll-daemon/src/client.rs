@@ -145,7 +145,11 @@ impl Client {
     }
 
     /// Lines as they were printed; several replicas' by the time of each line, or as they come when followed.
-    pub async fn logs(&self, of: &LogsOf, query: &view::LogQuery) -> Result<Stream<view::LogLine>> {
+    pub async fn logs(
+        &self,
+        of: &LogsOf,
+        query: &view::LogQuery,
+    ) -> Result<Stream<view::LogPiece>> {
         let path = match of {
             LogsOf::Replica(id) => path(&["v1", "replicas", id, "logs"]),
             LogsOf::Deployment(name) => path(&["v1", "deployments", name, "logs"]),

@@ -17,6 +17,7 @@ use crate::cell::Cell;
 use crate::peer::{RaftNetwork, Target};
 use crate::pki::{self, Authority, AuthorityParts};
 
+pub mod containers;
 pub mod found;
 pub mod gate;
 pub mod join;

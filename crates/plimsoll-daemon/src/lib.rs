@@ -11,6 +11,7 @@ pub mod cell;
 pub mod client;
 pub mod cluster;
 pub mod leader;
+pub mod lines;
 pub mod link;
 pub mod near;
 pub mod node;

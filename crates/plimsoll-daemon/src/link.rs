@@ -28,9 +28,9 @@ mod outbox;
 mod tests;
 
 pub use fence::Fence;
+pub use frame::{Cleared, Report, Seen};
 pub use host::{Host, Refused};
 use outbox::Outbox;
-pub use outbox::Report;
 
 /// How often a node says that it lives: a third of the time after which it is taken for lost.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);

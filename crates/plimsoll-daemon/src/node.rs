@@ -120,6 +120,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Node {
     cell: Cell,
+    engine: Arc<Embedded>,
     kind: Kind,
     description: Option<Description>,
     address: Option<SocketAddr>,
@@ -178,7 +179,9 @@ impl Node {
         let description = cell.runtime.describe().await.ok();
         let (shutdown, stop) = watch::channel(false);
         let (address, token, tasks) = (None, None, JoinSet::new());
-        let mut node = Self { cell, kind, description, address, token, shutdown, tasks };
+        let log = Arc::clone(&engine);
+        let mut node =
+            Self { cell, engine: log, kind, description, address, token, shutdown, tasks };
         let peers = Self::open_peer_port(listen, &credentials, &engine)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
@@ -281,6 +284,11 @@ impl Node {
     /// The file with the token that the API asks for over TCP; none where it does not listen there.
     pub fn token_file(&self) -> Option<&Path> {
         self.token.as_deref()
+    }
+
+    /// Returns once this node cannot write any more, with why. What it knows it still tells; only another start helps.
+    pub async fn broken(&self) -> plimsoll_store::Error {
+        self.engine.broken().await
     }
 
     /// Ends the daemon. Replicas run on.

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_model::access::Role;
 use plimsoll_model::ids::InvalidName;
+use plimsoll_model::privilege::Privilege;
 use plimsoll_model::{
-    Change, DeploymentName, Refusal, ReplicaId, ServiceName, ServiceSpec, State, Writer,
+    Change, ContainerSpec, DeploymentName, Refusal, ReplicaId, ServiceName, ServiceSpec, State,
+    Writer,
 };
 use thiserror::Error;
 
@@ -21,7 +24,6 @@ mod plan;
 mod problem;
 mod restart;
 mod revise;
-mod volumes;
 
 #[cfg(test)]
 mod tests;
@@ -30,16 +32,19 @@ pub use apply::{apply, dry_run};
 pub use delete::delete;
 pub use restart::restart;
 pub use revise::{history, revision, rollback, scale};
-pub use volumes::Volumes;
 
 /// How often a change to a deployment is decided anew because someone else changed it meanwhile.
 const MAX_RETRIES: usize = 5;
 
 type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
 
-/// Who asks, as the audit names them.
+/// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller(pub Arc<str>);
+pub struct Caller {
+    /// As the audit names them.
+    pub identity: Arc<str>,
+    pub role: Role,
+}
 
 /// Why something was not done.
 #[derive(Debug, Error)]
@@ -76,13 +81,18 @@ pub enum Error {
     CircularDependency { circle: Vec<String> },
     #[error("{runtime} cannot run it:{}", list(reasons))]
     CannotRun { runtime: String, reasons: Vec<(ServiceName, plimsoll_runtime::Reason)> },
-    #[error("{replica} is not on this node but on {node}")]
-    Elsewhere { replica: ReplicaId, node: plimsoll_model::NodeId },
     #[error("{replica} has no container to ask")]
     NotAssigned { replica: ReplicaId },
     /// `of` is a deployment or a service: `shop`, `shop/web`.
     #[error("{replica} is not a replica of {of}")]
     NotOf { replica: ReplicaId, of: String },
+    #[error(
+        "service \"{service}\" has {}, which takes the role admin; this token may {}",
+        joined(privileges), role.word()
+    )]
+    Privileged { service: ServiceName, privileges: Vec<Privilege>, role: Role },
+    #[error("there is no kind of event called {kind:?}")]
+    NoSuchKind { kind: String, hint: String },
     #[error("there is no command to run")]
     NoCommand,
     #[error("{replicas} replicas are too many to follow at once, at most {max} can be")]
@@ -103,14 +113,47 @@ fn mismatch(deployment: &DeploymentName, expected: u64, found: u64) -> String {
     }
 }
 
+fn joined(privileges: &[Privilege]) -> String {
+    privileges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn list(reasons: &[(ServiceName, plimsoll_runtime::Reason)]) -> String {
     let lines = reasons.iter().map(|(service, reason)| format!("\n  {service}: {reason}"));
     lines.collect::<Vec<_>>().concat()
 }
 
 impl Caller {
-    pub fn new(identity: &str) -> Self {
-        Self(Arc::from(identity))
+    pub fn new(identity: &str, role: Role) -> Self {
+        Self { identity: Arc::from(identity), role }
+    }
+
+    /// Refuses whoever is no admin where one of these containers reaches beyond itself and is not what runs already.
+    fn check_privileges(&self, before: Option<&Services>, after: &Services) -> Result<(), Error> {
+        if self.role >= Role::Admin {
+            return Ok(());
+        }
+        let is_new = |service: &ServiceName, spec: &ServiceSpec| {
+            before.and_then(|before| before.get(service)).is_none_or(|known| **known != *spec)
+        };
+        let new = after.iter().filter(|(service, spec)| is_new(service, spec));
+        for (service, spec) in new {
+            self.check_privilege(service, &spec.container)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses whoever is no admin where the container reaches beyond itself.
+    pub fn check_privilege(
+        &self,
+        service: &ServiceName,
+        container: &ContainerSpec,
+    ) -> Result<(), Error> {
+        let privileges = container.privileges();
+        if self.role >= Role::Admin || privileges.is_empty() {
+            return Ok(());
+        }
+        let (service, role) = (service.clone(), self.role);
+        Err(Error::Privileged { service, privileges, role })
     }
 
     async fn write(
@@ -118,7 +161,7 @@ impl Caller {
         cell: &Cell,
         batch: Vec<plimsoll_model::Guarded>,
     ) -> Result<u64, WriteError> {
-        Ok(cell.write(Writer::Operator, &self.0, batch).await?.0)
+        Ok(cell.write(Writer::Operator, &self.identity, batch).await?.0)
     }
 }
 
@@ -153,6 +196,8 @@ async fn revise(
 ) -> Result<(u64, Revised), Error> {
     for _ in 0..MAX_RETRIES {
         let revised = cell.engine.machine().read(&decide)?;
+        let before = revised.before.as_ref().map(|(_, services)| services);
+        caller.check_privileges(before, &revised.services)?;
         let change =
             Change::Deploy { deployment: name.clone(), services: revised.services.clone() };
         let decided_on =

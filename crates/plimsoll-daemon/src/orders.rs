@@ -9,8 +9,8 @@ use std::time::Duration;
 use plimsoll_kernel::{agent, depends};
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::{
-    Event, Generation, NodeId, Observation, Replica, ReplicaId, ServiceKey, ServiceName,
-    ServiceSpec, State,
+    DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId, Revision,
+    ServiceKey, ServiceName, ServiceSpec, State,
 };
 use plimsoll_store::{Applied, Lagged, Machine};
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,9 @@ pub enum Telling {
     All(BTreeMap<ReplicaId, Brief>),
     /// Only these; none where nothing of the replica is asked for any more.
     Some(Vec<(ReplicaId, Option<Brief>)>),
+    /// The deployments whose volumes are to go from this node, all of them, each with the revision it ended at.
+    /// None of them after [`All`](Self::All) until this comes.
+    Volumes(BTreeMap<DeploymentName, Revision>),
 }
 
 impl Brief {
@@ -90,10 +93,11 @@ struct Listener {
 }
 
 /// What a listener has not been told yet.
-#[derive(Debug)]
-enum Pending {
-    All,
-    Some(BTreeSet<ReplicaId>),
+#[derive(Debug, Default)]
+struct Pending {
+    all: bool,
+    replicas: BTreeSet<ReplicaId>,
+    volumes: bool,
 }
 
 /// The orders of one node, as they change.
@@ -101,6 +105,8 @@ enum Pending {
 pub struct Orders {
     listener: Arc<Listener>,
     machine: Arc<Machine>,
+    /// All was told, which says that no volumes are to go.
+    has_told_all: bool,
 }
 
 impl Dispatch {
@@ -126,10 +132,11 @@ impl Dispatch {
 
     /// Everything asked of the node first, then every change.
     pub fn listen(&self, node: NodeId) -> Orders {
-        let (pending, wake) = (Mutex::new(Pending::All), Notify::new());
+        let (pending, wake) = (Mutex::default(), Notify::new());
         let listener = Arc::new(Listener { node, pending, wake });
+        listener.mark_all();
         self.listeners().push(Arc::downgrade(&listener));
-        Orders { listener, machine: Arc::clone(&self.machine) }
+        Orders { listener, machine: Arc::clone(&self.machine), has_told_all: false }
     }
 
     fn mark(&self, marks: &Marks) {
@@ -137,9 +144,11 @@ impl Dispatch {
             let Some(listener) = listener.upgrade() else { return false };
             match marks {
                 Marks::All => listener.mark_all(),
-                Marks::Some(nodes) => {
-                    if let Some(replicas) = nodes.get(&listener.node) {
-                        listener.mark(replicas);
+                Marks::Some { replicas, volumes } => {
+                    let replicas = replicas.get(&listener.node);
+                    let volumes = volumes.contains(&listener.node);
+                    if replicas.is_some() || volumes {
+                        listener.mark(replicas.into_iter().flatten(), volumes);
                     }
                 }
             }
@@ -153,15 +162,19 @@ impl Dispatch {
 }
 
 impl Listener {
-    fn mark(&self, replicas: &BTreeSet<ReplicaId>) {
-        if let Pending::Some(some) = &mut *self.pending() {
-            some.extend(replicas.iter().cloned());
+    fn mark<'r>(&self, replicas: impl Iterator<Item = &'r ReplicaId>, volumes: bool) {
+        let mut pending = self.pending();
+        pending.volumes |= volumes;
+        // Those who are told of all are told of these as well.
+        if !pending.all {
+            pending.replicas.extend(replicas.cloned());
         }
+        drop(pending);
         self.wake.notify_one();
     }
 
     fn mark_all(&self) {
-        *self.pending() = Pending::All;
+        *self.pending() = Pending { all: true, replicas: BTreeSet::new(), volumes: true };
         self.wake.notify_one();
     }
 
@@ -174,40 +187,62 @@ impl Orders {
     /// What is new; waits until something is.
     pub async fn next(&mut self) -> Telling {
         loop {
-            let pending =
-                std::mem::replace(&mut *self.listener.pending(), Pending::Some(BTreeSet::new()));
-            let node = &self.listener.node;
-            match pending {
-                Pending::All => {
-                    return Telling::All(self.machine.read(|state| everything(state, node)));
-                }
-                Pending::Some(some) if !some.is_empty() => {
-                    let briefs = self.machine.read(|state| {
-                        let brief = |id: &ReplicaId| Brief::of(state, node, id);
-                        some.into_iter().map(|id| (id.clone(), brief(&id))).collect()
-                    });
-                    return Telling::Some(briefs);
-                }
-                Pending::Some(_) => self.listener.wake.notified().await,
+            if let Some(telling) = self.take() {
+                return telling;
             }
+            self.listener.wake.notified().await;
         }
+    }
+
+    /// Replicas go before volumes: what is asked for of a deployment keeps its volumes, whatever was said before.
+    fn take(&mut self) -> Option<Telling> {
+        let node = &self.listener.node;
+        let mut pending = self.listener.pending();
+        if std::mem::take(&mut pending.all) {
+            drop(pending);
+            self.has_told_all = true;
+            return Some(Telling::All(self.machine.read(|state| everything(state, node))));
+        }
+        let some = std::mem::take(&mut pending.replicas);
+        if !some.is_empty() {
+            drop(pending);
+            return Some(Telling::Some(self.machine.read(|state| {
+                let brief = |id: &ReplicaId| Brief::of(state, node, id);
+                some.into_iter().map(|id| (id.clone(), brief(&id))).collect()
+            })));
+        }
+        let volumes = std::mem::take(&mut pending.volumes);
+        drop(pending);
+        if !volumes {
+            return None;
+        }
+        let doomed = self.machine.read(|state| doomed(state, node));
+        let is_known = std::mem::take(&mut self.has_told_all) && doomed.is_empty();
+        (!is_known).then_some(Telling::Volumes(doomed))
     }
 }
 
-/// Which nodes hold something of each replica, so that a node is told also of what is taken from it.
+/// Which nodes hold something of each replica or of volumes that are to go, so that a node is told also of what is
+/// taken from it.
 #[derive(Debug, Default)]
-struct Holders(BTreeMap<ReplicaId, BTreeSet<NodeId>>);
+struct Holders {
+    replicas: BTreeMap<ReplicaId, BTreeSet<NodeId>>,
+    volumes: BTreeMap<DeploymentName, BTreeSet<NodeId>>,
+}
 
 /// What to tell whom.
 #[derive(Debug)]
 enum Marks {
     All,
-    Some(BTreeMap<NodeId, BTreeSet<ReplicaId>>),
+    Some { replicas: BTreeMap<NodeId, BTreeSet<ReplicaId>>, volumes: BTreeSet<NodeId> },
 }
 
 impl Holders {
     fn fill(&mut self, state: &State) {
-        self.0 = state.replicas().map(|(id, replica)| (id, nodes_of(replica))).collect();
+        self.replicas = state.replicas().map(|(id, replica)| (id, nodes_of(replica))).collect();
+        let volumes = state.volumes().keys();
+        let doomed = volumes.map(|name| (name.clone(), doomed_on(state, name)));
+        self.volumes = doomed.filter(|(_, nodes)| !nodes.is_empty()).collect();
     }
 
     fn follow(&mut self, state: &State, changes: Result<Vec<Applied>, Lagged>) -> Marks {
@@ -218,18 +253,47 @@ impl Holders {
         let mut marks: BTreeMap<NodeId, BTreeSet<ReplicaId>> = BTreeMap::new();
         for id in touched(state, changes.iter().flat_map(|applied| applied.events.iter())) {
             let now = state.replica(&id).map(nodes_of).unwrap_or_default();
-            let before = self.0.get(&id).cloned().unwrap_or_default();
+            let before = self.replicas.get(&id).cloned().unwrap_or_default();
             for node in now.union(&before) {
                 marks.entry(node.clone()).or_default().insert(id.clone());
             }
             if now.is_empty() {
-                self.0.remove(&id);
+                self.replicas.remove(&id);
             } else {
-                self.0.insert(id, now);
+                self.replicas.insert(id, now);
             }
         }
-        Marks::Some(marks)
+        let mut volumes = BTreeSet::new();
+        for event in changes.iter().flat_map(|applied| applied.events.iter()) {
+            if let Event::Volumes(name) = event {
+                volumes.extend(self.follow_volumes(state, name));
+            }
+        }
+        Marks::Some { replicas: marks, volumes }
     }
+
+    /// The nodes that have to hear of it.
+    fn follow_volumes(&mut self, state: &State, name: &DeploymentName) -> BTreeSet<NodeId> {
+        let now = doomed_on(state, name);
+        let before = if now.is_empty() {
+            self.volumes.remove(name)
+        } else {
+            self.volumes.insert(name.clone(), now.clone())
+        };
+        before.unwrap_or_default().symmetric_difference(&now).cloned().collect()
+    }
+}
+
+/// The nodes that are to remove the deployment's volumes.
+fn doomed_on(state: &State, name: &DeploymentName) -> BTreeSet<NodeId> {
+    let volumes = state.volumes().get(name).filter(|volumes| volumes.doomed.is_some());
+    volumes.map(|volumes| volumes.nodes.clone()).unwrap_or_default()
+}
+
+/// The deployments whose volumes the node is to remove.
+fn doomed(state: &State, node: &NodeId) -> BTreeMap<DeploymentName, Revision> {
+    let here = state.volumes().iter().filter(|(_, volumes)| volumes.nodes.contains(node));
+    here.filter_map(|(name, volumes)| Some((name.clone(), volumes.doomed?))).collect()
 }
 
 fn nodes_of(replica: &Replica) -> BTreeSet<NodeId> {
@@ -260,7 +324,8 @@ fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BTreeS
             | Event::Deployment(_)
             | Event::Load(_)
             | Event::Freed(_)
-            | Event::Audit(_) => {}
+            | Event::Audit(_)
+            | Event::Volumes(_) => {}
         }
     }
     for key in services {

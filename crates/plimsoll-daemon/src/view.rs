@@ -237,6 +237,8 @@ pub struct Restart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Restarted {
     pub replicas: Vec<String>,
+    /// The log index it was written at; none where there was nothing to write.
+    pub index: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -247,6 +249,10 @@ pub struct Deleted {
     pub volumes_kept: Vec<String>,
     /// Named volumes that go with it, because that was asked for.
     pub volumes_removed: Vec<String>,
+    /// The nodes that have some of them. One that is down removes them when it is back.
+    pub volumes_on: Vec<String>,
+    /// The log index it was written at.
+    pub index: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -316,7 +322,24 @@ pub struct AuditEvent {
     pub text: String,
 }
 
-/// One line of `plimsoll logs`, as a stream of JSON lines.
+/// One piece of `plimsoll logs`, as a stream of JSON lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum LogPiece {
+    Line(LogLine),
+    Missing(MissingLogs),
+}
+
+/// A node whose lines are not among those shown, or not all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MissingLogs {
+    pub node: String,
+    /// Whose lines it has.
+    pub replicas: Vec<String>,
+    pub why: String,
+}
+
+/// What a replica printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLine {
     pub replica: String,

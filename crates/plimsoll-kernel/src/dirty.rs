@@ -25,7 +25,11 @@ impl Dirty {
                     self.services.extend(state.unplaced().iter().cloned());
                     self.services.extend(globals(state).cloned());
                 }
-                Event::Access | Event::Deployment(_) | Event::Load(_) | Event::Audit(_) => {}
+                Event::Access
+                | Event::Deployment(_)
+                | Event::Load(_)
+                | Event::Audit(_)
+                | Event::Volumes(_) => {}
             }
         }
     }

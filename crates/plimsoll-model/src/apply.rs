@@ -5,7 +5,7 @@
 
 use crate::audit::{Author, Happening};
 use crate::command::{
-    Change, Command, Event, FORMAT, Guarded, MAX_BATCH, Refusal, Rejection, Require,
+    Change, Command, Deed, Event, FORMAT, Guarded, MAX_BATCH, Refusal, Rejection, Require,
 };
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
@@ -15,6 +15,7 @@ mod deployments;
 mod nodes;
 mod replicas;
 mod undo;
+mod volumes;
 
 #[cfg(test)]
 mod tests;
@@ -102,6 +103,15 @@ impl<'s> Txn<'s> {
                 self.set_unplaced(service, unplaced.as_ref())
             }
             Change::SetWaiting { replica, waiting } => self.set_waiting(replica, waiting.as_ref()),
+            Change::Record { deed } => {
+                self.record(deed);
+                Ok(())
+            }
+            Change::RemoveVolumes { deployment } => self.remove_volumes(deployment),
+            Change::VolumesRemoved { deployment, node, revision } => {
+                self.volumes_removed(deployment, node, *revision);
+                Ok(())
+            }
         }
     }
 
@@ -126,6 +136,13 @@ impl<'s> Txn<'s> {
                 Err(Refusal::Revision { deployment: deployment.clone(), decided, found })
             }
         }
+    }
+
+    fn record(&mut self, deed: &Deed) {
+        self.happened(match deed {
+            Deed::Exec { replica } => Happening::CommandRun { replica: replica.clone() },
+            Deed::Backup => Happening::BackupTaken,
+        });
     }
 
     fn take_generation(&mut self) -> Generation {

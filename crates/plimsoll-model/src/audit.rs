@@ -62,9 +62,42 @@ pub enum Happening {
     Unplaced { service: ServiceKey, missing: u32, why: NoPlace },
     AllPlaced { service: ServiceKey },
     Waiting { replica: ReplicaId, why: Waiting },
+    VolumesDoomed { deployment: DeploymentName },
+    VolumesRemoved { deployment: DeploymentName, node: NodeId },
+    CommandRun { replica: ReplicaId },
+    BackupTaken,
 }
 
 impl Happening {
+    /// Every word there is, in the order of what they are for.
+    pub const WORDS: [&'static str; 25] = [
+        "node_joined",
+        "node_changed",
+        "node_ready",
+        "node_down",
+        "node_availability",
+        "node_removed",
+        "join_token_created",
+        "operator_added",
+        "operator_revoked",
+        "deployed",
+        "undeployed",
+        "placed",
+        "move_started",
+        "move_finished",
+        "move_undone",
+        "restart_asked",
+        "retired",
+        "replica_failed",
+        "unplaced",
+        "all_placed",
+        "waiting",
+        "volumes_doomed",
+        "volumes_removed",
+        "command_run",
+        "backup_taken",
+    ];
+
     pub fn word(&self) -> &'static str {
         match self {
             Self::NodeJoined { .. } => "node_joined",
@@ -88,6 +121,10 @@ impl Happening {
             Self::Unplaced { .. } => "unplaced",
             Self::AllPlaced { .. } => "all_placed",
             Self::Waiting { .. } => "waiting",
+            Self::VolumesDoomed { .. } => "volumes_doomed",
+            Self::VolumesRemoved { .. } => "volumes_removed",
+            Self::CommandRun { .. } => "command_run",
+            Self::BackupTaken => "backup_taken",
         }
     }
 }
@@ -143,6 +180,14 @@ impl fmt::Display for Happening {
             }
             Self::AllPlaced { service } => write!(f, "{service} has all its replicas placed"),
             Self::Waiting { replica, why } => write!(f, "{replica} waits: {why}"),
+            Self::CommandRun { replica } => write!(f, "a command was run beside {replica}"),
+            Self::BackupTaken => f.write_str("a backup was taken"),
+            Self::VolumesDoomed { deployment } => {
+                write!(f, "the volumes of {deployment} are to be removed")
+            }
+            Self::VolumesRemoved { deployment, node } => {
+                write!(f, "the volumes of {deployment} on {node} are removed")
+            }
         }
     }
 }
@@ -184,5 +229,92 @@ impl AuditRing {
 
     pub fn next_seq(&self) -> u64 {
         self.next_seq
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::{node_id, replica_id};
+
+    /// One of each; a new one does not compile until it is here.
+    fn all() -> Vec<Happening> {
+        use Happening as H;
+        let (node, replica) = (node_id("ash"), replica_id("shop/web/1"));
+        let (src, dst, cause) = (node_id("ash"), node_id("birch"), MoveCause::Outdated);
+        let service = replica.service.clone();
+        let deployment = service.deployment.clone();
+        let mut all = vec![H::NodeJoined { node: node.clone() }];
+        while let Some(next) = match all.last().expect("it begins with one") {
+            H::NodeJoined { .. } => Some(H::NodeChanged { node: node.clone() }),
+            H::NodeChanged { .. } => {
+                Some(H::NodeStatus { node: node.clone(), status: NodeStatus::Ready })
+            }
+            H::NodeStatus { status: NodeStatus::Ready, .. } => {
+                Some(H::NodeStatus { node: node.clone(), status: NodeStatus::Down })
+            }
+            H::NodeStatus { status: NodeStatus::Down, .. } => {
+                Some(H::NodeAvailability { node: node.clone(), availability: Availability::Active })
+            }
+            H::NodeAvailability { .. } => Some(H::NodeRemoved { node: node.clone() }),
+            H::NodeRemoved { .. } => Some(H::JoinTokenCreated { expires_at: Timestamp(0) }),
+            H::JoinTokenCreated { .. } => {
+                Some(H::OperatorAdded { name: "ann".to_owned(), role: Role::Read })
+            }
+            H::OperatorAdded { .. } => Some(H::OperatorRevoked { name: "ann".to_owned() }),
+            H::OperatorRevoked { .. } => {
+                Some(H::Deployed { deployment: deployment.clone(), revision: Revision(1) })
+            }
+            H::Deployed { .. } => Some(H::Undeployed { deployment: deployment.clone() }),
+            H::Undeployed { .. } => {
+                Some(H::Placed { replica: replica.clone(), node: node.clone() })
+            }
+            H::Placed { .. } => Some(H::MoveStarted {
+                replica: replica.clone(),
+                src: src.clone(),
+                dst: dst.clone(),
+                cause,
+            }),
+            H::MoveStarted { .. } => Some(H::MoveFinished {
+                replica: replica.clone(),
+                src: src.clone(),
+                dst: dst.clone(),
+                cause,
+            }),
+            H::MoveFinished { .. } => Some(H::MoveUndone {
+                replica: replica.clone(),
+                src: src.clone(),
+                dst: dst.clone(),
+                why: Undone::Needless,
+            }),
+            H::MoveUndone { .. } => Some(H::RestartAsked { replica: replica.clone() }),
+            H::RestartAsked { .. } => Some(H::Retired { replica: replica.clone() }),
+            H::Retired { .. } => {
+                Some(H::ReplicaFailed { replica: replica.clone(), node: node.clone(), code: None })
+            }
+            H::ReplicaFailed { .. } => {
+                Some(H::Unplaced { service: service.clone(), missing: 1, why: NoPlace::NoNodes })
+            }
+            H::Unplaced { .. } => Some(H::AllPlaced { service: service.clone() }),
+            H::AllPlaced { .. } => {
+                Some(H::Waiting { replica: replica.clone(), why: Waiting::Stateful })
+            }
+            H::Waiting { .. } => Some(H::VolumesDoomed { deployment: deployment.clone() }),
+            H::VolumesDoomed { .. } => {
+                Some(H::VolumesRemoved { deployment: deployment.clone(), node: node.clone() })
+            }
+            H::VolumesRemoved { .. } => Some(H::CommandRun { replica: replica.clone() }),
+            H::CommandRun { .. } => Some(H::BackupTaken),
+            H::BackupTaken => None,
+        } {
+            all.push(next);
+        }
+        all
+    }
+
+    #[test]
+    fn every_kind_is_in_the_list_of_words() {
+        let words: Vec<&str> = all().iter().map(Happening::word).collect();
+        assert_eq!(words, Happening::WORDS);
     }
 }

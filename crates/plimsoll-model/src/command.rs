@@ -158,6 +158,31 @@ pub enum Change {
         replica: ReplicaId,
         waiting: Option<Waiting>,
     },
+
+    /// The named volumes of a deployment that has ended go, on every node that has some.
+    RemoveVolumes {
+        deployment: DeploymentName,
+    },
+    /// A node has removed its own, as was asked when the deployment ended at this revision.
+    VolumesRemoved {
+        deployment: DeploymentName,
+        node: NodeId,
+        revision: Revision,
+    },
+    /// Somebody did what changes nothing here and is remembered all the same.
+    Record {
+        deed: Deed,
+    },
+}
+
+/// What people do with a cell that leaves its state as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// Ran a command beside a replica. Which one is nobody else's business: it may hold a secret.
+    Exec { replica: ReplicaId },
+    /// Took a copy of everything, secrets included.
+    Backup,
 }
 
 impl Change {
@@ -191,7 +216,10 @@ impl Change {
     /// Which deployment it is about, if it is about one.
     pub fn deployment(&self) -> Option<&DeploymentName> {
         match self {
-            Self::Deploy { deployment, .. } | Self::Undeploy { deployment } => Some(deployment),
+            Self::Deploy { deployment, .. }
+            | Self::Undeploy { deployment }
+            | Self::RemoveVolumes { deployment }
+            | Self::VolumesRemoved { deployment, .. } => Some(deployment),
             Self::SetUnplaced { service, .. } => Some(&service.deployment),
             _ => self.replica().map(|replica| &replica.service.deployment),
         }
@@ -262,6 +290,8 @@ pub enum Refusal {
     NotMoving { replica: ReplicaId },
     #[error("{what} cannot go from {from} to {to} by the {writer}")]
     Transition { what: String, from: String, to: String, writer: crate::transition::Writer },
+    #[error("{deployment} is deployed; its volumes go only with its end")]
+    StillDeployed { deployment: DeploymentName },
 }
 
 fn shown<T: fmt::Display>(value: Option<T>) -> String {
@@ -284,4 +314,6 @@ pub enum Event {
     Freed(NodeId),
     /// Audit events were written, the last with this number.
     Audit(u64),
+    /// Where the deployment's volumes lie changed, or whether they are to go.
+    Volumes(DeploymentName),
 }

@@ -540,6 +540,21 @@ pub struct Logging {
 
 /// What a service may use before it is stopped from using more; zero is no limit.
 impl ContainerSpec {
+    /// The named volumes it mounts that are the deployment's own, as the file names them.
+    pub fn own_volumes(&self) -> impl Iterator<Item = &str> {
+        self.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::Volume { name, .. } => {
+                let is_external = self.volumes.get(name).is_some_and(|volume| volume.external);
+                (!is_external).then_some(name.as_str())
+            }
+            MountSource::Bind { .. } | MountSource::Anonymous | MountSource::Tmpfs { .. } => None,
+        })
+    }
+
+    pub fn has_volumes(&self) -> bool {
+        self.own_volumes().next().is_some()
+    }
+
     pub fn cpu_limit(&self) -> Option<MilliCpus> {
         (self.limits.cpu.0 > 0).then_some(self.limits.cpu)
     }

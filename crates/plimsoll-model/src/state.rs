@@ -14,6 +14,7 @@ use crate::reason::Unplaced;
 use crate::replica::{Assignment, Replica};
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
+use crate::volumes::Volumes;
 
 pub mod load;
 mod names;
@@ -60,6 +61,7 @@ pub struct State {
     pub(crate) services: BTreeMap<ServiceKey, Service>,
     pub(crate) counters: Counters,
     pub(crate) audit: AuditRing,
+    pub(crate) volumes: BTreeMap<DeploymentName, Volumes>,
     /// Derived: what each node holds, and which services lack a replica.
     #[serde(skip)]
     pub(crate) loads: Loads,
@@ -82,6 +84,7 @@ struct Written {
     services: BTreeMap<ServiceKey, Service>,
     counters: Counters,
     audit: AuditRing,
+    volumes: BTreeMap<DeploymentName, Volumes>,
 }
 
 impl TryFrom<Written> for State {
@@ -100,6 +103,7 @@ impl TryFrom<Written> for State {
             services: written.services,
             counters: written.counters,
             audit: written.audit,
+            volumes: written.volumes,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             prefixes: Prefixes::default(),
@@ -175,6 +179,7 @@ impl State {
             services: BTreeMap::new(),
             counters: Counters::default(),
             audit: AuditRing::default(),
+            volumes: BTreeMap::new(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             prefixes: Prefixes::default(),
@@ -199,6 +204,11 @@ impl State {
 
     pub fn deployments(&self) -> &BTreeMap<DeploymentName, Deployment> {
         &self.deployments
+    }
+
+    /// Where named volumes lie, also of deployments that are gone.
+    pub fn volumes(&self) -> &BTreeMap<DeploymentName, Volumes> {
+        &self.volumes
     }
 
     /// Every service, also those that are retired and still stopping.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 #[cfg(any(test, feature = "testkit"))]
 pub mod sim;
+pub(crate) mod watched;
 
 pub trait Disk: Debug + Send + Sync + 'static {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
@@ -68,6 +69,12 @@ pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<
     disk.rename(new, path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     disk.sync_dir(parent.unwrap_or(Path::new(".")))
+}
+
+/// How many bytes there is room for in the file system that holds this directory.
+pub fn room(dir: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(dir)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// The disk of this machine.

@@ -19,9 +19,10 @@ use plimsoll_model::{ClusterId, Command};
 use tokio::sync::watch;
 
 use crate::backup::{self, Summary};
+use crate::disk::watched::Watched;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId};
-use crate::log::{Cut, MAX_ENTRY};
+use crate::log::{Cut, MAX_ENTRY, SEGMENT_SIZE};
 use crate::machine::Machine;
 
 mod answer;
@@ -53,6 +54,9 @@ pub const MAX_COMMAND: usize = MAX_ENTRY - ENTRY_OVERHEAD;
 /// How many entries may gather before a snapshot replaces them. A start replays at most so many, which takes a
 /// fraction of a second; a snapshot of a large cell takes about as long.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
+
+/// How much room a server wants to go on after a full disk: a segment to write in, and as much for a snapshot.
+pub const ROOM: u64 = 2 * SEGMENT_SIZE;
 
 /// How long a command may take, in election timeouts, before its proposer is told that nobody knows.
 const PROPOSAL_ELECTIONS: u32 = 20;
@@ -108,7 +112,8 @@ pub struct Embedded {
     seat: Arc<Seat>,
     timing: Timing,
     cut: Option<Cut>,
-    disk: Arc<dyn Disk>,
+    disk: Arc<Watched>,
+    dir: Arc<Path>,
     arrivals: Mutex<Arrivals>,
     /// Kept to learn when openraft has let go of it, and to let go of it last.
     store: Mutex<Option<LogStore>>,
@@ -173,6 +178,30 @@ impl Embedded {
             .iter()
             .map(|(server, matched)| (*server, lag(matched.as_ref().map(|id| id.index))));
         others.chain([(self.id(), 0)]).collect()
+    }
+
+    /// Returns once the server cannot go on, with why. It answers reads still; only another start makes it write again.
+    pub async fn broken(&self) -> Error {
+        loop {
+            let has_ended = |metrics: &RaftMetrics<Types>| metrics.running_state.is_err();
+            let _ = self.raft.wait(None).metrics(has_ended, "it breaks").await;
+            match self.trouble() {
+                None => {}
+                // As was asked for.
+                Some(Error::Stopped) => std::future::pending().await,
+                Some(error) => return error,
+            }
+        }
+    }
+
+    /// The error, by its name where it is known to be a full disk.
+    fn named(&self, error: Error) -> Error {
+        match error {
+            Error::Disk(_) | Error::Stopped if self.disk.was_full() => {
+                Error::DiskFull { dir: Arc::clone(&self.dir) }
+            }
+            error => error,
+        }
     }
 
     /// What can be said before a command is written: then it is certain that it was not.
@@ -263,7 +292,8 @@ impl Embedded {
 
     async fn write_backup(&self, file: &Path) -> Result<Summary, Error> {
         let term = self.leadership.borrow().term;
-        let (machine, disk) = (Arc::clone(&self.machine), Arc::clone(&self.disk));
+        let machine = Arc::clone(&self.machine);
+        let disk: Arc<dyn Disk> = Arc::clone(&self.disk) as _;
         let file = file.to_owned();
         let written = tokio::task::spawn_blocking(move || {
             machine
@@ -280,11 +310,16 @@ impl Embedded {
 
 impl Engine for Embedded {
     fn propose(&self, command: Command) -> Answer<'_, Committed> {
-        Box::pin(self.write(command))
+        Box::pin(async { self.write(command).await.map_err(|error| self.named(error)) })
     }
 
     fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        let state = self.raft.metrics().borrow_watched().running_state.clone();
+        state.err().map(|fatal| self.named(fatal_error(&fatal)))
     }
 
     fn machine(&self) -> &Arc<Machine> {
@@ -324,11 +359,11 @@ impl Engine for Embedded {
     }
 
     fn snapshot(&self) -> Answer<'_, u64> {
-        Box::pin(self.take_snapshot())
+        Box::pin(async { self.take_snapshot().await.map_err(|error| self.named(error)) })
     }
 
     fn backup<'a>(&'a self, file: &'a Path) -> Answer<'a, Summary> {
-        Box::pin(self.write_backup(file))
+        Box::pin(async move { self.write_backup(file).await.map_err(|error| self.named(error)) })
     }
 
     fn shutdown(&self) -> Answer<'_, ()> {

@@ -83,13 +83,15 @@ pub enum Error {
     Servers(Arc<str>),
     #[error("the store cannot go on: {0}")]
     Disk(Arc<str>),
+    #[error("the disk that holds {} is full: nothing can be written", dir.display())]
+    DiskFull { dir: Arc<Path> },
 }
 
 impl Error {
     /// Whether the command may have been committed all the same. Then look before trying again.
     pub fn may_have_committed(&self) -> bool {
         match self {
-            Self::Unsettled | Self::Stopped | Self::Disk(_) => true,
+            Self::Unsettled | Self::Stopped | Self::Disk(_) | Self::DiskFull { .. } => true,
             Self::NotLeader { .. }
             | Self::NoLeader
             | Self::QuorumLost
@@ -105,6 +107,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     fn propose(&self, command: Command) -> Answer<'_, Committed>;
 
     fn leadership(&self) -> watch::Receiver<Leadership>;
+
+    /// Why this server cannot go on, if it cannot. Then it knows nobody who leads, whoever does.
+    fn trouble(&self) -> Option<Error> {
+        None
+    }
 
     /// The state as applied here: read it, watch it, wait for it.
     fn machine(&self) -> &Arc<Machine>;

@@ -55,6 +55,11 @@ impl Trouble {
     }
 
     /// What is wrong, for a line that has room for nothing else.
+    /// Whether trying again is of no use: the answer was no.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.code == REFUSED
+    }
+
     pub(crate) fn first_line(&self) -> String {
         let text = anstream::adapter::strip_str(&self.text).to_string();
         let line = text.lines().next().unwrap_or_default();

@@ -230,7 +230,7 @@ impl Agent {
     }
 
     /// Work that is about no one container.
-    fn beside(&mut self, work: impl Future<Output = Outcome> + Send + 'static) {
+    pub(super) fn beside(&mut self, work: impl Future<Output = Outcome> + Send + 'static) {
         self.tasks.spawn(async move { Done { about: None, outcome: work.await } });
     }
 }

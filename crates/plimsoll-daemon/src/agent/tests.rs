@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use plimsoll_model::spec::{Dependency, HealthTest, Healthcheck};
 use plimsoll_model::testkit::{node_id, replica_id, spread};
-use plimsoll_model::{Observation, ServiceName, ServiceSpec};
+use plimsoll_model::{DeploymentName, Observation, Revision, ServiceName, ServiceSpec};
 use plimsoll_runtime::fake::{Call, Script, Wellness};
 use plimsoll_runtime::{Exit, FakeRuntime};
 
@@ -97,9 +97,9 @@ impl Bench {
         let wait = async {
             loop {
                 let report = self.reports.recv().await.expect("the agent lives");
-                let is_it = report.replica.to_string() == id
-                    && report.generation.0 == generation
-                    && report.state == state;
+                let is_it = matches!(&report, Report::Seen(seen) if seen.replica.to_string() == id
+                    && seen.generation.0 == generation
+                    && seen.state == state);
                 self.note(report);
                 if is_it {
                     return;
@@ -121,7 +121,9 @@ impl Bench {
     }
 
     fn note(&mut self, report: Report) {
-        let Report { replica, generation, state, code } = report;
+        let Report::Seen(link::Seen { replica, generation, state, code }) = report else {
+            return;
+        };
         self.told.push((replica.to_string(), generation.0, (state, code)));
     }
 
@@ -460,4 +462,77 @@ async fn a_pull_that_is_no_longer_wanted_is_given_up_between_two_tries() {
     let pulls = bench.count(|call| *call == Call::Pull("missing".to_owned()));
     bench.told_within(Duration::from_mins(10)).await;
     assert_eq!(bench.count(|call| *call == Call::Pull("missing".to_owned())), pulls);
+}
+
+impl Bench {
+    /// Asks for the volumes of `shop` to go, as of its end at this revision.
+    async fn doom(&self, revision: u32) {
+        let shop = (DeploymentName::new("shop").unwrap(), Revision(revision));
+        self.orders.send(Telling::Volumes([shop].into())).await.unwrap();
+    }
+
+    /// Waits until the cell was told that the volumes of `shop` are gone.
+    async fn until_cleared(&mut self, revision: u32) {
+        let wait = async {
+            loop {
+                let report = self.reports.recv().await.expect("the agent lives");
+                if let Report::Cleared(cleared) = &report {
+                    assert_eq!(cleared.deployment.as_str(), "shop");
+                    assert_eq!(cleared.revision, Revision(revision));
+                    return;
+                }
+                self.note(report);
+            }
+        };
+        tokio::time::timeout(Duration::from_hours(2), wait).await.expect("they are never gone");
+    }
+
+    fn removals(&self) -> usize {
+        let calls = self.runtime.calls().into_iter();
+        calls.filter(|call| matches!(call, Call::RemoveVolumes(_))).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_go_once_the_last_container_is_gone_and_the_cell_hears_of_it() {
+    let mut bench = Bench::new();
+    bench.ask([("shop/db/1", one(wanted(1, spec("db"))))]).await;
+    bench.until("shop/db/1", 1, ObservedState::Running).await;
+    bench.doom(1).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(bench.removals(), 0, "it still runs");
+    bench.runtime.set_down(true);
+    bench.ask([]).await;
+    bench.doom(1).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    bench.runtime.set_down(false);
+    bench.until_cleared(1).await;
+    let calls = bench.runtime.calls();
+    let position = |is_it: fn(&Call) -> bool| calls.iter().rposition(is_it).unwrap();
+    let removed = position(|call| matches!(call, Call::Remove(_)));
+    assert!(position(|call| matches!(call, Call::RemoveVolumes(_))) > removed);
+    let so_far = bench.removals();
+    bench.doom(1).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(bench.removals(), so_far, "once is enough");
+    bench.doom(2).await;
+    bench.until_cleared(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_of_what_is_asked_for_again_stay() {
+    let mut bench = Bench::new();
+    let other = || ("mon/web/1", one(wanted(1, spec("web"))));
+    bench.ask([other()]).await;
+    bench.until("mon/web/1", 1, ObservedState::Running).await;
+    bench.runtime.set_down(true);
+    bench.doom(1).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    bench.ask([other(), ("shop/db/1", one(wanted(2, spec("db"))))]).await;
+    bench.doom(1).await;
+    let tried = bench.removals();
+    bench.runtime.set_down(false);
+    bench.until("shop/db/1", 2, ObservedState::Running).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(bench.removals(), tried);
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use plimsoll_kernel::agent::Phase;
 use plimsoll_model::spec::PortMode;
-use plimsoll_model::{ContainerSpec, Generation, ObservedState, ReplicaId};
+use plimsoll_model::{
+    ContainerSpec, DeploymentName, Generation, ObservedState, ReplicaId, Revision,
+};
 use plimsoll_runtime::health::probe::Health;
 use plimsoll_runtime::health::{Check, Monitor};
 use plimsoll_runtime::{
@@ -41,6 +43,12 @@ pub(super) enum Outcome {
         found: Result<Vec<Found>, Error>,
     },
     Described(Result<Description, Error>),
+    /// The volumes of a deployment, as asked when it ended at this revision.
+    Cleared {
+        deployment: DeploymentName,
+        revision: Revision,
+        result: Result<Vec<String>, Error>,
+    },
 }
 
 /// What a check says of one run.

@@ -40,13 +40,16 @@ impl From<Problem> for Failure {
             | "not_here"
             | "not_running"
             | "not_assigned" => StatusCode::CONFLICT,
+            "forbidden" => StatusCode::FORBIDDEN,
+            "unauthorized" => StatusCode::UNAUTHORIZED,
             "too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "elsewhere" => StatusCode::MISDIRECTED_REQUEST,
+            "disk_full" => StatusCode::INSUFFICIENT_STORAGE,
             "no_leader"
             | "not_leader"
             | "quorum_lost"
             | "unsettled"
             | "stopped"
+            | "node_unreachable"
             | "runtime_unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             _ if problem.is_refusal => StatusCode::UNPROCESSABLE_ENTITY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -11,11 +11,13 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use hyper::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
+use plimsoll_model::{Change, Deed, Writer};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
 use super::answer::{Answer, with_type};
 use super::context::Context;
+use super::extract::By;
 use crate::cell::WriteError;
 use crate::operations::Error;
 
@@ -40,7 +42,12 @@ pub(super) fn clear(data_dir: &Path) {
 #[utoipa::path(post, path = "/v1/backup", tag = "read",
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = "default", body = crate::view::Problem)))]
-pub(super) async fn backup(State(context): State<Arc<Context>>) -> Answer {
+pub(super) async fn backup(State(context): State<Arc<Context>>, By(caller): By) -> Answer {
+    let deed = Change::Record { deed: Deed::Backup };
+    let noted = context.cell.write(Writer::Operator, &caller.identity, vec![deed.free()]).await;
+    if let Err(error) = noted {
+        tracing::warn!(by = %caller.identity, %error, "that a backup is taken is not in the audit");
+    }
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = context.data_dir.join(format!("{UNSENT}{number}"));
     let written = context.cell.engine.backup(&path).await;

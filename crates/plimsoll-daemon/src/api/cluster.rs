@@ -69,7 +69,7 @@ pub(super) async fn create_join(
     let token = JoinToken::new(fingerprint).map_err(|error| unmade(&error))?;
     let expires_at = now().plus(lifetime);
     let change = Change::CreateJoinToken { token: token.secret_hash(), expires_at };
-    cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
+    cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
     let join = format!("{token}@{address}");
     Ok(json(&view::JoinToken { join, expires_at: Time(expires_at) }))
 }
@@ -118,7 +118,7 @@ pub(super) async fn add_operator(
     let token = OperatorToken::new().map_err(|error| unmade(&error))?;
     let change = Change::PutOperator { name: asked.name.clone(), token: token.hash(), role };
     let cell = &context.cell;
-    cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
+    cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
     Ok(json(&view::OperatorToken { name: asked.name, role: asked.role, token: token.to_string() }))
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn revoke_operator(
     let cell = &context.cell;
     let known = cell.engine.machine().read(|state| state.access().operators.get(&name).cloned());
     let change = Change::RevokeOperator { name: name.clone() };
-    cell.write(Writer::Operator, &caller.0, vec![change.free()]).await.map_err(unwritten)?;
+    cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
     let role = known.as_ref().map(|known| known.role.word().to_owned()).unwrap_or_default();
     let created_at = Time(known.map(|known| known.created_at).unwrap_or_default());
     Ok(json(&view::Operator { name, role, created_at }))

@@ -9,9 +9,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
 use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,8 +27,9 @@ use tokio::time::timeout;
 use tower::Service;
 
 use super::Listen;
+use super::answer::Failure;
 use super::peer::Peer;
-use super::permit::Permits;
+use super::permit::{Permits, revocation};
 use super::socket::{self, BindError};
 use super::token::Token;
 use crate::cell::Cell;
@@ -181,9 +186,15 @@ where
                 Err(response) => return Ok::<Response, Infallible>(*response),
             };
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(peer.clone());
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let response = router.call(request).await?;
+            let response = match door {
+                Door::Unix { .. } => router.call(request).await?,
+                Door::Tcp(permits) => tokio::select! {
+                    response = router.call(request) => while_good(permits, peer, response?),
+                    () = permits.revoked(&peer) => Failure::from(revocation()).into_response(),
+                },
+            };
             tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
             Ok(response)
         }
@@ -206,13 +217,48 @@ where
     }
 }
 
+/// The answer, which ends when the token of whoever asked is revoked: it may be a stream that has no other end.
+fn while_good(permits: Permits, peer: Peer, response: Response) -> Response {
+    if !matches!(peer, Peer::Operator { .. }) || response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let last = last_words(kind.unwrap_or_default());
+    response.map(|body| {
+        let revoked = Box::pin(async move { permits.revoked(&peer).await });
+        let pieces = (body.into_data_stream(), revoked, last);
+        Body::from_stream(unfold(Some(pieces), async |pieces| {
+            let (mut body, mut revoked, last) = pieces?;
+            tokio::select! {
+                biased;
+                () = &mut revoked => Some((last.ok_or_else(|| axum::Error::new(revocation_error())), None)),
+                piece = body.next() => Some((piece?, Some((body, revoked, last)))),
+            }
+        }))
+    })
+}
+
+/// What a stream of this kind says when it is cut; none where nothing can be said in it.
+fn last_words(kind: &str) -> Option<Bytes> {
+    let text = serde_json::to_string(&revocation()).expect("problems have string keys only");
+    if kind.starts_with("text/event-stream") {
+        Some(format!("data: {text}\n\n").into())
+    } else if kind.starts_with("application/x-ndjson") {
+        Some((text + "\n").into())
+    } else {
+        None
+    }
+}
+
+fn revocation_error() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "the token was revoked")
+}
+
 /// Who asks, or the answer to somebody who may not.
 fn admit(door: &Door, request: &Request<Incoming>) -> Result<Peer, Box<Response>> {
     match door {
         Door::Unix { uid } => Ok(Peer::Local { uid: *uid }),
-        Door::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => {
-            Ok(Peer::Operator { name: "anyone".into() })
-        }
+        Door::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => Ok(Peer::Anyone),
         Door::Tcp(permits) => {
             permits.admit(request.method(), request.uri().path(), request.headers())
         }

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 
 use super::answer::{Answer, Failure, json};
 use crate::cell::{Cell, now};
-use crate::operations::Volumes;
 use crate::peer::Client;
 use crate::view::Problem;
 use crate::view::build::{Here, Source};
@@ -21,7 +20,6 @@ pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(super) struct Context {
     pub(super) cell: Cell,
     pub(super) data_dir: PathBuf,
-    pub(super) volumes: Volumes,
     /// The way to other nodes; none in a cell that cannot have any.
     pub(super) client: OnceLock<Client>,
     /// True once the daemon ends: then streams do too.

@@ -1,23 +1,23 @@
-//! Commands run beside a replica.
+//! Commands run beside a replica, on whichever node it is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use plimsoll_runtime::{Exec, Outcome, Tag};
+use plimsoll_model::{Change, Deed, NodeId, Writer};
+use plimsoll_runtime::Tag;
 
 use super::answer::{Answer, json};
 use super::connections::ended;
 use super::context::Context;
 use super::extract::{By, Json, Named};
-use crate::operations::{Error, find_replica};
+use super::places::Places;
+use crate::operations::{Caller, Error, find_replica};
 use crate::view::{self, Problem};
 
 /// How long a command may take when nobody says, and at most.
 const DEFAULT_PATIENCE: Duration = Duration::from_hours(1);
-const MAX_PATIENCE: Duration = Duration::from_hours(24);
+pub(super) const MAX_PATIENCE: Duration = Duration::from_hours(24);
 
 /// Run a command beside a replica, and wait for it
 #[utoipa::path(post, path = "/v1/replicas/{id}/exec", tag = "write", params(("id" = String, Path)),
@@ -32,38 +32,40 @@ pub(super) async fn exec(
     if asked.command.is_empty() {
         return Err(Error::NoCommand.into());
     }
-    let tag = tag(&context, &name)?;
-    // The command itself may hold a secret, and is nobody else's business.
-    tracing::info!(by = %caller.0, replica = %tag.replica, "a command is run");
+    let (tag, node) = held(&context, &caller, &name)?;
+    note(&context, &caller, &tag).await;
     let patience = asked.timeout_seconds.map_or(DEFAULT_PATIENCE, Duration::from_secs);
-    let exec = Exec::new(asked.command).timeout(patience.min(MAX_PATIENCE));
-    let executed = tokio::select! {
-        executed = context.cell.runtime.exec(&tag, &exec) => executed.map_err(Error::Runtime)?,
+    let places = Places::new(&context);
+    tokio::select! {
+        done = places.run(&node, &tag, asked.command, patience.min(MAX_PATIENCE)) => Ok(json(&done?)),
         () = ended(context.ending.clone()) => {
-            return Err(Problem::failure("stopped", "the daemon is going down").into());
+            Err(Problem::failure("stopped", "the daemon is going down").into())
         }
-    };
-    Ok(json(&view::Executed {
-        status: match executed.outcome {
-            Outcome::Done { status } => Some(status),
-            Outcome::TimedOut => None,
-        },
-        stdout: STANDARD.encode(&executed.stdout),
-        stderr: STANDARD.encode(&executed.stderr),
-        is_cut: executed.is_cut,
-    }))
+    }
 }
 
-/// The replica's container on this node.
-fn tag(context: &Context, name: &str) -> Result<Tag, Error> {
+/// Every command is audited, but for what it is: it may hold a secret. Without a leader it is run all the same, since
+/// whoever looks for what is wrong must be able to.
+async fn note(context: &Context, caller: &Caller, tag: &Tag) {
+    let (by, replica) = (&caller.identity, &tag.replica);
+    tracing::info!(%by, %replica, "a command is run");
+    let deed = Change::Record { deed: Deed::Exec { replica: replica.clone() } };
+    if let Err(error) = context.cell.write(Writer::Operator, by, vec![deed.free()]).await {
+        tracing::warn!(%by, %replica, %error, "that a command is run is not in the audit");
+    }
+}
+
+/// The replica's container, and the node that has it. A container that reaches beyond itself is for admins.
+fn held(context: &Context, caller: &Caller, name: &str) -> Result<(Tag, NodeId), Error> {
     context.cell.engine.machine().read(|state| {
         let replica = find_replica(state, name)?;
         let held = state.replica(&replica).and_then(|held| held.assignment.as_ref());
         let Some(assignment) = held else { return Err(Error::NotAssigned { replica }) };
-        if assignment.node != context.cell.node {
-            return Err(Error::Elsewhere { node: assignment.node.clone(), replica });
+        let service = state.service(&replica.service);
+        if let Some(spec) = service.and_then(|service| service.spec_of(assignment)) {
+            caller.check_privilege(&replica.service.service, &spec.container)?;
         }
         let (cluster, generation) = (state.cluster().clone(), assignment.generation);
-        Ok(Tag { cluster, replica, generation })
+        Ok((Tag { cluster, replica, generation }, assignment.node.clone()))
     })
 }

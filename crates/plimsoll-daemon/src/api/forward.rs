@@ -1,8 +1,8 @@
 //! Requests that came to this node and are another's to answer. What changes the cell is the leader's; how things are, the
-//! leader knows best, and where there is none this node says what it knows itself; what a container printed or runs
-//! is for the node that has it.
+//! leader knows best, and where there is none this node says what it knows itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -10,14 +10,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
-use plimsoll_model::NodeId;
+use plimsoll_model::access::Role;
 
 use super::answer::Failure;
 use super::context::Context;
+use super::exec::MAX_PATIENCE;
 use super::peer::Peer;
 use super::permit;
 use crate::cluster::{self, ANSWER, reach};
-use crate::operations::{self, find_replica};
+use crate::operations;
 use crate::peer::{self, Client, Known, Target};
 use crate::pki::Caller;
 use crate::view::Problem;
@@ -25,13 +26,43 @@ use crate::view::Problem;
 /// Who asked the node that passed the request on. Believed of nodes of the cell only.
 const IDENTITY: HeaderName = HeaderName::from_static("plimsoll-identity");
 
+/// What they may do, likewise.
+const ROLE: HeaderName = HeaderName::from_static("plimsoll-role");
+
 /// Whose a request is to answer.
 enum Whose {
     Ours,
     Leader(Target),
-    /// What only this node can tell.
-    Node(Target),
     Nobody,
+}
+
+/// What a request costs whoever passes it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Short,
+    /// Its answer may be long, and its reader slow: it must not share a connection with others.
+    Logs,
+    /// Its answer comes when the command is done.
+    Exec,
+}
+
+impl Kind {
+    fn of(path: &str) -> Self {
+        match path.rsplit('/').next() {
+            Some("logs") => Self::Logs,
+            Some("exec") => Self::Exec,
+            _ => Self::Short,
+        }
+    }
+
+    /// By which connections it goes, and how long its answer may take to begin.
+    fn way(self, client: &Client) -> (Client, Duration) {
+        match self {
+            Self::Short => (client.clone(), ANSWER),
+            Self::Logs => (client.apart(), ANSWER),
+            Self::Exec => (client.apart(), MAX_PATIENCE + ANSWER),
+        }
+    }
 }
 
 pub(super) async fn pass_on(
@@ -45,12 +76,12 @@ pub(super) async fn pass_on(
     }
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_consistent = is_read && asks_for_consistency(&request);
+    let kind = Kind::of(request.uri().path());
     let passed_on = matches!(request.extensions().get::<Peer>(), Some(Peer::Node { .. }));
     if !context.cell.holds_log() {
         return ask_a_server(&context, &client, request, passed_on).await;
     }
-    let whose = whose(&context, &request);
-    match whose {
+    match whose(&context) {
         Whose::Ours => {
             if is_consistent && let Err(error) = context.cell.engine.catch_up().await {
                 let error = operations::Error::Write(error.into());
@@ -61,11 +92,12 @@ pub(super) async fn pass_on(
         // Another leads by now, and what this node knows may be old.
         Whose::Leader(to) if passed_on && is_consistent => deposed(&to),
         // It was passed on once, to the one who should have known.
-        Whose::Leader(_) | Whose::Node(_) if passed_on => next.run(request).await,
-        Whose::Leader(to) | Whose::Node(to) => {
+        Whose::Leader(_) if passed_on => next.run(request).await,
+        Whose::Leader(to) => {
             let again = (is_read && !is_consistent).then(|| copy(&request));
             let request = signed(&context, request);
-            match (client.forward(&to, request, ANSWER).await, again) {
+            let (client, patience) = kind.way(&client);
+            match (client.forward(&to, request, patience).await, again) {
                 (Ok(response), _) => response.map(Body::new),
                 // Better what this node knows than nothing.
                 (Err(_), Some(again)) => next.run(again).await,
@@ -74,6 +106,11 @@ pub(super) async fn pass_on(
             }
         }
         Whose::Nobody if is_read && !is_consistent => next.run(request).await,
+        // It changes nothing of the cell, and whoever asks may want to know what is wrong with it.
+        Whose::Nobody if kind == Kind::Exec => next.run(request).await,
+        Whose::Nobody if let Some(error) = context.cell.engine.trouble() => {
+            Failure::from(operations::Error::Write(error.into())).into_response()
+        }
         Whose::Nobody => no_leader(),
     }
 }
@@ -96,7 +133,8 @@ async fn ask_a_server(
     let any = || context.cell.any_server().filter(|_| is_read);
     match reach::leader(&context.cell).or_else(|| cluster::target(&any()?)) {
         Some(to) if !passed_on => {
-            match client.forward(&to, signed(context, request), ANSWER).await {
+            let (client, patience) = Kind::of(request.uri().path()).way(client);
+            match client.forward(&to, signed(context, request), patience).await {
                 Ok(response) => response.map(Body::new),
                 Err(error) if !is_read && error.may_have_arrived() => lost(&to, &error),
                 Err(error) => unreachable(&to, &error),
@@ -106,36 +144,11 @@ async fn ask_a_server(
     }
 }
 
-fn whose(context: &Context, request: &Request) -> Whose {
-    if let Some(node) = holder(context, request.uri().path()) {
-        if node == context.cell.node {
-            return Whose::Ours;
-        }
-        let address = context
-            .cell
-            .engine
-            .machine()
-            .read(|state| state.node(&node).and_then(|node| node.facts.address.clone()));
-        return address.map_or(Whose::Ours, |address| Whose::Node(Target { node, address }));
-    }
+fn whose(context: &Context) -> Whose {
     if context.cell.engine.leadership().borrow().is_me {
         return Whose::Ours;
     }
     reach::leader(&context.cell).map_or(Whose::Nobody, Whose::Leader)
-}
-
-/// The node that has the container a request is about.
-fn holder(context: &Context, path: &str) -> Option<NodeId> {
-    let (name, what) = path.strip_prefix("/v1/replicas/")?.split_once('/')?;
-    if !matches!(what, "logs" | "exec") {
-        return None;
-    }
-    context.cell.engine.machine().read(|state| {
-        let id = find_replica(state, name).ok()?;
-        let replica = state.replica(&id)?;
-        let held = replica.assignment.as_ref().or_else(|| replica.leaving.last())?;
-        Some(held.node.clone())
-    })
 }
 
 fn asks_for_consistency(request: &Request) -> bool {
@@ -162,10 +175,11 @@ fn signed(context: &Context, mut request: Request) -> Request {
     }
     request.headers_mut().remove(AUTHORIZATION);
     let caller = peer.caller();
-    let identity = format!("{}@{}", caller.0, context.cell.node);
+    let identity = format!("{}@{}", caller.identity, context.cell.node);
     if let Ok(identity) = HeaderValue::from_str(&identity) {
         request.headers_mut().insert(IDENTITY, identity);
     }
+    request.headers_mut().insert(ROLE, HeaderValue::from_static(caller.role.word()));
     request
 }
 
@@ -176,11 +190,11 @@ pub(super) async fn by_peer(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let identity = match identity(&context, &caller, &request) {
-        Ok(identity) => identity.into(),
+    let (identity, role) = match identity(&context, &caller, &request) {
+        Ok((identity, role)) => (identity.into(), role),
         Err(refused) => return *refused,
     };
-    request.extensions_mut().insert(Peer::Node { identity });
+    request.extensions_mut().insert(Peer::Node { identity, role });
     next.run(request).await
 }
 
@@ -189,19 +203,25 @@ fn identity(
     context: &Context,
     caller: &Caller,
     request: &Request,
-) -> Result<String, Box<Response>> {
+) -> Result<(String, Role), Box<Response>> {
     let said = request.headers().get(IDENTITY).and_then(|identity| identity.to_str().ok());
     if let Some(said) = said {
-        return Ok(said.to_owned());
+        return Ok((said.to_owned(), role(request)));
     }
     match permit::given(request.headers()) {
-        None => Ok(caller.node.to_string()),
+        None => Ok((caller.node.to_string(), role(request))),
         Some(token) => {
             let (method, path) = (request.method(), request.uri().path());
-            let name = permit::operator(&context.cell, method, path, token)?;
-            Ok(format!("token:{name}@{}", caller.node))
+            let operator = permit::operator(&context.cell, method, path, token)?;
+            Ok((format!("token:{}@{}", operator.name, caller.node), operator.role))
         }
     }
+}
+
+/// What whoever asked may do. A node that does not say has let nobody in who may not deploy.
+fn role(request: &Request) -> Role {
+    let said = request.headers().get(ROLE).and_then(|role| role.to_str().ok());
+    Role::ALL.into_iter().find(|role| Some(role.word()) == said).unwrap_or(Role::Deploy)
 }
 
 fn unreachable(to: &Target, error: &peer::Error) -> Response {

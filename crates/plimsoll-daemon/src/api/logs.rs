@@ -1,16 +1,17 @@
-//! What replicas printed, as JSON lines. Whose lines are asked for is settled here, how they are read in `follow`.
+//! What replicas printed, as JSON lines. Whose lines are asked for is settled here; `places` fetches them from the nodes
+//! that have them, and `follow` goes on with what comes.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use plimsoll_model::{DeploymentName, NodeId, ReplicaId, ServiceName};
-use plimsoll_runtime::{Logs, Output, Tag};
+use plimsoll_runtime::Tag;
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, with_type};
@@ -18,14 +19,15 @@ use super::connections::ended;
 use super::context::Context;
 use super::extract::{Asked, Named};
 use super::follow;
+use super::places::{Opened, Places};
 use crate::operations::{Error, find_deployment, find_replica, find_service};
-use crate::view::{LogLine, LogQuery, Problem, Time};
+use crate::view::{LogLine, LogPiece, LogQuery, MissingLogs, Problem, Time};
 
 /// How many containers' logs one request may read at once.
 pub(super) const MAX_LOGS: usize = 1_000;
 
 /// Lines that may wait for a slow reader; beyond it nothing more is read for it.
-const LINES_AHEAD: usize = 64;
+pub(super) const LINES_AHEAD: usize = 64;
 
 /// Whose lines are asked for.
 #[derive(Debug, Clone)]
@@ -37,31 +39,21 @@ pub(super) enum Of {
 /// What one replica printed, as JSON lines
 #[utoipa::path(get, path = "/v1/replicas/{id}/logs", tag = "read",
     params(("id" = String, Path), LogQuery),
-    responses((status = 200, content_type = "application/x-ndjson", body = LogLine),
+    responses((status = 200, content_type = "application/x-ndjson", body = LogPiece),
         (status = 404, body = Problem)))]
 pub(super) async fn of_replica(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
     Asked(query): Asked<LogQuery>,
 ) -> Answer {
-    let of = context.cell.engine.machine().read(|state| {
-        let id = find_replica(state, &name)?;
-        let held = state.replica(&id).into_iter().flat_map(plimsoll_model::Replica::holds);
-        let nodes: Vec<&NodeId> = held.map(|assignment| &assignment.node).collect();
-        match nodes.last() {
-            Some(last) if !nodes.contains(&&context.cell.node) => {
-                Err(Error::Elsewhere { node: NodeId::clone(last), replica: id })
-            }
-            _ => Ok(Of::Replica(id)),
-        }
-    })?;
-    lines(context, of, &query).await
+    let replica = context.cell.engine.machine().read(|state| find_replica(state, &name))?;
+    lines(context, Of::Replica(replica), &query).await
 }
 
 /// What all replicas of a deployment printed, as JSON lines
 #[utoipa::path(get, path = "/v1/deployments/{name}/logs", tag = "read",
     params(("name" = String, Path), LogQuery),
-    responses((status = 200, content_type = "application/x-ndjson", body = LogLine),
+    responses((status = 200, content_type = "application/x-ndjson", body = LogPiece),
         (status = 404, body = Problem)))]
 pub(super) async fn of_deployment(
     State(context): State<Arc<Context>>,
@@ -80,26 +72,29 @@ pub(super) async fn of_deployment(
 }
 
 async fn lines(context: Arc<Context>, of: Of, query: &LogQuery) -> Answer {
-    let tags = of.tags(&context);
-    if tags.len() > MAX_LOGS {
-        return Err(Error::TooManyLogs { replicas: tags.len(), max: MAX_LOGS }.into());
+    let held = of.held(&context);
+    if held.len() > MAX_LOGS {
+        return Err(Error::TooManyLogs { replicas: held.len(), max: MAX_LOGS }.into());
     }
     let runtime_query = plimsoll_runtime::LogQuery {
         since: query.since.map(|Time(since)| since),
         tail: query.tail.map(|tail| usize::try_from(tail).unwrap_or(usize::MAX)),
-        follow: query.follow,
+        follow: false,
     };
+    let places = Arc::new(Places::new(&context));
+    let opened = places.open(held, runtime_query).await;
     let (sender, receiver) = mpsc::channel(LINES_AHEAD);
     let reader = Reader { sender };
     if query.follow {
-        tokio::spawn(follow::follow(context, of, runtime_query, reader));
+        let query = plimsoll_runtime::LogQuery { follow: true, ..runtime_query };
+        tokio::spawn(follow::follow(context, places, opened, of, query, reader));
     } else {
-        let logs = open(&context, tags, runtime_query).await?;
+        opened.check()?;
         tokio::spawn(async move {
             tokio::select! {
                 () = ended(context.ending.clone()) => {}
                 () = reader.gone() => {}
-                () = merge(logs, &reader) => {}
+                () = opened.tell(&reader, |_, _| {}) => {}
             }
         });
     }
@@ -107,21 +102,20 @@ async fn lines(context: Arc<Context>, of: Of, query: &LogQuery) -> Answer {
 }
 
 impl Of {
-    /// The containers on this node that are meant, as of now.
-    pub(super) fn tags(&self, context: &Context) -> BTreeSet<Tag> {
+    /// The containers that are meant as of now, and the nodes that have them.
+    pub(super) fn held(&self, context: &Context) -> BTreeMap<Tag, NodeId> {
         context.cell.engine.machine().read(|state| {
-            let tags = |id: &ReplicaId| -> Vec<Tag> {
+            let held = |id: &ReplicaId| -> Vec<(Tag, NodeId)> {
                 let held = state.replica(id).into_iter().flat_map(plimsoll_model::Replica::holds);
-                held.filter(|assignment| assignment.node == context.cell.node)
-                    .map(|assignment| Tag {
-                        cluster: state.cluster().clone(),
-                        replica: id.clone(),
-                        generation: assignment.generation,
-                    })
-                    .collect()
+                held.map(|assignment| {
+                    let (cluster, replica) = (state.cluster().clone(), id.clone());
+                    let tag = Tag { cluster, replica, generation: assignment.generation };
+                    (tag, assignment.node.clone())
+                })
+                .collect()
             };
             match self {
-                Self::Replica(id) => tags(id).into_iter().collect(),
+                Self::Replica(id) => held(id).into_iter().collect(),
                 Self::Services { deployment, service } => {
                     let own = state.services().iter().filter(|(key, _)| {
                         key.deployment == *deployment
@@ -130,7 +124,7 @@ impl Of {
                     let ids = own.flat_map(|(key, row)| {
                         row.replicas.keys().map(|slot| ReplicaId::new(key.clone(), slot.clone()))
                     });
-                    ids.flat_map(|id| tags(&id)).collect()
+                    ids.flat_map(|id| held(&id)).collect()
                 }
             }
         })
@@ -148,49 +142,31 @@ impl Of {
     }
 }
 
-/// Opens the logs of all of them. One whose container is not there has printed nothing, unless it is the only one.
-async fn open(
-    context: &Context,
-    tags: BTreeSet<Tag>,
-    query: plimsoll_runtime::LogQuery,
-) -> Result<Vec<(Tag, Logs)>, Error> {
-    let mut opened = Vec::with_capacity(tags.len());
-    let mut absent = None;
-    for tag in tags {
-        match context.cell.runtime.logs(&tag, query).await {
-            Ok(logs) => opened.push((tag, logs)),
-            Err(error @ plimsoll_runtime::Error::Absent { .. }) => absent = Some(error),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    match absent {
-        Some(error) if opened.is_empty() => Err(error.into()),
-        _ => Ok(opened),
-    }
-}
-
-/// Sends the lines of all by the time they were printed.
-async fn merge(mut logs: Vec<(Tag, Logs)>, reader: &Reader) {
-    let mut heads = BinaryHeap::new();
-    let mut lines = vec![None; logs.len()];
-    let mut due: Vec<usize> = (0..logs.len()).collect();
-    loop {
-        for at in due.drain(..) {
-            match logs[at].1.next().await {
-                None => {}
-                Some(Ok(line)) => {
-                    heads.push(Reverse((line.at, at)));
-                    lines[at] = Some(line);
-                }
-                Some(Err(error)) => return reader.fail(&Error::Runtime(error)).await,
+impl Opened {
+    /// Sends what could not be opened, then all lines by time. `seen` hears of each that was sent.
+    pub(super) async fn tell(
+        mut self,
+        reader: &Reader,
+        mut seen: impl FnMut(&Tag, &crate::lines::Line),
+    ) {
+        for missing in std::mem::take(&mut self.missing) {
+            if !reader.miss(missing).await {
+                return;
             }
         }
-        let Some(Reverse((_, at))) = heads.pop() else { return };
-        let Some(line) = lines[at].take() else { return };
-        if !reader.send(&logs[at].0, &line).await {
-            return;
+        let mut lines = self.lines();
+        while let Some(next) = lines.next().await {
+            let is_heard = match next {
+                Ok((tag, line)) => {
+                    seen(&tag, &line);
+                    reader.send(line.view(&tag)).await
+                }
+                Err(missing) => reader.miss(missing).await,
+            };
+            if !is_heard {
+                return;
+            }
         }
-        due.push(at);
     }
 }
 
@@ -202,30 +178,20 @@ pub(super) struct Reader {
 
 impl Reader {
     /// False once nobody reads any more.
-    pub(super) async fn send(&self, tag: &Tag, line: &plimsoll_runtime::LogLine) -> bool {
-        let view = LogLine {
-            replica: tag.replica.to_string(),
-            at: Time(line.at),
-            from: match line.from {
-                Output::Stdout => "stdout",
-                Output::Stderr => "stderr",
-            }
-            .to_owned(),
-            text: String::from_utf8_lossy(&line.text).into_owned(),
-        };
-        self.put(&view).await
+    pub(super) async fn send(&self, line: LogLine) -> bool {
+        self.put(&LogPiece::Line(line)).await
     }
 
-    /// Says what went wrong, as the last line.
-    pub(super) async fn fail(&self, error: &Error) {
-        self.put(&Problem::from(error)).await;
+    /// Says whose lines are not among those sent.
+    pub(super) async fn miss(&self, missing: MissingLogs) -> bool {
+        self.put(&LogPiece::Missing(missing)).await
     }
 
     pub(super) async fn gone(&self) {
         self.sender.closed().await;
     }
 
-    async fn put(&self, value: &impl serde::Serialize) -> bool {
+    async fn put(&self, value: &LogPiece) -> bool {
         let mut line = serde_json::to_vec(value).expect("views have string keys only");
         line.push(b'\n');
         self.sender.send(Bytes::from(line)).await.is_ok()

@@ -3,6 +3,8 @@
 use std::fs;
 use std::sync::Arc;
 
+use plimsoll_model::access::{Digest, Role};
+
 use crate::operations::Caller;
 
 /// The user database of this host.
@@ -15,25 +17,31 @@ pub(super) enum Peer {
     /// Somebody who has this daemon's token.
     Token,
     /// Somebody who has a token of the cell.
-    Operator { name: Arc<str> },
+    Operator { name: Arc<str>, role: Role, token: Digest },
     /// Somebody with a token that this node cannot check: it holds no log. Whoever answers must.
     Unchecked,
+    /// Somebody who asks for what is nobody's secret.
+    Anyone,
     /// Another node of the cell, for somebody who asked it.
-    Node { identity: Arc<str> },
+    Node { identity: Arc<str>, role: Role },
 }
 
 impl Peer {
     /// As the audit names them: `unix:alice`, `unix:1000`, `token`.
     pub(super) fn caller(&self) -> Caller {
         match self {
-            Self::Node { identity } => Caller::new(identity),
-            Self::Operator { name } => Caller::new(&format!("token:{name}")),
-            Self::Token | Self::Unchecked => Caller::new("token"),
-            Self::Local { uid: None } => Caller::new("unix"),
+            Self::Node { identity, role } => Caller::new(identity, *role),
+            Self::Anyone => Caller::new("anyone", Role::Read),
+            Self::Operator { name, role, .. } => Caller::new(&format!("token:{name}"), *role),
+            // Nothing is done for it here.
+            Self::Unchecked => Caller::new("token", Role::Read),
+            // Who has the files of a node has the node.
+            Self::Token => Caller::new("token", Role::Admin),
+            Self::Local { uid: None } => Caller::new("unix", Role::Admin),
             Self::Local { uid: Some(uid) } => {
                 let users = fs::read_to_string(USERS).unwrap_or_default();
                 let name = user(&users, *uid).map_or_else(|| uid.to_string(), str::to_owned);
-                Caller::new(&format!("unix:{name}"))
+                Caller::new(&format!("unix:{name}"), Role::Admin)
             }
         }
     }

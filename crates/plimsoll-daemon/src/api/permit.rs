@@ -1,12 +1,15 @@
 //! Who may do what over TCP: whoever has this daemon's own token may do anything, and an operator of the cell what their
 //! role allows. A token that is revoked is unknown here as soon as the log has said so.
 
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
-use plimsoll_model::access::Role;
+use plimsoll_model::access::{Digest, Role};
+use tokio::time::sleep;
 
 use super::answer::Failure;
 use super::peer::Peer;
@@ -17,6 +20,9 @@ use crate::view::Problem;
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
 const ADMIN: [&str; 3] = ["/v1/tokens", "/v1/operators", "/v1/backup"];
+
+/// How long a stream may go on after its reader's token was revoked here.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone)]
 pub(super) struct Permits {
@@ -44,9 +50,36 @@ impl Permits {
         if !self.cell.holds_log() {
             return Ok(Peer::Unchecked);
         }
-        let name = operator(&self.cell, method, path, given)?;
-        Ok(Peer::Operator { name: name.into() })
+        let Operator { name, role, token } = operator(&self.cell, method, path, given)?;
+        Ok(Peer::Operator { name: name.into(), role, token })
     }
+
+    /// Returns once the token of whoever asks is no longer good; never for one that cannot be revoked.
+    pub(super) async fn revoked(&self, peer: &Peer) {
+        let Peer::Operator { name, token, .. } = peer else { return pending().await };
+        let machine = self.cell.engine.machine();
+        let mut applied = machine.applied();
+        loop {
+            let is_good = machine.read(|state| {
+                let operator = state.access().operators.get(&**name);
+                operator.is_some_and(|operator| operator.token == *token)
+            });
+            if !is_good || applied.changed().await.is_err() {
+                return;
+            }
+            // A busy log must not have every stream look at every entry of it.
+            sleep(LOOK_AGAIN).await;
+            applied.mark_unchanged();
+        }
+    }
+}
+
+/// Somebody who has a token of the cell.
+#[derive(Debug)]
+pub(super) struct Operator {
+    pub(super) name: String,
+    pub(super) role: Role,
+    token: Digest,
 }
 
 /// The token of a request, if it has one.
@@ -61,26 +94,26 @@ pub(super) fn operator(
     method: &Method,
     path: &str,
     given: &str,
-) -> Result<String, Box<Response>> {
-    let Some((name, role)) = known(cell, given) else {
+) -> Result<Operator, Box<Response>> {
+    let Some(operator) = known(cell, given) else {
         return Err(Box::new(stranger("this is not a token of this cell, or it was revoked")));
     };
-    let needed = needed(method, path);
-    if role < needed {
+    let (Operator { name, role, .. }, needed) = (&operator, needed(method, path));
+    if *role < needed {
         let message = format!("{name} may {}, and this takes {}", role.word(), needed.word());
         let problem = Problem::refusal("forbidden", message)
             .hint("an admin can give another role: `plimsoll token create NAME --role ...`");
         return Err(Box::new(Failure(StatusCode::FORBIDDEN, problem).into_response()));
     }
-    Ok(name)
+    Ok(operator)
 }
 
-fn known(cell: &Cell, given: &str) -> Option<(String, Role)> {
+fn known(cell: &Cell, given: &str) -> Option<Operator> {
     let token: OperatorToken = given.parse().ok()?;
-    let digest = token.hash();
+    let token = token.hash();
     cell.engine.machine().read(|state| {
-        let (name, role) = state.access().operator(&digest)?;
-        Some((name.to_owned(), role))
+        let (name, role) = state.access().operator(&token)?;
+        Some(Operator { name: name.to_owned(), role, token })
     })
 }
 
@@ -92,6 +125,12 @@ fn needed(method: &Method, path: &str) -> Role {
     } else {
         Role::Deploy
     }
+}
+
+/// What whoever had a token is told when it is revoked under way.
+pub(super) fn revocation() -> Problem {
+    Problem::refusal("unauthorized", "this token was revoked")
+        .hint("an admin can give another: `plimsoll token create NAME --role ...`")
 }
 
 fn stranger(message: &str) -> Response {

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hyper::header::ACCEPT;
 use plimsoll_kernel::Policy;
-use plimsoll_model::DeploymentName;
+use plimsoll_model::{DeploymentName, Happening};
 
 use super::answer::Answer;
 use super::context::Context;
@@ -117,6 +117,18 @@ pub(super) async fn explain(
         .await
 }
 
+/// A kind that nobody knows would never come, and whoever asks would wait for it.
+fn known(kinds: &BTreeSet<String>) -> Result<(), operations::Error> {
+    let words = Happening::WORDS;
+    match kinds.iter().find(|kind| !words.contains(&kind.as_str())) {
+        None => Ok(()),
+        Some(kind) => {
+            let hint = format!("there are {}", words.join(", "));
+            Err(operations::Error::NoSuchKind { kind: kind.clone(), hint })
+        }
+    }
+}
+
 /// What happened, oldest first; followed as server-sent events where that is asked for or accepted
 #[utoipa::path(get, path = "/v1/audit", tag = "read", params(view::AuditQuery),
     responses((status = 200, body = Vec<view::AuditEvent>), (status = "default", body = view::Problem)))]
@@ -132,6 +144,7 @@ pub(super) async fn audit(
         .filter(|kind| !kind.is_empty())
         .map(str::to_owned)
         .collect();
+    known(&kinds)?;
     let limit = usize::try_from(query.limit.unwrap_or(DEFAULT_AUDIT)).unwrap_or(usize::MAX);
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if query.follow || accept.contains("text/event-stream") {

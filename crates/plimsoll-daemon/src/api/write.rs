@@ -41,7 +41,7 @@ pub(super) async fn apply(
 ) -> Answer {
     if query.dry_run {
         let planning = tokio::task::spawn_blocking(move || {
-            operations::dry_run(&context.cell, &name, apply).map(|applied| json(&applied))
+            operations::dry_run(&context.cell, &caller, &name, apply).map(|applied| json(&applied))
         });
         let planned = planning.await.map_err(|_| {
             Failure::from(view::Problem::failure("bug", "the plan could not be made"))
@@ -61,8 +61,7 @@ pub(super) async fn delete(
     Asked(query): Asked<DeleteQuery>,
     By(caller): By,
 ) -> Answer {
-    let volumes = query.volumes.then_some(&context.volumes);
-    Ok(json(&operations::delete(&context.cell, &caller, &name, volumes).await?))
+    Ok(json(&operations::delete(&context.cell, &caller, &name, query.volumes).await?))
 }
 
 /// Change how many replicas services have

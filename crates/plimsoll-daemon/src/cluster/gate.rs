@@ -17,6 +17,7 @@ use plimsoll_model::{Change, Refusal, Writer};
 use plimsoll_store::{Embedded, Peer};
 use tokio::sync::mpsc;
 
+use super::containers;
 use super::join::{self, Admission};
 use super::reach::{self, LINK, RENEW};
 use super::servers::Roll;
@@ -47,12 +48,14 @@ pub fn router(gate: Arc<Gate>, api: Router) -> Router {
         let engine = Arc::clone(&engine);
         async move { engine.answer(&message).await }
     });
+    let containers = containers::router(Arc::clone(&gate));
     let doors = Router::new()
         .route(join::PATH, post(admit))
         .route(LINK, post(link))
         .route(RENEW, post(renew))
         .with_state(Arc::clone(&gate));
-    doors.merge(raft).merge(api).layer(from_fn_with_state(gate, refuse_removed))
+    let doors = doors.merge(raft).merge(containers).merge(api);
+    doors.layer(from_fn_with_state(gate, refuse_removed))
 }
 
 /// A node that was removed has a certificate that is good for a while yet.

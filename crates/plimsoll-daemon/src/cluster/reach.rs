@@ -25,12 +25,14 @@ pub fn leader(cell: &Cell) -> Option<Target> {
     if leadership.is_me {
         return None;
     }
-    let peer = if cell.holds_log() {
+    let by_log = || {
         let members = cell.engine.members();
-        members.into_iter().find(|member| Some(member.id) == leadership.leader)?.peer
-    } else {
-        cell.servers.leader()?
+        Some(members.into_iter().find(|member| Some(member.id) == leadership.leader)?.peer)
     };
+    let by_link = || cell.servers.leader();
+    // The one that is kept up to date goes first.
+    let peer =
+        if cell.holds_log() { by_log().or_else(by_link)? } else { by_link().or_else(by_log)? };
     (peer.name != cell.node.as_str()).then(|| target(&peer)).flatten()
 }
 

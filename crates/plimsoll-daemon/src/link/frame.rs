@@ -3,7 +3,10 @@
 
 use std::io;
 
-use plimsoll_model::{Generation, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId, Term};
+use plimsoll_model::{
+    DeploymentName, Generation, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId,
+    Revision, Term,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +34,21 @@ pub enum Up {
     /// It lives, and is so busy.
     Beat { fact: Box<NodeFact>, replicas: Vec<((ReplicaId, Generation), ReplicaFact)> },
     /// What it saw; kept until it is acknowledged.
-    Reports { seq: u64, reports: Vec<Seen> },
+    Reports { seq: u64, reports: Vec<Report> },
+}
+
+/// One thing a node saw or did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    Seen(Seen),
+    Cleared(Cleared),
+}
+
+/// A node's word that the volumes of a deployment are gone from it, as was asked when that ended at this revision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleared {
+    pub deployment: DeploymentName,
+    pub revision: Revision,
 }
 
 /// A node's word on one of its containers.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::fence::Fence;
-use super::frame::{Down, Frames, Seen, Up, VERSION, encode};
+use super::frame::{Cleared, Down, Frames, Report, Seen, Up, VERSION, encode};
 use super::outbox::Outbox;
 use super::{HEARTBEAT, Pipe};
 use crate::cell::{Cell, WriteError, now};
@@ -224,7 +224,7 @@ pub(super) async fn at_home(
 
 /// Commits what a node saw of its own containers. Returns once it is in the log, however long that takes; who waits no
 /// longer drops this.
-async fn write(cell: &Cell, node: &NodeId, reports: Vec<Seen>) {
+async fn write(cell: &Cell, node: &NodeId, reports: Vec<Report>) {
     let mut batch = own(cell, node, reports);
     while !batch.is_empty() {
         match cell.write(Writer::Agent, node.as_str(), batch.clone()).await {
@@ -247,7 +247,7 @@ async fn write(cell: &Cell, node: &NodeId, reports: Vec<Seen>) {
 }
 
 /// A node speaks of its own containers and of nobody else's.
-fn own(cell: &Cell, node: &NodeId, reports: Vec<Seen>) -> Vec<Guarded> {
+fn own(cell: &Cell, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> {
     let at = now();
     cell.engine.machine().read(|state| {
         let is_own = |seen: &Seen| {
@@ -255,12 +255,19 @@ fn own(cell: &Cell, node: &NodeId, reports: Vec<Seen>) -> Vec<Guarded> {
                 state.replica(&seen.replica).into_iter().flat_map(plimsoll_model::Replica::holds);
             held.into_iter().any(|held| held.generation == seen.generation && held.node == *node)
         };
-        let change = |seen: Seen| {
+        let observe = |seen: Seen| {
             let observation = Observation { state: seen.state, code: seen.code, at };
             let Seen { replica, generation, .. } = seen;
             Change::Observe { replica, generation, observation }.free()
         };
-        reports.into_iter().filter(is_own).map(change).collect()
+        let removed = |Cleared { deployment, revision }: Cleared| {
+            Change::VolumesRemoved { deployment, node: node.clone(), revision }.free()
+        };
+        let changes = reports.into_iter().filter_map(|report| match report {
+            Report::Seen(seen) => is_own(&seen).then(|| observe(seen)),
+            Report::Cleared(cleared) => Some(removed(cleared)),
+        });
+        changes.collect()
     })
 }
 

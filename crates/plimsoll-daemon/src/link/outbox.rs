@@ -1,27 +1,40 @@
-//! What this node has seen and the cell has not written yet. Only the latest word on each container is kept, so that a
+//! What this node has seen or done and the cell has not written yet. Only the latest word on each thing is kept, so that a
 //! burst of changes is one entry of the log, and a cell without a leader costs no memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_model::{Generation, ReplicaId};
+use plimsoll_model::{DeploymentName, Generation, ReplicaId};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::frame::Seen;
+use super::frame::Report;
 
 /// How long the first word waits for others to go with it.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// One word on one container.
-pub type Report = Seen;
+/// What a report is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum About {
+    Container(ReplicaId, Generation),
+    Volumes(DeploymentName),
+}
+
+impl About {
+    fn of(report: &Report) -> Self {
+        match report {
+            Report::Seen(seen) => Self::Container(seen.replica.clone(), seen.generation),
+            Report::Cleared(cleared) => Self::Volumes(cleared.deployment.clone()),
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Outbox {
     reports: mpsc::UnboundedReceiver<Report>,
-    waiting: BTreeMap<(ReplicaId, Generation), Report>,
+    waiting: BTreeMap<About, Report>,
     /// Sent, and not known to be written.
-    sent: BTreeMap<(ReplicaId, Generation), Report>,
+    sent: BTreeMap<About, Report>,
     seq: u64,
 }
 
@@ -65,6 +78,6 @@ impl Outbox {
     }
 
     fn take(&mut self, report: Report) {
-        self.waiting.insert((report.replica.clone(), report.generation), report);
+        self.waiting.insert(About::of(&report), report);
     }
 }

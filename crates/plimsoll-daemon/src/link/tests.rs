@@ -9,7 +9,7 @@ use plimsoll_store::embedded::Config;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::frame::{Down, Frames, Seen, Up, VERSION, encode};
+use super::frame::{Down, Frames, Report, Seen, Up, VERSION, encode};
 use super::*;
 use crate::soft::Soft;
 
@@ -60,8 +60,9 @@ fn pipes() -> (Pipe, Pipe) {
     (Pipe { to: up, from: from_leader }, Pipe { to: down, from: from_node })
 }
 
-fn seen(replica: &str, generation: u64, state: ObservedState) -> Seen {
-    Seen { replica: replica_id(replica), generation: Generation(generation), state, code: None }
+fn seen(replica: &str, generation: u64, state: ObservedState) -> Report {
+    let (replica, generation) = (replica_id(replica), Generation(generation));
+    Report::Seen(Seen { replica, generation, state, code: None })
 }
 
 impl Bench {
@@ -191,7 +192,11 @@ async fn what_was_not_acknowledged_goes_to_the_next_leader_and_what_is_newer_sta
     assert!(early.is_err(), "one batch at a time");
     outbox.resend();
     let (second, sent) = outbox.next().await;
-    let states: Vec<_> = sent.iter().map(|seen| seen.state).collect();
+    let state = |report: &Report| match report {
+        Report::Seen(seen) => seen.state,
+        Report::Cleared(cleared) => panic!("nothing was to go: {cleared:?}"),
+    };
+    let states: Vec<_> = sent.iter().map(state).collect();
     assert_eq!(states, [ObservedState::Running, ObservedState::Starting]);
     outbox.written(first);
     assert!(

@@ -31,12 +31,13 @@ pub async fn apply(
 }
 
 /// What [`apply`] would do, and what the scheduler would make of it at first. Nothing is written.
-pub fn dry_run(cell: &Cell, name: &str, apply: Apply) -> Result<Applied, Error> {
+pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result<Applied, Error> {
     let name = DeploymentName::new(name)?;
     let services = checked(cell, &name, apply.services)?;
     let state = cell.engine.machine().read(Clone::clone);
     let before = current(&state, &name);
     expect(&name, apply.expect, before.as_ref())?;
+    caller.check_privileges(before.as_ref().map(|(_, services)| services), &services)?;
     let (policy, now) = (Policy::default(), now());
     let signals = signals(&cell.soft.facts(), &policy, now);
     let (revision, plan) = plan::of(state, &signals, &policy, &name, &services, now)?;

@@ -2,39 +2,33 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_model::spec::MountSource;
 use plimsoll_model::{Change, DeploymentName, Refusal, State};
 
-use super::volumes::Volumes;
 use super::{Caller, Error, MAX_RETRIES, Services, current, find_deployment};
 use crate::cell::{Cell, WriteError};
 use crate::view::Deleted;
 
-/// Ends the deployment. `volumes` is where it is noted that its volumes are to go; none: they are kept.
+/// Ends the deployment. With `volumes`, every node that has some of its named volumes removes them once its containers
+/// are gone from it.
 pub async fn delete(
     cell: &Cell,
     caller: &Caller,
     name: &str,
-    volumes: Option<&Volumes>,
+    volumes: bool,
 ) -> Result<Deleted, Error> {
     for _ in 0..MAX_RETRIES {
-        let (name, revision, deleted) = cell.engine.machine().read(|state| {
+        let (name, revision, mut deleted) = cell.engine.machine().read(|state| {
             let name = find_deployment(state, name)?;
             let (revision, services) = current(state, &name).unwrap_or_default();
-            let deleted = told(state, &name, &services, volumes.is_some());
+            let deleted = told(state, &name, &services, volumes);
             Ok::<_, Error>((name, plimsoll_model::Revision(revision), deleted))
         })?;
-        // Noted first: a promise that is lost with the process would leave volumes that nobody remembers. A note without
-        // a delete does no harm, since the deployment still exists.
-        if let Some(volumes) = volumes.filter(|_| !deleted.volumes_removed.is_empty()) {
-            volumes.promise(&name)?;
-        }
-        let change = Change::Undeploy { deployment: name.clone() };
-        match caller.write(cell, vec![change.at_revision(Some(revision))]).await {
-            Ok(_) => {
-                if let Some(volumes) = volumes {
-                    volumes.wake();
-                }
+        let end = Change::Undeploy { deployment: name.clone() }.at_revision(Some(revision));
+        let remove = Change::RemoveVolumes { deployment: name.clone() }.free();
+        let batch = std::iter::once(end).chain(volumes.then_some(remove)).collect();
+        match caller.write(cell, batch).await {
+            Ok(index) => {
+                deleted.index = Some(index);
                 return Ok(deleted);
             }
             Err(WriteError::Refused(rejection))
@@ -56,25 +50,21 @@ fn told(state: &State, name: &DeploymentName, services: &Services, remove: bool)
     let volumes = volumes_of(services);
     let (volumes_kept, volumes_removed) =
         if remove { (Vec::new(), volumes) } else { (volumes, Vec::new()) };
+    let held = state.volumes().get(name);
+    let volumes_on = held.into_iter().flat_map(|held| &held.nodes).map(ToString::to_string);
     Deleted {
         deployment: name.to_string(),
         replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
         volumes_kept,
         volumes_removed,
+        volumes_on: volumes_on.collect(),
+        index: None,
     }
 }
 
 /// The named volumes that are the deployment's own, as its file names them.
 fn volumes_of(services: &Services) -> Vec<String> {
-    let mut names = BTreeSet::new();
-    for spec in services.values() {
-        for mount in &spec.container.mounts {
-            let MountSource::Volume { name, .. } = &mount.source else { continue };
-            let declared = spec.container.volumes.get(name);
-            if !declared.is_some_and(|volume| volume.external) {
-                names.insert(name.clone());
-            }
-        }
-    }
-    names.into_iter().collect()
+    let names: BTreeSet<&str> =
+        services.values().flat_map(|spec| spec.container.own_volumes()).collect();
+    names.into_iter().map(str::to_owned).collect()
 }

@@ -3,6 +3,8 @@
 use plimsoll_model::{Refusal, Rejection};
 use plimsoll_runtime::chain;
 
+use plimsoll_store::embedded::ROOM;
+
 use super::Error;
 use crate::cell::WriteError;
 use crate::view::Problem;
@@ -40,15 +42,15 @@ impl From<&Error> for Problem {
             }
             Error::CannotRun { .. } => refusal("cannot_run")
                 .hint("change these in the compose file, or use a node with another runtime"),
-            Error::Elsewhere { node, .. } => {
-                refusal("elsewhere").hint(format!("ask the daemon on {node}"))
-            }
             Error::NotAssigned { .. } => {
                 refusal("not_assigned").hint("it is retired and only stops")
             }
             Error::NotOf { replica, .. } => {
                 refusal("not_of").hint(format!("it is a replica of {}", replica.service))
             }
+            Error::Privileged { .. } => refusal("forbidden")
+                .hint("leave these out, or have an admin do it: `plimsoll token create NAME --role admin`"),
+            Error::NoSuchKind { hint, .. } => refusal("no_such_kind").hint(hint),
             Error::NoCommand => refusal("no_command").hint("name a command, as in `-- ls /`"),
             Error::TooManyLogs { .. } => {
                 refusal("too_many_replicas").hint("ask for one service or one replica")
@@ -100,6 +102,11 @@ fn stored(error: &plimsoll_store::Error) -> Problem {
         Error::TooLarge { .. } => Problem::refusal("too_large", error.to_string())
             .hint("keep large files out of configs and secrets: mount them from a volume"),
         Error::Servers(_) => failure("servers"),
+        Error::DiskFull { dir } => failure("disk_full").hint(format!(
+            "free {} MB where {} is; the daemon goes on by itself then",
+            ROOM >> 20,
+            dir.display()
+        )),
         Error::Disk(_) => failure("disk").hint(
             "see that the data directory has room and can be written, then restart the daemon",
         ),

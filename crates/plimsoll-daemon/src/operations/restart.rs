@@ -17,10 +17,8 @@ pub async fn restart(
     let replicas = meant.iter().map(ToString::to_string).collect();
     let batch: Vec<Guarded> =
         meant.into_iter().map(|replica| Change::Renew { replica }.free()).collect();
-    if !batch.is_empty() {
-        caller.write(cell, batch).await?;
-    }
-    Ok(Restarted { replicas })
+    let index = if batch.is_empty() { None } else { Some(caller.write(cell, batch).await?) };
+    Ok(Restarted { replicas, index })
 }
 
 fn meant(state: &State, name: &str, restart: &Restart) -> Result<Vec<ReplicaId>, Error> {

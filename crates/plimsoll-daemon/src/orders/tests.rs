@@ -50,6 +50,7 @@ fn told(telling: &Telling) -> Vec<(String, Vec<u64>)> {
             .iter()
             .map(|(id, b)| (id.to_string(), b.as_ref().map(generations).unwrap_or_default()))
             .collect(),
+        Telling::Volumes(_) => panic!("no volumes are to go"),
     }
 }
 
@@ -109,4 +110,49 @@ async fn a_slow_node_finds_the_latest_and_no_queue() {
         tellings += 1;
     }
     assert!(tellings <= 2, "{tellings}");
+}
+
+#[tokio::test]
+async fn a_node_is_told_which_volumes_are_to_go_until_they_are_gone_or_wanted_again() {
+    let (cell, _dir) = cell().await;
+    let spec = spread(1).volume("data");
+    let name = DeploymentName::new("shop").unwrap();
+    write(&cell, deploy(&[("web", spec.clone())])).await;
+    let (replica, node) = (replica_id("shop/web/1"), node_id("ash"));
+    let place = Change::Place { replica: replica.clone(), node, spec: spec.hash };
+    write(&cell, place).await;
+    write(&cell, Change::Undeploy { deployment: name.clone() }).await;
+    let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+    let mut ash = dispatch.listen(node_id("ash"));
+    assert!(matches!(ash.next().await, Telling::All(_)));
+
+    write(&cell, Change::RemoveVolumes { deployment: name.clone() }).await;
+    let doomed = |revision: u32| Telling::Volumes([(name.clone(), Revision(revision))].into());
+    assert_eq!(ash.next().await, doomed(1));
+    let mut later = dispatch.listen(node_id("ash"));
+    assert!(matches!(later.next().await, Telling::All(_)));
+    assert_eq!(later.next().await, doomed(1), "also who comes later");
+
+    write(&cell, deploy(&[("web", spec.clone())])).await;
+    let mut tellings = Vec::new();
+    while tellings.last() != Some(&Telling::Volumes(BTreeMap::new())) {
+        tellings.push(ash.next().await);
+    }
+    write(&cell, Change::Undeploy { deployment: name.clone() }).await;
+    write(&cell, Change::RemoveVolumes { deployment: name.clone() }).await;
+    while tellings.last() != Some(&doomed(2)) {
+        tellings.push(ash.next().await);
+    }
+    let removed = |revision: u32| Change::VolumesRemoved {
+        deployment: name.clone(),
+        node: node_id("ash"),
+        revision: Revision(revision),
+    };
+    write(&cell, removed(1)).await;
+    assert!(cell.engine.machine().read(|state| state.volumes().contains_key(&name)), "stale word");
+    write(&cell, removed(2)).await;
+    while tellings.last() != Some(&Telling::Volumes(BTreeMap::new())) {
+        tellings.push(ash.next().await);
+    }
+    assert!(cell.engine.machine().read(|state| state.volumes().is_empty()));
 }

@@ -80,6 +80,11 @@ impl Client {
         Self { shared: Arc::new(Shared { credentials, options, links }) }
     }
 
+    /// The same with connections of its own.
+    pub fn apart(&self) -> Self {
+        Self::with(self.shared.credentials.clone(), self.shared.options)
+    }
+
     /// Asks, and reads the answer whole. Giving up, also by dropping the call, frees what it held on both sides.
     pub async fn call(
         &self,

@@ -48,6 +48,7 @@ impl Txn<'_> {
         }
         self.set_revision_counter(name, revision);
         self.set_deployment(name, Some(Deployment { revision, history }));
+        self.spare_volumes(name);
 
         for key in self.services_of(name) {
             if !services.contains_key(&key.service) {

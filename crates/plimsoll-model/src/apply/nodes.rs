@@ -92,6 +92,7 @@ impl Txn<'_> {
             self.forget_leaving(&tenant, id);
         }
         let key = self.node(id)?.key;
+        self.forget_volumes(id);
         self.set_node(id, None);
         self.revoke_key(key);
         self.happened(Happening::NodeRemoved { node: id.clone() });

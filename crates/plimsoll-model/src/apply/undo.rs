@@ -12,6 +12,7 @@ use crate::node::Node;
 use crate::replica::Replica;
 use crate::state::{Deployment, Service, ServiceRow, State};
 use crate::units::{Generation, Revision};
+use crate::volumes::Volumes;
 
 /// What a row was before it was written.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) enum Undo {
     NextIndex(ServiceKey, Option<u32>),
     Service(ServiceKey, Option<Box<ServiceRow>>),
     Replica(ReplicaId, Option<Box<Replica>>),
+    Volumes(DeploymentName, Option<Box<Volumes>>),
 }
 
 impl Txn<'_> {
@@ -74,6 +76,12 @@ impl Txn<'_> {
         self.emit(Event::Replica(id.clone()));
     }
 
+    pub(super) fn set_volumes(&mut self, name: &DeploymentName, volumes: Option<Volumes>) {
+        let old = put(&mut self.state.volumes, name, volumes);
+        self.undo.push(Undo::Volumes(name.clone(), old.map(Box::new)));
+        self.emit(Event::Volumes(name.clone()));
+    }
+
     pub(super) fn roll_back(self) {
         let state = self.state;
         for step in self.undo.into_iter().rev() {
@@ -83,6 +91,9 @@ impl Txn<'_> {
                 Undo::Node(id, row) => drop(put(&mut state.nodes, &id, row.map(|row| *row))),
                 Undo::Deployment(name, row) => {
                     drop(put(&mut state.deployments, &name, row.map(|row| *row)));
+                }
+                Undo::Volumes(name, row) => {
+                    drop(put(&mut state.volumes, &name, row.map(|row| *row)));
                 }
                 Undo::Revision(name, last) => drop(put(&mut state.counters.revision, &name, last)),
                 Undo::NextIndex(key, next) => drop(put(&mut state.counters.next_index, &key, next)),

@@ -12,15 +12,18 @@ use plimsoll_model::spec::{GpuRequest, Ulimit};
 use plimsoll_model::{ContainerSpec, Millis};
 
 use super::networks::Endpoint;
+use super::volumes::Names;
 use super::{labels, mounts};
 use crate::runtime::{Binding, DEFAULT_STOP_GRACE, Order};
 
-/// `security` are the spec's options with their profiles read; `endpoint` is the network it is created in.
+/// `security` are the spec's options with their profiles read; `endpoint` is the network it is created in; `volumes` are
+/// the names of its volumes.
 pub(super) fn body(
     order: &Order,
     files: &Path,
     security: Vec<String>,
     endpoint: Option<&Endpoint>,
+    volumes: &Names,
 ) -> ContainerCreateBody {
     let spec = &*order.spec;
     let mut labels: HashMap<String, String> = spec.labels.clone().into_iter().collect();
@@ -54,7 +57,7 @@ pub(super) fn body(
             test: Some(vec!["NONE".to_owned()]),
             ..HealthConfig::default()
         }),
-        host_config: Some(host(order, files, security, endpoint)),
+        host_config: Some(host(order, files, security, endpoint, volumes)),
         networking_config,
         ..ContainerCreateBody::default()
     }
@@ -70,6 +73,7 @@ fn host(
     files: &Path,
     security: Vec<String>,
     endpoint: Option<&Endpoint>,
+    volumes: &Names,
 ) -> HostConfig {
     let spec = &*order.spec;
     let network_mode = match &spec.network_mode {
@@ -80,7 +84,7 @@ fn host(
         network_mode,
         port_bindings: Some(ports(&order.bindings)),
         binds: some(mounts::binds(spec)),
-        mounts: some(mounts::mounts(order, files)),
+        mounts: some(mounts::mounts(order, files, volumes)),
         tmpfs: map(mounts::tmpfs(spec)),
         log_config: spec.logging.as_ref().map(|logging| HostConfigLogConfig {
             typ: logging.driver.clone(),
@@ -242,7 +246,7 @@ mod tests {
     fn made(spec: ContainerSpec) -> ContainerCreateBody {
         let cluster = ClusterId::new("harbour").unwrap();
         let tag = Tag { cluster, replica: replica_id("shop/web/1"), generation: Generation(1) };
-        body(&Order::new(tag, Arc::new(spec)), Path::new("/files"), Vec::new(), None)
+        body(&Order::new(tag, Arc::new(spec)), Path::new("/files"), Vec::new(), None, &Names::new())
     }
 
     fn request(count: Option<u32>, device_ids: &[&str]) -> GpuRequest {

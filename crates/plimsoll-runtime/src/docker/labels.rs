@@ -44,6 +44,18 @@ pub(super) fn shared(cluster: &ClusterId, deployment: &DeploymentName) -> HashMa
     .into()
 }
 
+/// The name of something a deployment shares, with the cell's own behind it: for where another cell on the engine has
+/// the shorter one.
+pub(super) fn scoped(name: &str, tag: &Tag) -> String {
+    format!("{name}.{}", tag.cluster)
+}
+
+/// Whether it was made by another cell. What nobody of ours made is anybody's.
+pub(super) fn is_of_another(tag: &Tag, labels: Option<&HashMap<String, String>>) -> bool {
+    let cluster = labels.and_then(|labels| labels.get(CLUSTER));
+    cluster.is_some_and(|cluster| cluster != tag.cluster.as_str())
+}
+
 /// The tag that labels speak of. None for what is not ours, and for what nobody of ours wrote.
 pub(super) fn tag(labels: &HashMap<String, String>) -> Option<Tag> {
     let label = |key: &str| labels.get(key);

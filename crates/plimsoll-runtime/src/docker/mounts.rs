@@ -11,6 +11,7 @@ use plimsoll_model::spec::{Mount, MountSource, VolumeSpec};
 use plimsoll_model::{ContainerSpec, DeploymentName};
 
 use super::files;
+use super::volumes::Names;
 use crate::runtime::Order;
 
 /// Binds in the engine's older words: only these create the path on the host, and only these know `SELinux`.
@@ -38,10 +39,9 @@ fn is_old_bind(mount: &Mount) -> bool {
 }
 
 /// Everything else that is mounted, with the order's configs and secrets from `dir`.
-pub(super) fn mounts(order: &Order, dir: &Path) -> Vec<EngineMount> {
+pub(super) fn mounts(order: &Order, dir: &Path, volumes: &Names) -> Vec<EngineMount> {
     let spec = &*order.spec;
-    let deployment = order.tag.deployment();
-    let declared = spec.mounts.iter().filter_map(|mount| modern(mount, spec, deployment));
+    let declared = spec.mounts.iter().filter_map(|mount| modern(mount, volumes));
     let own = files::placed(spec, dir).map(|(file, path)| EngineMount {
         typ: Some(MountType::BIND),
         source: Some(path.display().to_string()),
@@ -52,7 +52,7 @@ pub(super) fn mounts(order: &Order, dir: &Path) -> Vec<EngineMount> {
     declared.chain(own).collect()
 }
 
-fn modern(mount: &Mount, spec: &ContainerSpec, deployment: &DeploymentName) -> Option<EngineMount> {
+fn modern(mount: &Mount, volumes: &Names) -> Option<EngineMount> {
     let common = EngineMount {
         target: Some(mount.target.clone()),
         read_only: Some(mount.read_only),
@@ -70,7 +70,7 @@ fn modern(mount: &Mount, spec: &ContainerSpec, deployment: &DeploymentName) -> O
         }),
         MountSource::Volume { name, subpath, nocopy } => Some(EngineMount {
             typ: Some(MountType::VOLUME),
-            source: Some(volume_name(deployment, name, spec.volumes.get(name))),
+            source: volumes.get(name).cloned(),
             volume_options: Some(MountVolumeOptions {
                 no_copy: Some(*nocopy),
                 subpath: subpath.clone(),
@@ -145,7 +145,7 @@ mod tests {
                 old.map(str::to_owned).into_iter().collect::<Vec<_>>(),
                 "{case}"
             );
-            let modern = modern(&mount, &spec, &deployment);
+            let modern = modern(&mount, &Names::new());
             assert_eq!(modern.is_none(), old.is_some(), "{case}");
             if let Some(modern) = modern {
                 let options = modern.bind_options.unwrap();

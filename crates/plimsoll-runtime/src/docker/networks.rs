@@ -23,6 +23,8 @@ const DEFAULT: &str = "default";
 pub(super) struct Endpoint {
     /// Its name on the engine.
     pub(super) network: String,
+    /// The name it has where another cell has that one; none where the file says what it is called.
+    pub(super) scoped: Option<String>,
     pub(super) is_external: bool,
     pub(super) is_internal: bool,
     pub(super) settings: EndpointSettings,
@@ -52,8 +54,11 @@ fn endpoint(tag: &Tag, key: &str, attachment: &NetworkAttachment) -> Endpoint {
         ipv6_address: ipv6_address.clone(),
         ..EndpointIpamConfig::default()
     });
+    let network = name(tag.deployment(), key, attachment);
+    let is_ours = attachment.name.is_none() && !attachment.external;
     Endpoint {
-        network: name(tag.deployment(), key, attachment),
+        scoped: is_ours.then(|| labels::scoped(&network, tag)),
+        network,
         is_external: attachment.external,
         is_internal: attachment.internal,
         settings: EndpointSettings {
@@ -73,7 +78,38 @@ fn name(deployment: &DeploymentName, key: &str, attachment: &NetworkAttachment) 
 }
 
 /// Has the network there when it returns. The caller lets one in at a time; another daemon may still be at it.
-pub(super) async fn ensure(docker: &Docker, tag: &Tag, endpoint: &Endpoint) -> Result<(), Fault> {
+pub(super) async fn ensure(
+    docker: &Docker,
+    tag: &Tag,
+    endpoint: &mut Endpoint,
+) -> Result<(), Fault> {
+    choose(docker, tag, endpoint).await?;
+    make(docker, tag, endpoint).await?;
+    // Another cell may have made it in the same moment.
+    let chosen = endpoint.network.clone();
+    choose(docker, tag, endpoint).await?;
+    if endpoint.network == chosen { Ok(()) } else { make(docker, tag, endpoint).await }
+}
+
+/// Takes the cell's own name for it where another cell has the shorter one. Once there is a network of that name it is
+/// kept to, so that all containers of a deployment are in one.
+pub(super) async fn choose(
+    docker: &Docker,
+    tag: &Tag,
+    endpoint: &mut Endpoint,
+) -> Result<(), Fault> {
+    let Some(scoped) = endpoint.scoped.clone() else { return Ok(()) };
+    let is_taken = async || -> Result<bool, Fault> {
+        let found = find(docker, &endpoint.network).await?;
+        Ok(found.first().is_some_and(|it| labels::is_of_another(tag, it.labels.as_ref())))
+    };
+    if !find(docker, &scoped).await?.is_empty() || is_taken().await? {
+        endpoint.network = scoped;
+    }
+    Ok(())
+}
+
+async fn make(docker: &Docker, tag: &Tag, endpoint: &Endpoint) -> Result<(), Fault> {
     let name = &endpoint.network;
     if is_there(docker, tag, name).await? {
         return Ok(());
@@ -99,11 +135,7 @@ pub(super) async fn ensure(docker: &Docker, tag: &Tag, endpoint: &Endpoint) -> R
 /// Older engines let two networks have one name, and then know neither by it. Two daemons that made one at the same
 /// moment agree on the elder, and take the younger one back.
 async fn is_there(docker: &Docker, tag: &Tag, name: &str) -> Result<bool, Fault> {
-    let filters = [("name".to_owned(), vec![name.to_owned()])].into();
-    let options = ListNetworksOptions { filters: Some(filters) };
-    let mut found = docker.list_networks(Some(options)).await?;
-    found.retain(|network| network.name.as_deref() == Some(name));
-    found.sort_by_key(|network| (network.created.clone(), network.id.clone()));
+    let found = find(docker, name).await?;
     let is_ours = |network: &Network| {
         let cluster = network.labels.as_ref().and_then(|labels| labels.get(labels::CLUSTER));
         cluster.is_some_and(|cluster| cluster == tag.cluster.as_str())
@@ -113,6 +145,16 @@ async fn is_there(docker: &Docker, tag: &Tag, name: &str) -> Result<bool, Fault>
         let _ = docker.remove_network(id).await;
     }
     Ok(!found.is_empty())
+}
+
+/// All networks of the name, the eldest first.
+async fn find(docker: &Docker, name: &str) -> Result<Vec<Network>, Fault> {
+    let filters = [("name".to_owned(), vec![name.to_owned()])].into();
+    let options = ListNetworksOptions { filters: Some(filters) };
+    let mut found = docker.list_networks(Some(options)).await?;
+    found.retain(|network| network.name.as_deref() == Some(name));
+    found.sort_by_key(|network| (network.created.clone(), network.id.clone()));
+    Ok(found)
 }
 
 /// The deployments of the cell that have networks here.

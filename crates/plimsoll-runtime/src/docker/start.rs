@@ -79,7 +79,14 @@ impl Inner {
         let settings = container.network_settings.as_ref();
         let joined = settings.and_then(|settings| settings.networks.clone()).unwrap_or_default();
         let mut missing = networks::endpoints(&order.tag, &order.spec);
-        missing.retain(|endpoint| !joined.contains_key(&endpoint.network));
+        missing.retain(|endpoint| {
+            let names = [Some(&endpoint.network), endpoint.scoped.as_ref()];
+            !names.into_iter().flatten().any(|name| joined.contains_key(name))
+        });
+        let docker = self.engine.worker().await?;
+        for endpoint in &mut missing {
+            networks::choose(&docker, &order.tag, endpoint).await?;
+        }
         let started = async {
             self.files.write(order.tag.generation, &order.spec)?;
             self.join(&name, &missing).await?;
@@ -107,17 +114,18 @@ impl Inner {
     async fn prepare_and_run(&self, order: &Order) -> Result<(), Fault> {
         let docker = self.engine.worker().await?;
         let (tag, spec) = (&order.tag, &*order.spec);
-        let endpoints = networks::endpoints(tag, spec);
+        let mut endpoints = networks::endpoints(tag, spec);
         {
             let _alone = self.making.lock().await;
-            for endpoint in &endpoints {
+            for endpoint in &mut endpoints {
                 networks::ensure(&docker, tag, endpoint).await?;
             }
         }
-        volumes::ensure(&docker, tag, spec).await?;
+        let volumes = volumes::ensure(&docker, tag, spec).await?;
         self.files.write(tag.generation, spec)?;
         let security = security::options(spec)?;
-        let body = body::body(order, &self.files.of(tag.generation), security, endpoints.first());
+        let files = self.files.of(tag.generation);
+        let body = body::body(order, &files, security, endpoints.first(), &volumes);
         let options = CreateContainerOptions {
             name: Some(labels::name(tag)),
             platform: spec.platform.clone().unwrap_or_default(),

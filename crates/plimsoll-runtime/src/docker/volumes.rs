@@ -1,7 +1,9 @@
 //! Named volumes of a deployment: made where missing, and deleted only when a person asked for it.
 
+use std::collections::BTreeMap;
+
 use bollard::Docker;
-use bollard::models::VolumeCreateRequest;
+use bollard::models::{Volume, VolumeCreateRequest};
 use bollard::query_parameters::{ListVolumesOptions, RemoveVolumeOptions};
 use plimsoll_model::spec::{MountSource, VolumeSpec};
 use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName};
@@ -10,37 +12,82 @@ use super::fault::Fault;
 use super::{labels, mounts};
 use crate::runtime::Tag;
 
-/// Has every named volume of the spec there. One that exists is used as it is, whoever made it: data stays.
-pub(super) async fn ensure(docker: &Docker, tag: &Tag, spec: &ContainerSpec) -> Result<(), Fault> {
+/// What each named volume of a spec is called on the engine.
+pub(super) type Names = BTreeMap<String, String>;
+
+/// Has every named volume of the spec there, and says under which name. One that exists is used as it is, whoever made
+/// it, but for another cell: data stays.
+pub(super) async fn ensure(
+    docker: &Docker,
+    tag: &Tag,
+    spec: &ContainerSpec,
+) -> Result<Names, Fault> {
+    let mut names = Names::new();
     for mount in &spec.mounts {
-        let MountSource::Volume { name, .. } = &mount.source else { continue };
-        let declared = spec.volumes.get(name).cloned().unwrap_or_default();
-        ensure_one(docker, tag, name, &declared).await?;
+        let MountSource::Volume { name: key, .. } = &mount.source else { continue };
+        let declared = spec.volumes.get(key).cloned().unwrap_or_default();
+        let name = ensure_one(docker, tag, key, &declared).await?;
+        names.insert(key.clone(), name);
     }
-    Ok(())
+    Ok(names)
 }
 
-async fn ensure_one(docker: &Docker, tag: &Tag, key: &str, spec: &VolumeSpec) -> Result<(), Fault> {
+async fn ensure_one(
+    docker: &Docker,
+    tag: &Tag,
+    key: &str,
+    spec: &VolumeSpec,
+) -> Result<String, Fault> {
     let name = mounts::volume_name(tag.deployment(), key, Some(spec));
-    match docker.inspect_volume(&name).await.map_err(Fault::from) {
-        Ok(_) => return Ok(()),
-        Err(fault) if !fault.is_absent() => return Err(fault),
-        Err(_) if spec.external => return Err(Fault::NoVolume { name }),
-        Err(_) => {}
+    let scoped = (spec.name.is_none() && !spec.external).then(|| labels::scoped(&name, tag));
+    // Once there is one with the cell's own name the data is there, whatever became of the other.
+    if let Some(scoped) = &scoped
+        && find(docker, scoped).await?.is_some()
+    {
+        return Ok(scoped.clone());
     }
+    let found = match find(docker, &name).await? {
+        Some(found) => found,
+        None if spec.external => return Err(Fault::NoVolume { name }),
+        None => make(docker, tag, key, spec, &name).await?,
+    };
+    // Also one that was made a moment ago may have been made by another cell first.
+    match scoped {
+        Some(scoped) if labels::is_of_another(tag, Some(&found.labels)) => {
+            make(docker, tag, key, spec, &scoped).await?;
+            Ok(scoped)
+        }
+        _ => Ok(name),
+    }
+}
+
+async fn find(docker: &Docker, name: &str) -> Result<Option<Volume>, Fault> {
+    match docker.inspect_volume(name).await.map_err(Fault::from) {
+        Ok(found) => Ok(Some(found)),
+        Err(fault) if fault.is_absent() => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The volume that goes by the name then: to create what another created meanwhile is no error on any engine.
+async fn make(
+    docker: &Docker,
+    tag: &Tag,
+    key: &str,
+    spec: &VolumeSpec,
+    name: &str,
+) -> Result<Volume, Fault> {
     let mut labels = spec.labels.clone();
     labels.extend(labels::shared(&tag.cluster, tag.deployment()));
     labels.insert("com.docker.compose.volume".to_owned(), key.to_owned());
     let request = VolumeCreateRequest {
-        name: Some(name),
+        name: Some(name.to_owned()),
         driver: spec.driver.clone(),
         driver_opts: Some(spec.driver_opts.clone().into_iter().collect()),
         labels: Some(labels.into_iter().collect()),
         ..VolumeCreateRequest::default()
     };
-    // To create what another created meanwhile is no error on any engine.
-    docker.create_volume(request).await?;
-    Ok(())
+    Ok(docker.create_volume(request).await?)
 }
 
 /// Deletes the volumes that we made for the deployment, and says which.

@@ -26,6 +26,7 @@ use super::state::StateMachine;
 use super::store::LogStore;
 use super::types::{Header, Roster, Types};
 use super::{Config, Embedded, Founding, Timing};
+use crate::disk::watched::Watched;
 use crate::disk::{Disk, is_unfinished};
 use crate::engine::ServerId;
 use crate::log::{self, Cut};
@@ -178,7 +179,9 @@ pub(crate) fn open(
 
 impl Embedded {
     /// Starts a server from its data directory. A cell of one leads, with all its entries applied, on return.
-    pub async fn start(config: Config) -> Result<Arc<Self>, OpenError> {
+    pub async fn start(mut config: Config) -> Result<Arc<Self>, OpenError> {
+        let watched = Arc::new(Watched::over(Arc::clone(&config.disk)));
+        config.disk = Arc::clone(&watched) as _;
         let dir = config.data_dir.clone();
         let failed = |why: String| OpenError::Consensus { dir: dir.clone(), why };
         let fresh =
@@ -230,7 +233,8 @@ impl Embedded {
             seat,
             timing,
             cut,
-            disk: config.disk,
+            disk: watched,
+            dir: Arc::from(config.data_dir),
             arrivals: Mutex::new(Arrivals::default()),
             store: Mutex::new(Some(store)),
         };

@@ -164,8 +164,9 @@ async fn a_full_disk_stops_the_store_and_loses_nothing() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(&error, Error::Disk(why) if why.contains("the disk is full")), "{error}");
-    assert!(matches!(engine.propose(join("late")).await, Err(Error::Disk(_) | Error::Stopped)));
+    assert!(matches!(&error, Error::DiskFull { .. }), "{error}");
+    assert!(matches!(engine.propose(join("late")).await, Err(Error::DiskFull { .. })));
+    assert!(matches!(engine.broken().await, Error::DiskFull { .. }));
     engine.shutdown().await.ok();
     drop(engine);
     let engine = Embedded::start(on_sim(&disk.after_crash(3))).await.unwrap();

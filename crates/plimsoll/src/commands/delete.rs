@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 
 use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::Deleted;
+use plimsoll_daemon::view::{Deleted, Status};
 use serde_json::Value;
 
 use crate::age::took;
@@ -56,11 +56,27 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             format!("is gone after {}", took(until_gone(&client, name, args.wait.timeout).await?))
         };
         print(args.output, &deleted, |it| text(it, &ending))?;
+        if args.volumes {
+            note_away(&status, &deleted);
+        }
         if !deleted.volumes_kept.is_empty() {
             note(&format!("hint: applying {name} again finds them as they are"));
         }
         Ok(())
     })
+}
+
+/// Names the nodes that cannot remove their volumes now.
+fn note_away(status: &Status, deleted: &Deleted) {
+    let is_down = |name: &&String| {
+        let node = status.nodes.iter().find(|node| node.name == **name);
+        node.is_none_or(|node| node.status != "ready")
+    };
+    let away: Vec<&str> = deleted.volumes_on.iter().filter(is_down).map(String::as_str).collect();
+    if !away.is_empty() {
+        let away = away.join(", ");
+        note(&format!("note: {away} cannot be reached now; its volumes go when it is back"));
+    }
 }
 
 /// Data is not removed on a guess: someone says yes, here or with `-y`.
@@ -122,7 +138,14 @@ mod tests {
         let deleted = |kept: &[&str], removed: &[&str]| {
             let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
             let (volumes_kept, volumes_removed) = (own(kept), own(removed));
-            Deleted { deployment: "shop".into(), replicas: 5, volumes_kept, volumes_removed }
+            Deleted {
+                deployment: "shop".into(),
+                replicas: 5,
+                volumes_kept,
+                volumes_removed,
+                volumes_on: Vec::new(),
+                index: Some(7),
+            }
         };
         expect![[r#"
             shop is gone after 1.2 s: 5 replicas

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anstream::AutoStream;
 use owo_colors::{AnsiColors, OwoColorize};
 use plimsoll_daemon::client::{Client, LogsOf};
-use plimsoll_daemon::view::{LogLine, LogQuery, Status, Time};
+use plimsoll_daemon::view::{LogLine, LogPiece, LogQuery, MissingLogs, Status, Time};
 use plimsoll_model::Timestamp;
 use tokio::time::sleep;
 
@@ -39,7 +39,8 @@ Examples:
   plimsoll logs shop-web-2 --tail 100      the last 100 lines of one
   plimsoll logs shop --since 10m -t        of the last ten minutes, with their times
 
-What a service writes to stderr comes on stderr.";
+What a service writes to stderr comes on stderr. A node that cannot be asked is named there, and the lines of the
+others are shown.";
 
 /// Show what replicas print.
 #[derive(Debug, clap::Args)]
@@ -103,7 +104,7 @@ async fn copy(
     args: &Args,
     prefixes: &mut Prefixes,
 ) -> Result<(), Trouble> {
-    let mut is_lost = false;
+    let (mut is_lost, mut is_whole) = (false, true);
     loop {
         let mut lines = match client.logs(of, &query).await {
             Ok(lines) => lines,
@@ -116,7 +117,11 @@ async fn copy(
         is_lost = false;
         while let Some(line) = lines.next().await {
             match line {
-                Ok(line) => {
+                Ok(LogPiece::Missing(missing)) => {
+                    is_whole = false;
+                    note(&told(&missing));
+                }
+                Ok(LogPiece::Line(line)) => {
                     query.since = Some(Time(Timestamp(line.at.0.0 + 1)));
                     query.tail = None;
                     print(args, prefixes, &line)?;
@@ -130,10 +135,16 @@ async fn copy(
             }
         }
         if !is_lost {
-            return Ok(());
+            let partial = "some lines are not shown: not every node could be asked";
+            return if is_whole { Ok(()) } else { Err(Trouble::failed(partial)) };
         }
         sleep(RETRY).await;
     }
+}
+
+fn told(missing: &MissingLogs) -> String {
+    let MissingLogs { node, replicas, why } = missing;
+    format!("{why}; what {} printed on {node} is not shown", replicas.join(", "))
 }
 
 fn print(args: &Args, prefixes: &mut Prefixes, line: &LogLine) -> Result<(), Trouble> {
@@ -207,6 +218,20 @@ mod tests {
         assert_eq!(text(&line("shop-web-1", "GET /")), "shop-web-1     | GET /\n");
         assert_eq!(text(&line("shop-worker-1", "\x1b[1mdone")), "shop-worker-1  | \x1b[1mdone\n");
         assert_eq!(text(&line("shop-web-12", "new")), "shop-web-12    | new\n");
+    }
+
+    #[test]
+    fn a_node_that_is_not_heard_is_named_with_what_it_has() {
+        let missing = MissingLogs {
+            node: "cedar".into(),
+            replicas: vec!["shop-web-1".into(), "shop-web-4".into()],
+            why: "cedar cannot be reached: cannot connect to cedar at 10.0.0.3:7117".into(),
+        };
+        assert_eq!(
+            told(&missing),
+            "cedar cannot be reached: cannot connect to cedar at 10.0.0.3:7117; what shop-web-1, shop-web-4 printed \
+             on cedar is not shown"
+        );
     }
 
     #[test]

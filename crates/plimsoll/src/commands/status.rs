@@ -90,6 +90,10 @@ async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Resu
         tokio::select! {
             () = news.wait() => match again(client, only).await {
                 Ok(fresh) => (status, lost) = (fresh, None),
+                Err(trouble) if trouble.is_refusal() => {
+                    Target::Stdout.write(&Page::close());
+                    return Err(trouble);
+                }
                 Err(trouble) => lost = Some(trouble.first_line()),
             },
             () = sleep(TICK) => {}
@@ -119,6 +123,7 @@ async fn changes(client: &Client, only: Option<&str>, mut status: Status) -> Res
                 }
                 (status, is_lost) = (fresh, false);
             }
+            Err(trouble) if trouble.is_refusal() => return Err(trouble),
             Err(trouble) => {
                 if !is_lost {
                     note(&format!("{}; retrying", trouble.first_line()));
@@ -140,11 +145,13 @@ async fn documents(
     print_each(format, &status)?;
     loop {
         news.wait().await;
-        if let Ok(fresh) = again(client, only).await
-            && fresh.deployments != status.deployments
-        {
-            print_each(format, &fresh)?;
-            status = fresh;
+        match again(client, only).await {
+            Ok(fresh) if fresh.deployments != status.deployments => {
+                print_each(format, &fresh)?;
+                status = fresh;
+            }
+            Err(trouble) if trouble.is_refusal() => return Err(trouble),
+            Ok(_) | Err(_) => {}
         }
     }
 }

@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use plimsoll_daemon::node::{Error, Kind, Node, Options};
 use plimsoll_daemon::pki::JoinAddress;
 use plimsoll_model::{ClusterId, NodeId, Zone};
 use plimsoll_runtime::Description;
-use plimsoll_store::embedded::OpenError;
+use plimsoll_store::disk::room;
+use plimsoll_store::embedded::{OpenError, ROOM};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -20,6 +23,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::output::note;
 use crate::places::Who;
 use crate::trouble::Trouble;
+
+/// How often a full disk is looked at.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,34 +115,69 @@ fn label(text: &str) -> Result<(String, String), String> {
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     log(args.log_level);
     let options = options(args, &Who::of_process());
+    let is_default = args.socket.is_none() && args.data_dir.is_none();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
     runtime.block_on(async {
         let mut interrupt = listen(SignalKind::interrupt())?;
         let mut terminate = listen(SignalKind::terminate())?;
-        let is_default = args.socket.is_none() && args.data_dir.is_none();
-        let node = tokio::select! {
-            started = Node::start(options.clone()) => started.map_err(|error| unstarted(&error))?,
-            _ = interrupt.recv() => return Ok(()),
-            _ = terminate.recv() => return Ok(()),
+        let mut has_ended = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
         };
-        let started = Started {
-            node: node.cell().node.as_str(),
-            options: &options,
-            runtime: node.runtime(),
-            token: node.token_file(),
-            is_default,
-        };
-        note(&started.text());
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+        loop {
+            let node = tokio::select! {
+                started = Node::start(options.clone()) => started.map_err(|it| unstarted(&it))?,
+                () = has_ended() => return Ok(()),
+            };
+            let started = Started {
+                node: node.cell().node.as_str(),
+                options: &options,
+                runtime: node.runtime(),
+                token: node.token_file(),
+                is_default,
+            };
+            note(&started.text());
+            let broken = tokio::select! {
+                broken = until_worth_another_start(&node, &options) => Some(broken),
+                () = has_ended() => None,
+            };
+            if broken.is_none() {
+                note("stopping; replicas run on, and the next `plimsoll up` takes them over");
+            }
+            node.stop().await;
+            match broken {
+                None => return Ok(()),
+                Some(Ok(())) => note("there is room again; starting over"),
+                Some(Err(trouble)) => return Err(trouble),
+            }
         }
-        note("stopping; replicas run on, and the next `plimsoll up` takes them over");
-        node.stop().await;
-        Ok(())
     })
+}
+
+/// Returns when the node cannot write and another start may help: once there is room again where the disk was full. What
+/// else can be wrong with a disk is for whoever watches this process, who may start it again.
+async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(), Trouble> {
+    let broken = node.broken().await;
+    let plimsoll_store::Error::DiskFull { dir } = &broken else {
+        return Err(Trouble::failed(broken.to_string())
+            .hint("see that the data directory can be written, then start it again"));
+    };
+    note(&format!(
+        "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas run on, and what is known is \
+         still told.",
+        ROOM >> 20,
+        dir.display()
+    ));
+    loop {
+        sleep(LOOK_FOR_ROOM).await;
+        if room(&options.data_dir).is_ok_and(|room| room >= ROOM) {
+            return Ok(());
+        }
+    }
 }
 
 fn options(args: &Args, who: &Who) -> Options {

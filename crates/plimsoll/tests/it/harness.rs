@@ -28,6 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const LOG_TAIL: usize = 6_000;
 
 const PORT: u16 = 7117;
+const API_PORT: u16 = 7654;
 
 /// Six replicas, which every node can run.
 pub(crate) const SHOP: &str = r#"
@@ -146,6 +147,14 @@ impl Cell {
         }
     }
 
+    /// Where it takes requests over the network.
+    pub(crate) fn api(&self, at: usize) -> Option<String> {
+        match &self.site {
+            Site::Loopback => Some(loopback(at).replace(&PORT.to_string(), &API_PORT.to_string())),
+            Site::Hosts(_) => None,
+        }
+    }
+
     /// Starts a daemon and waits until it serves.
     pub(crate) fn up(&mut self, at: usize, join: Option<&str>) {
         let before = self.said(at).len();
@@ -188,6 +197,7 @@ impl Cell {
             .args(["up", "--runtime", "process", "--log-level", "info"])
             .args(["--name", NAMES[at], "--address", &self.address(at), "--data-dir"])
             .arg(self.path(at))
+            .args(self.api(at).map(|api| ["--listen".to_owned(), api]).into_iter().flatten())
             .args(join.map(|join| ["--join", join]).into_iter().flatten())
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())

@@ -8,6 +8,7 @@ mod bad_cells;
 mod bad_events;
 mod bad_scenarios;
 mod cell;
+mod cell_people;
 mod decide;
 mod demo;
 mod docs;

@@ -54,7 +54,7 @@ pub fn changed(applied: &Applied) -> Changed {
                 deployments.insert(replica.service.deployment.to_string());
                 replicas.insert(replica.to_string());
             }
-            Change::Access | Change::Audit(_) => {}
+            Change::Access | Change::Audit(_) | Change::Volumes(_) => {}
         }
     }
     Changed {

@@ -19,6 +19,12 @@ use crate::view::{Progress, Reason};
 /// How many reasons a deployment gives; replicas say the rest themselves.
 const MAX_REASONS: usize = 50;
 
+/// The word for what is on a node that is not heard.
+const NODE_DOWN: &str = "node_down";
+
+/// The word of a start that went wrong, which an engine that is gone is one cause of.
+const START_FAILED: &str = "start_failed";
+
 /// How a thing that is not as it should be stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
@@ -51,7 +57,7 @@ impl Tally {
 pub(super) fn of(source: &Source<'_>, name: &DeploymentName, services: &Services<'_>) -> Progress {
     let mut tally = Tally::default();
     for (key, row) in services {
-        service(source.state, key, row, &mut tally);
+        service(source, key, row, &mut tally);
         ports(source.facts, key, &mut tally);
     }
     let Tally { under_way, in_turn, held_up } = tally;
@@ -75,12 +81,14 @@ fn bounded(name: &DeploymentName, mut reasons: Vec<Reason>) -> Vec<Reason> {
     reasons
 }
 
-fn service(state: &State, key: &ServiceKey, row: &Service, tally: &mut Tally) {
+fn service(source: &Source<'_>, key: &ServiceKey, row: &Service, tally: &mut Tally) {
+    let state = source.state;
     let mut live = 0;
     for (slot, held) in &row.replicas {
         let id = || ReplicaId::new(key.clone(), slot.clone());
         live += u32::from(held.assignment.is_some());
-        if let Some((pace, word, text)) = replica(state, row, held) {
+        if let Some(found) = replica(state, row, held) {
+            let (pace, word, text) = silenced(source.facts, held, found);
             tally.add(pace, reason(&id(), word, text));
         }
     }
@@ -108,6 +116,25 @@ fn ports(facts: &Facts, key: &ServiceKey, tally: &mut Tally) {
     for (_, why) in own {
         tally.add(Pace::HeldUp, reason(key, "port_unavailable", why));
     }
+}
+
+/// What should happen on a node whose runtime does not answer does not happen while that lasts.
+fn silenced(
+    facts: &Facts,
+    held: &Replica,
+    found: (Pace, &'static str, String),
+) -> (Pace, &'static str, String) {
+    let moves = found.0 == Pace::UnderWay && found.1 != NODE_DOWN;
+    let successor = held.successor.as_ref().map(|successor| &successor.assignment);
+    let on = successor.or(held.assignment.as_ref()).or(held.leaving.first());
+    let Some(on) = on.filter(|_| moves || found.1 == START_FAILED) else { return found };
+    let runtime = facts.nodes.get(&on.node).and_then(|fact| fact.runtime.as_ref());
+    let Some((runtime, trouble)) = runtime.and_then(|it| Some((&it.name, it.trouble.as_ref()?)))
+    else {
+        return found;
+    };
+    let text = format!("{runtime} on {} does not answer: {trouble}", on.node);
+    (Pace::HeldUp, "runtime_unavailable", text)
 }
 
 /// What is the matter with one replica, if anything.
@@ -166,7 +193,7 @@ fn node_trouble(
     let is_down = state.node(node).is_none_or(|node| node.status == NodeStatus::Down);
     // A `global` replica has no other place to go; any other is replaced once the grace is over.
     let pace = if spec.placement.mode == Mode::Global { Pace::HeldUp } else { Pace::UnderWay };
-    is_down.then(|| (pace, "node_down", format!("{node} is down")))
+    is_down.then(|| (pace, NODE_DOWN, format!("{node} is down")))
 }
 
 /// How an assignment that should run and does not is getting there.

@@ -11,6 +11,7 @@ use plimsoll_model::{
 
 use super::*;
 use crate::soft::{NodeFact, ReplicaFact};
+use crate::view::Runtime;
 
 fn here() -> Here {
     Here {
@@ -269,4 +270,39 @@ fn measurements_are_shown_while_they_are_fresh() {
     assert_eq!(fresh, [true, false, false], "silence is not data");
     let roles: Vec<&str> = nodes.iter().map(|node| node.role.as_str()).collect();
     assert_eq!(roles, ["leader", "server", "agent"]);
+}
+
+#[test]
+fn what_should_happen_on_a_node_whose_runtime_is_silent_is_held_up() {
+    let mut cell = shop(2);
+    pass(&mut cell);
+    let silent = || {
+        let runtime = Runtime {
+            name: "docker".to_owned(),
+            version: None,
+            trouble: Some("connection refused".to_owned()),
+            limits: Vec::new(),
+        };
+        let fact = NodeFact { runtime: Some(runtime), ..NodeFact::default() };
+        Facts { nodes: [(node_id("ash"), fact)].into(), ..Facts::default() }
+    };
+    let words = |cell: &testkit::Cell| {
+        let shop = measured(cell, &silent(), |source| source.deployments().remove(0));
+        match shop.progress {
+            Progress::Stuck { why } => {
+                assert_eq!(why[0].text, "docker on ash does not answer: connection refused");
+                why.into_iter().map(|reason| reason.word).collect()
+            }
+            Progress::Steady => Vec::new(),
+            Progress::Working { doing } => panic!("{doing:?}"),
+        }
+    };
+    assert_eq!(words(&cell), ["runtime_unavailable", "runtime_unavailable"]);
+    let error = "the engine is gone".to_owned();
+    let code = Some(ObservedCode::StartFailed { error });
+    observe(&mut cell, "shop/web/1", ObservedState::Pending, code);
+    observe(&mut cell, "shop/web/2", ObservedState::Running, None);
+    assert_eq!(words(&cell), ["runtime_unavailable"]);
+    observe(&mut cell, "shop/web/1", ObservedState::Running, None);
+    assert_eq!(words(&cell), [""; 0], "what ran before it fell silent runs on");
 }

@@ -1,7 +1,7 @@
 //! Logs and commands.
 
 use plimsoll_daemon::client::{LogsOf, Stream};
-use plimsoll_daemon::view::{Exec, LogLine, LogQuery, Restart};
+use plimsoll_daemon::view::{Exec, LogLine, LogPiece, LogQuery, Restart};
 use plimsoll_model::testkit::{cpus, node_id, spread};
 use plimsoll_model::{Availability, Change, Writer};
 use plimsoll_runtime::fake::Call;
@@ -22,10 +22,16 @@ fn following() -> LogQuery {
     LogQuery { follow: true, ..LogQuery::default() }
 }
 
-async fn texts(mut lines: Stream<LogLine>) -> Vec<String> {
+async fn next(lines: &mut Stream<LogPiece>) -> Option<LogLine> {
+    match within(lines.next()).await?.unwrap() {
+        LogPiece::Line(line) => Some(line),
+        LogPiece::Missing(missing) => panic!("nothing is missing here: {missing:?}"),
+    }
+}
+
+async fn texts(mut lines: Stream<LogPiece>) -> Vec<String> {
     let mut texts = Vec::new();
-    while let Some(line) = within(lines.next()).await {
-        let line = line.unwrap();
+    while let Some(line) = next(&mut lines).await {
         texts.push(format!("{} {}", line.replica, line.text));
     }
     texts
@@ -65,7 +71,7 @@ async fn followed_logs_go_on_with_what_comes_and_with_who_comes() {
     daemon.print("shop/web/1", 10, "at the same moment");
     let of = LogsOf::Replica("shop-web-1".to_owned());
     let mut lines = daemon.client.logs(&of, &following()).await.unwrap();
-    let mut next = async || within(lines.next()).await.unwrap().unwrap().text;
+    let mut next = async || next(&mut lines).await.unwrap().text;
     assert_eq!(next().await, "before");
     assert_eq!(next().await, "at the same moment");
     daemon.print("shop/web/1", 10, "late, at that moment still");
@@ -91,7 +97,7 @@ async fn nobody_reads_on_for_a_client_that_is_gone() {
     daemon.print("shop/web/1", 10, "hello");
     let of = LogsOf::Replica("shop-web-1".to_owned());
     let mut lines = daemon.client.logs(&of, &following()).await.unwrap();
-    assert_eq!(within(lines.next()).await.unwrap().unwrap().text, "hello");
+    assert_eq!(next(&mut lines).await.unwrap().text, "hello");
     let reads = || {
         let calls = daemon.runtime.calls();
         calls.into_iter().filter(|call| matches!(call, Call::Logs(_))).count()
@@ -127,7 +133,7 @@ async fn a_command_runs_beside_a_replica_that_runs_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_on_another_node_is_asked_for_there() {
+async fn a_replica_on_a_node_that_cannot_be_reached_is_said_to_be_there() {
     let daemon = daemon().await;
     let join = Change::PutNode { node: node_id("birch"), facts: cpus(4) };
     let availability = Availability::Cordoned;
@@ -139,6 +145,7 @@ async fn a_replica_on_another_node_is_asked_for_there() {
     let refused = said(daemon.client.logs(&of, &LogQuery::default()).await.map(|_| ()));
     assert_eq!(
         refused,
-        "elsewhere: shop-web-1 is not on this node but on birch\nhint: ask the daemon on birch"
+        "node_unreachable: birch cannot be reached: this node speaks to no other\n\
+         hint: `plimsoll node list` shows which nodes are heard from"
     );
 }

@@ -3,12 +3,12 @@
 use expect_test::expect;
 use plimsoll_daemon::view::{Applied, Apply, Restart, Rollback, Scale};
 use plimsoll_model::spec::{FileContent, FileMount};
-use plimsoll_model::testkit::{global, spread};
+use plimsoll_model::testkit::{global, node_id, spread};
 use plimsoll_model::{ServiceName, ServiceSpec};
 use plimsoll_runtime::Reason;
-use plimsoll_runtime::fake::{Call, Script};
+use plimsoll_runtime::fake::Script;
 
-use super::support::{apply, daemon, said, within};
+use super::support::{apply, daemon, said};
 
 /// A change as people read it.
 fn shown(applied: &Applied) -> String {
@@ -301,23 +301,23 @@ async fn a_delete_keeps_the_volumes_unless_they_are_to_go() {
     assert!(leaving.is_deleted && !leaving.progress.is_steady());
     daemon.settle().await;
     assert!(said(client.deployment("shop").await).starts_with("no_such_deployment"));
-    let removals = || {
-        let calls = daemon.runtime.calls().into_iter();
-        calls.filter(|call| matches!(call, Call::RemoveVolumes(_))).count()
+    let doomed = || {
+        daemon.cell.engine.machine().read(|state| {
+            let shop = state.volumes().get("shop").expect("where the data is, is known");
+            assert_eq!(shop.nodes, [node_id("ash")].into());
+            shop.doomed.is_some()
+        })
     };
+    assert!(!doomed());
 
     daemon.apply("shop", [("db", spread(1).volume("data"))]).await;
     daemon.settle().await;
     let deleted = client.delete("shop", true).await.unwrap();
     assert_eq!((deleted.volumes_kept.len(), deleted.volumes_removed.len()), (0, 1));
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    assert_eq!(removals(), 0, "not before the last container is gone");
+    assert_eq!(deleted.volumes_on, ["ash"]);
+    assert!(deleted.index > Some(0) && doomed());
     daemon.settle().await;
-    let removed = async {
-        while removals() == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    within(removed).await;
     assert!(said(client.delete("shop", true).await).starts_with("no_such_deployment"));
+    daemon.apply("shop", [("db", spread(1).volume("data"))]).await;
+    assert!(!doomed(), "who comes back keeps what is left");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use plimsoll_daemon::client::{Client, LogsOf};
-use plimsoll_daemon::view::{AuditEvent, AuditQuery, LogQuery, Progress, Replica, Time};
+use plimsoll_daemon::view::{AuditEvent, AuditQuery, LogPiece, LogQuery, Progress, Replica, Time};
 use plimsoll_model::Millis;
 use tokio::time::sleep;
 
@@ -81,7 +81,10 @@ impl<'s> Play<'s> {
     async fn first_line(&self, replica: &str) -> Result<Option<Time>, Trouble> {
         let of = LogsOf::Replica(replica.to_owned());
         let mut lines = self.client.logs(&of, &LogQuery::default()).await?;
-        Ok(lines.next().await.transpose()?.map(|line| line.at))
+        Ok(match lines.next().await.transpose()? {
+            Some(LogPiece::Line(line)) => Some(line.at),
+            Some(LogPiece::Missing(_)) | None => None,
+        })
     }
 
     pub(super) async fn heals(&mut self) -> Result<String, Trouble> {

@@ -1,5 +1,7 @@
 //! What is where and how, as a page: the cell in a line, its troubles loudly, then deployments, services, replicas.
 
+use std::collections::BTreeSet;
+
 use owo_colors::OwoColorize;
 use plimsoll_daemon::view::{Cell, Deployment, Node, Progress, Reason, Service, Status};
 use plimsoll_model::Timestamp;
@@ -11,6 +13,12 @@ use crate::table::Table;
 
 /// As wide as the longest state, so that the page keeps still while replicas change theirs.
 const STATE_WIDTH: usize = "completed".len();
+
+/// The word of a rollout that was given up.
+const STALLED: &str = "stalled";
+
+/// The words of what begins when something else is done.
+const IN_TURN: [&str; 2] = ["outdated", "restart"];
 
 /// What is left out of a page that would not fit: first what needs no attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -191,27 +199,32 @@ fn is_calm(service: &Service) -> bool {
         && service.replicas.iter().all(|replica| crate::glance::is_ready(service, replica))
 }
 
-/// What the deployment says that no line below it does.
+/// Why the deployment is stuck, each reason once: a rollout that stalled, and what no line below says. That others wait
+/// for their turn behind it says nothing more.
 fn unsaid(deployment: &Deployment) -> Vec<String> {
     let why: &[Reason] = match &deployment.progress {
         Progress::Stuck { why } => why,
         Progress::Steady | Progress::Working { .. } => &[],
     };
-    let is_said = |reason: &Reason| {
-        deployment.services.iter().any(|service| {
-            service.unplaced.as_ref().is_some_and(|said| said.word == reason.word)
-                || service.replicas.iter().any(|replica| {
-                    let places = [&replica.now, &replica.next];
-                    let mut said = places
-                        .into_iter()
-                        .flatten()
-                        .filter_map(|place| place.reason.as_ref())
-                        .chain(&replica.waiting);
-                    said.any(|said| said.word == reason.word)
-                })
-        })
-    };
-    why.iter().filter(|reason| !is_said(reason)).map(said).collect()
+    let mut words = BTreeSet::from(IN_TURN);
+    let is_new = |reason: &&Reason| reason.word == STALLED || !is_said(deployment, reason);
+    why.iter().filter(is_new).filter(|reason| words.insert(&reason.word)).map(said).collect()
+}
+
+/// Whether a line below the deployment's own has the word.
+fn is_said(deployment: &Deployment, reason: &Reason) -> bool {
+    deployment.services.iter().any(|service| {
+        service.unplaced.as_ref().is_some_and(|said| said.word == reason.word)
+            || service.replicas.iter().any(|replica| {
+                let places = [&replica.now, &replica.next];
+                let mut said = places
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|place| place.reason.as_ref())
+                    .chain(&replica.waiting);
+                said.any(|said| said.word == reason.word)
+            })
+    })
 }
 
 /// The last line of a page that is drawn again.

@@ -121,7 +121,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_disk_takes_no_more_and_loses_nothing() {
+fn a_full_disk_takes_no_more_loses_nothing_and_once_there_is_room_the_daemon_goes_on() {
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can mount a small disk");
         return;
@@ -145,14 +145,25 @@ fn a_full_disk_takes_no_more_and_loses_nothing() {
         assert!(revision < 200, "the disk is never full");
     };
     assert_eq!(said.code, 2, "the world is to blame: {said:#?}");
-    assert!(said.stderr.contains("the disk is full; free some room"), "{said:#?}");
+    let store = lab.data().join("store");
+    let full = format!("the disk that holds {} is full", store.display());
+    assert!(said.stderr.contains(&full), "{said:#?}");
+    assert!(said.stderr.contains("hint: free 16 MB where"), "{said:#?}");
+    let again = lab.ask("POST", "/v1/deployments/shop/scale", br#"{"services": {"web": 0}}"#);
+    let (status, problem) = again.expect("an answer");
+    let problem: Value = serde_json::from_slice(&problem).unwrap();
+    assert_eq!((status, &problem["code"]), (507, &json!("disk_full")), "{problem}");
+    lab.run("status").done();
+    lab.wait_for("its log says so", || lab.said().contains("disk_full: "));
     let shop = |lab: &Lab| {
         let status = lab.wait("shop is there", |status| !status.deployments.is_empty());
         status.deployments[0].revision
     };
-    lab.kill();
     small.run("mount", &["-o", "remount,size=100m"]);
-    lab.start();
+    lab.wait_for("there is room, and it goes on by itself", || {
+        lab.try_apply("shop", &file("more")).code == 0
+    });
+    revision += 1;
     assert_eq!(shop(&lab), revision, "what was acknowledged stands, and nothing else");
     assert!(lab.apply("shop", &file("last")) > revision);
     lab.kill();

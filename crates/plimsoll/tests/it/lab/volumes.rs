@@ -88,3 +88,43 @@ fn volumes_go_as_promised_though_the_daemon_was_killed_in_between() {
     lab.gone(&shop);
     lab.wait_for("the volume is gone", || volumes(&lab).is_empty());
 }
+
+#[test]
+fn two_cells_on_one_engine_share_no_data_and_no_network_by_the_name_of_a_deployment() {
+    let (Some(one), Some(other)) = (Lab::docker(), Lab::docker()) else { return };
+    let shop = one.name.clone();
+    let script = "echo $$WHO >> /data/who; trap 'exit 0' TERM; sleep 600 & wait";
+    let file = |who: &str| {
+        let lines = [
+            sh(script),
+            format!("environment: {{WHO: {who}}}"),
+            "volumes: ['data:/data']".to_owned(),
+        ];
+        web(&lines.each_ref().map(String::as_str)) + "volumes: {data: {}}\n"
+    };
+    one.settle(&shop, &file("one"));
+    other.settle(&shop, &file("other"));
+    assert_eq!(volumes(&one), [format!("{shop}_data")], "who comes first has the short name");
+    assert_eq!(volumes(&other), [format!("{shop}_data.{}", other.name)]);
+    let who = |lab: &Lab| lab.run(&format!("exec {shop}-web-1 -- cat /data/who")).done().stdout;
+    assert_eq!((who(&one).as_str(), who(&other).as_str()), ("one\n", "other\n"));
+    let networks = |lab: &Lab| -> Vec<String> {
+        let filter = format!("label=plimsoll.cluster={}", lab.name);
+        let format = ["network", "ls", "--format", "{{.Name}}", "--filter", &filter];
+        lab.engine(&format).done().stdout.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(networks(&one), [format!("{shop}_default")]);
+    assert_eq!(networks(&other), [format!("{shop}_default.{}", other.name)]);
+
+    one.run(&format!("delete {shop} --volumes -y")).done();
+    one.gone(&shop);
+    one.wait_for("its volume is gone", || volumes(&one).is_empty());
+    // The short name is free again, and the data stays where it is.
+    other.run(&format!("restart {shop}")).done();
+    other.steady(&shop);
+    assert_eq!(who(&other), "other\nother\n");
+    assert_eq!(volumes(&other).len(), 1);
+    other.run(&format!("delete {shop} --volumes -y")).done();
+    other.gone(&shop);
+    other.wait_for("its volume is gone", || volumes(&other).is_empty());
+}

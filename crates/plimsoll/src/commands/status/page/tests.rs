@@ -180,3 +180,22 @@ fn a_page_that_does_not_fit_leaves_out_what_needs_no_attention() {
     "#]]
     .assert_eq(&folded(4));
 }
+
+#[test]
+fn a_rollout_that_stalled_says_so_once_and_not_that_others_wait_behind_it() {
+    let stalled = "the new spec did not become healthy";
+    let shop = deployment("shop")
+        .service("web", 3)
+        .replica("shop-web-1", |replica| {
+            replica.waiting = Some(reason("shop-web-1", "stalled", stalled));
+        })
+        .replica("shop-web-2", |replica| replica.now = Some(running("ash", 2)));
+    let turn = "its turn to get the new spec will come";
+    let why = vec![
+        reason("shop-web-1", "stalled", stalled),
+        reason("shop-web-2", "outdated", turn),
+        reason("shop-web-3", "outdated", turn),
+    ];
+    let shop = with_progress(shop, Progress::Stuck { why });
+    assert_eq!(unsaid(&shop), ["stalled: the new spec did not become healthy"]);
+}
