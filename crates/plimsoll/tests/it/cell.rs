@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::harness::{Cell, SHOP, Site, loopback};
+use crate::run::run_in;
 
 #[test]
 fn three_machines_form_a_cell_and_the_loss_of_its_leader_costs_nothing() {
@@ -54,6 +55,25 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
     assert!(applied.code() == 0, "it takes a write: {}", applied.text());
     let places = cell.running_on(larch);
     assert!(places.contains(&"larch".to_owned()), "it runs its share: {places:?}");
+    for at in [0, larch] {
+        for replica in 1..=8 {
+            let ran = cell.run(at, &format!("exec shop-web-{replica} -- echo here"));
+            assert!(ran.stdout().contains("here"), "replica {replica}: {}", ran.text());
+        }
+    }
+    let made = cell.run(larch, "token create ci --role read");
+    let (token, host) = (made.stdout().trim().to_owned(), cell.api(larch).unwrap());
+    let by_token = |args: &str, token: &str| {
+        let host = format!("http://{host}");
+        let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
+        run_in(cell.dir.path(), args, "", &env)
+    };
+    let listed = by_token("node list", &token);
+    assert!(listed.stdout().contains("larch"), "a token is checked by who can: {}", listed.text());
+    let refused = by_token("scale shop web=1 -d", &token).text();
+    assert!(refused.contains("ci may read, and this takes deploy"), "{refused}");
+    let refused = by_token("node list", "plo_nonsense").text();
+    assert!(refused.contains("not a token of this cell"), "{refused}");
 
     cell.kill(0);
     cell.until("it finds the next leader", |cell| {
