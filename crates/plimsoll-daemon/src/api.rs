@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::cell::Cell;
 use crate::operations::Volumes;
@@ -24,6 +24,7 @@ mod exec;
 mod extract;
 mod follow;
 mod forward;
+mod fresh;
 mod health;
 mod logs;
 mod peer;
@@ -74,6 +75,7 @@ impl Server {
             data_dir,
             volumes,
             client: OnceLock::new(),
+            hashed: Mutex::new(None),
             ending: has_ended,
         });
         Ok(Self { context, ending, doors })

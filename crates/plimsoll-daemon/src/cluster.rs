@@ -20,6 +20,7 @@ use crate::pki::{self, Authority, AuthorityParts};
 pub mod found;
 pub mod gate;
 pub mod join;
+pub mod quorum;
 pub mod reach;
 pub mod seats;
 

@@ -33,7 +33,7 @@ use crate::api::{self, Listen, Server};
 use crate::cell::{Cell, WriteError};
 use crate::cluster::gate::{self, Gate};
 use crate::cluster::reach::Reach;
-use crate::cluster::{join, seats};
+use crate::cluster::{join, quorum, seats};
 use crate::link::Fence;
 use crate::orders::Dispatch;
 use crate::peer::{self, Client, Limits, RaftNetwork};
@@ -244,6 +244,7 @@ impl Node {
         }
         self.tasks.spawn(server.run(stopped(stop.clone())));
         self.tasks.spawn(seats::run(cell.clone(), engine, stop.clone()));
+        self.tasks.spawn(quorum::run(cell.clone(), client.clone(), stop.clone()));
 
         let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = mpsc::channel(1);

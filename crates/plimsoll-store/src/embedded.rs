@@ -20,7 +20,9 @@ use tokio::sync::watch;
 
 use crate::backup::{self, Summary};
 use crate::disk::{Disk, RealDisk};
-use crate::engine::{Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId};
+use crate::engine::{
+    Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId, Standing,
+};
 use crate::log::{Cut, MAX_ENTRY};
 use crate::machine::Machine;
 
@@ -295,6 +297,13 @@ impl Engine for Embedded {
         nodes
             .map(|(id, peer)| Member { id: *id, peer: peer.clone(), votes: voters.contains(id) })
             .collect()
+    }
+
+    fn standing(&self) -> Standing {
+        let standing = self.seat.standing(&self.raft.metrics().borrow_watched());
+        // The metrics follow what is applied a moment later.
+        let applied = *self.machine.applied().borrow();
+        Standing { applied, committed: standing.committed.max(applied), ..standing }
     }
 
     fn catch_up(&self) -> Answer<'_, u64> {

@@ -13,5 +13,5 @@ pub mod machine;
 pub mod sealed;
 
 pub use embedded::{Embedded, Founding};
-pub use engine::{Committed, Engine, Error, Leadership, Member, Peer, ServerId};
+pub use engine::{Committed, Engine, Error, Leadership, Member, Peer, Role, ServerId, Standing};
 pub use machine::{Applied, Lagged, Machine, Watcher};

@@ -12,7 +12,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_model::NodeId;
 
-use super::answer::Failure;
+use super::answer::{Deserted, Failure};
 use super::context::Context;
 use super::peer::Peer;
 use crate::cluster::{ANSWER, reach};
@@ -48,11 +48,16 @@ pub(super) async fn pass_on(
     let whose = whose(&context, &request);
     match whose {
         Whose::Ours => {
-            if is_consistent && let Err(error) = context.cell.engine.catch_up().await {
-                let error = operations::Error::Write(error.into());
-                return Failure::from(error).into_response();
+            let caught_up =
+                if is_consistent { context.cell.engine.catch_up().await.map(drop) } else { Ok(()) };
+            let response = match caught_up {
+                Ok(()) => next.run(request).await,
+                Err(error) => Failure::from(operations::Error::Write(error.into())).into_response(),
+            };
+            if response.extensions().get::<Deserted>().is_none() {
+                return response;
             }
-            next.run(request).await
+            Failure::from(context.deserted(&client).await).into_response()
         }
         // It was passed on once, to the one who should have known.
         Whose::Leader(_) | Whose::Node(_) if passed_on => next.run(request).await,
@@ -67,12 +72,7 @@ pub(super) async fn pass_on(
             }
         }
         Whose::Nobody if is_read && !is_consistent => next.run(request).await,
-        Whose::Nobody => {
-            let problem = Problem::failure("no_leader", "no server leads at the moment").hint(
-                "it may take a moment to elect one; `plimsoll cluster status` shows the servers",
-            );
-            Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
-        }
+        Whose::Nobody => Failure::from(context.leaderless()).into_response(),
     }
 }
 

@@ -49,8 +49,12 @@ fn text(cluster: &Cluster) -> String {
         Some(leader) => format!("{leader} leads in term {}", cluster.term),
         None => "nobody leads".to_owned(),
     };
+    let trouble = match &cluster.trouble {
+        Some(problem) => format!("{}: {}\n", problem.code, problem.message),
+        None => String::new(),
+    };
     let mut text = format!(
-        "cell {}: {leader}; {} has applied entry {}\n\n",
+        "cell {}: {leader}; {} has applied entry {}\n{trouble}\n",
         cluster.cluster, cluster.node, cluster.applied
     );
     let mut table = Table::new(["SERVER", "NODE", "ADDRESS", "VOTES", "ROLE"]);
@@ -72,7 +76,7 @@ fn text(cluster: &Cluster) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use plimsoll_daemon::view::Server;
+    use plimsoll_daemon::view::{Problem, Server};
 
     use super::*;
 
@@ -92,6 +96,7 @@ mod tests {
             term: 3,
             applied: 120,
             joinable: true,
+            trouble: None,
             servers: vec![server(1, "ash", true), server(2, "birch", false)],
         };
         expect![[r#"
@@ -102,5 +107,10 @@ mod tests {
             2       birch  10.0.0.2:7117  no     follower
         "#]]
         .assert_eq(&text(&cluster));
+        let trouble = Some(Problem::failure("quorum_lost", "1 of 3 servers answers; 2 are needed"));
+        let said = text(&Cluster { leader: None, trouble, ..cluster });
+        let beginning = "cell shop: nobody leads; birch has applied entry 120\n\
+            quorum_lost: 1 of 3 servers answers; 2 are needed\n\n";
+        assert!(said.starts_with(beginning), "{said}");
     }
 }

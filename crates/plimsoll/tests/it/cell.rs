@@ -13,7 +13,7 @@ use crate::run::{Ran, UNSET, run_in};
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-const SHOP: &str = r#"
+pub(crate) const SHOP: &str = r#"
 name: shop
 services:
   web:
@@ -23,16 +23,16 @@ services:
     deploy: {replicas: 6}
 "#;
 
-const NAMES: [&str; 3] = ["ash", "birch", "cedar"];
+pub(crate) const NAMES: [&str; 3] = ["ash", "birch", "cedar"];
 
 /// What runs on a node ends with the cell; a daemon that is killed leaves its supervisors to the next.
-struct Cell {
-    dir: TempDir,
-    daemons: Vec<Option<Child>>,
+pub(crate) struct Cell {
+    pub(crate) dir: TempDir,
+    pub(crate) daemons: Vec<Option<Child>>,
 }
 
 impl Cell {
-    fn of_three() -> Self {
+    pub(crate) fn of_three() -> Self {
         let mut cell = Self { dir: tempfile::tempdir().unwrap(), daemons: Vec::new() };
         cell.up(0, None);
         for at in [1, 2] {
@@ -51,17 +51,17 @@ impl Cell {
         cell
     }
 
-    fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         let made = self.run(0, "token create-join");
         assert!(made.code() == 0, "{}", made.text());
         made.stdout().trim().to_owned()
     }
 
-    fn path(&self, at: usize) -> PathBuf {
+    pub(crate) fn path(&self, at: usize) -> PathBuf {
         self.dir.path().join(NAMES[at])
     }
 
-    fn up(&mut self, at: usize, join: Option<&str>) {
+    pub(crate) fn up(&mut self, at: usize, join: Option<&str>) {
         let log = self.dir.path().join(format!("{}.log", NAMES[at]));
         let daemon = start(&self.path(at), &log, at, join);
         if self.daemons.len() <= at {
@@ -76,23 +76,23 @@ impl Cell {
         }
     }
 
-    fn kill(&mut self, at: usize) {
+    pub(crate) fn kill(&mut self, at: usize) {
         let mut daemon = self.daemons[at].take().unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
     }
 
-    fn run(&self, at: usize, args: &str) -> Ran {
+    pub(crate) fn run(&self, at: usize, args: &str) -> Ran {
         let host = self.path(at).join("plimsoll.sock");
         run_in(self.dir.path(), args, "", &[("PLIMSOLL_HOST", host.to_str().unwrap())])
     }
 
-    fn json(&self, at: usize, args: &str) -> Value {
+    pub(crate) fn json(&self, at: usize, args: &str) -> Value {
         let ran = self.run(at, args);
         serde_json::from_str(&ran.stdout()).unwrap_or_else(|_| panic!("{}", ran.text()))
     }
 
-    fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
         let begun = Instant::now();
         while !is_so(self) {
             if begun.elapsed() > PATIENCE {
@@ -108,7 +108,7 @@ impl Cell {
     }
 
     /// Which node each replica runs on, as another tells it.
-    fn running_on(&self, at: usize) -> Vec<String> {
+    pub(crate) fn running_on(&self, at: usize) -> Vec<String> {
         let shop = self.json(at, "get deployments -o json");
         let shop = shop.as_array().and_then(|all| all.first().cloned()).unwrap_or_default();
         let replicas = shop["services"][0]["replicas"].as_array().cloned().unwrap_or_default();

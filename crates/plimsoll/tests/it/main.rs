@@ -16,6 +16,7 @@ mod guide;
 mod lab;
 mod live;
 mod node;
+mod quorum;
 mod refusals;
 mod report;
 mod run;

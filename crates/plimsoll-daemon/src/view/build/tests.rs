@@ -14,6 +14,8 @@ use crate::soft::{NodeFact, ReplicaFact};
 
 fn here() -> Here {
     Here {
+        lag: 0,
+        heard_ms: Some(0),
         node: node_id("ash"),
         version: "0.0.0",
         leader: Some("ash".to_owned()),
