@@ -102,6 +102,7 @@ impl<'s> Txn<'s> {
                 self.set_unplaced(service, unplaced.as_ref())
             }
             Change::SetWaiting { replica, waiting } => self.set_waiting(replica, waiting.as_ref()),
+            Change::Survive { node, server, lost } => self.survive(node, *server, lost),
         }
     }
 

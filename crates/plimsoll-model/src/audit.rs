@@ -62,6 +62,7 @@ pub enum Happening {
     Unplaced { service: ServiceKey, missing: u32, why: NoPlace },
     AllPlaced { service: ServiceKey },
     Waiting { replica: ReplicaId, why: Waiting },
+    Survived { node: NodeId, lost: u32 },
 }
 
 impl Happening {
@@ -88,6 +89,7 @@ impl Happening {
             Self::Unplaced { .. } => "unplaced",
             Self::AllPlaced { .. } => "all_placed",
             Self::Waiting { .. } => "waiting",
+            Self::Survived { .. } => "survived",
         }
     }
 }
@@ -143,6 +145,12 @@ impl fmt::Display for Happening {
             }
             Self::AllPlaced { service } => write!(f, "{service} has all its replicas placed"),
             Self::Waiting { replica, why } => write!(f, "{replica} waits: {why}"),
+            Self::Survived { node, lost } => {
+                write!(
+                    f,
+                    "the cell goes on with {node} as its only server, {lost} nodes are given up"
+                )
+            }
         }
     }
 }

@@ -158,6 +158,14 @@ pub enum Change {
         replica: ReplicaId,
         waiting: Option<Waiting>,
     },
+
+    /// The cell goes on with this node as its only server, and without the lost ones: it was recovered or restored here.
+    /// Tokens that nodes could join with are void; operators keep theirs.
+    Survive {
+        node: NodeId,
+        server: u64,
+        lost: Vec<NodeId>,
+    },
 }
 
 impl Change {

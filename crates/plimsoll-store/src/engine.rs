@@ -90,6 +90,8 @@ pub struct Standing {
     pub committed: u64,
     /// The last entry in its log.
     pub last: u64,
+    /// The cell was recovered without this server, which neither votes nor leads any more.
+    pub is_superseded: bool,
     /// How long ago it last heard its leader or, leading, most of the servers. None: not since it started.
     pub heard: Option<Duration>,
 }
@@ -120,6 +122,8 @@ pub enum Error {
     QuorumLost,
     #[error("leadership changed under way; whether the command was committed is not known")]
     Unsettled,
+    #[error("this server's cell was recovered without it")]
+    Superseded,
     #[error("the store is stopped")]
     Stopped,
     #[error("the command takes {size} bytes, at most {max} are allowed; split it")]
@@ -138,6 +142,7 @@ impl Error {
             Self::NotLeader { .. }
             | Self::NoLeader
             | Self::QuorumLost
+            | Self::Superseded
             | Self::TooLarge { .. }
             | Self::Servers(_) => false,
         }
@@ -161,7 +166,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         let applied = *self.machine().applied().borrow();
         let leads = self.leadership().borrow().leader.is_some();
         let heard = leads.then_some(Duration::ZERO);
-        Standing { role: Role::Agent, applied, committed: applied, last: applied, heard }
+        let (committed, last) = (applied, applied);
+        Standing { applied, committed, last, heard, ..Standing::default() }
     }
 
     /// Waits until all that was committed anywhere before this call is applied here. Only the leader can tell.

@@ -78,8 +78,10 @@ impl From<Error> for Trouble {
             }
             Error::Local(source) => Self::failed(format!("{error}: {source}")),
             Error::Problem(_) if error.is_refusal() => Self::refused(error.to_string()),
-            // The two differ in what to do next, so they are called by their names.
-            Error::Problem(problem) if ["no_leader", "quorum_lost"].contains(&&*problem.code) => {
+            // These differ in what to do next, so they are called by their names.
+            Error::Problem(problem)
+                if ["no_leader", "quorum_lost", "superseded"].contains(&&*problem.code) =>
+            {
                 Self::failed(format!("{}: {error}", problem.code))
             }
             Error::Problem(_) | Error::Protocol { .. } => Self::failed(error.to_string()),

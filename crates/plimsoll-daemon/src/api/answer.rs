@@ -49,6 +49,7 @@ impl From<Problem> for Failure {
             "no_leader"
             | "not_leader"
             | "quorum_lost"
+            | "superseded"
             | "unsettled"
             | "stopped"
             | "runtime_unavailable" => StatusCode::SERVICE_UNAVAILABLE,

@@ -97,6 +97,9 @@ impl Context {
 
     /// Why nobody leads, as far as this node has found out.
     pub(super) fn leaderless(&self) -> Problem {
+        if self.cell.engine.standing().is_superseded {
+            return quorum::superseded();
+        }
         quorum::problem(self.cell.soft.facts().quorum.as_ref())
     }
 

@@ -13,6 +13,7 @@ use hyper::{Method, StatusCode};
 use plimsoll_model::NodeId;
 
 use super::answer::{Deserted, Failure};
+use super::connections::OPEN_PATHS;
 use super::context::Context;
 use super::peer::Peer;
 use crate::cluster::{ANSWER, reach};
@@ -144,8 +145,10 @@ pub(super) async fn by_peer(
     next: Next,
 ) -> Response {
     let is_member = context.cell.engine.machine().read(|state| state.node(&caller.node).is_some());
-    if !is_member {
-        let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node));
+    // Whether a node lives anyone may ask, and one that has just joined knows nobody yet.
+    if !is_member && !OPEN_PATHS.contains(&request.uri().path()) {
+        let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node))
+            .hint("join it again with a new token: `plimsoll token create-join`");
         return Failure(StatusCode::FORBIDDEN, problem).into_response();
     }
     let peer = Peer::Node { identity: identity(&caller, &request).into() };

@@ -44,8 +44,12 @@ pub fn router(gate: Arc<Gate>, api: Router) -> Router {
     let raft = raft_router(move |caller: Caller, message: Bytes| {
         let (engine, gate) = (Arc::clone(&engine), Arc::clone(&members));
         async move {
-            // A server that was let go may not know it yet; its messages are noise.
-            if gate.is_server(&caller) { engine.answer(&message).await } else { Vec::new() }
+            // A server that was let go may not know it yet, and one that has just joined may not know its leader yet.
+            if gate.is_server(&caller) {
+                engine.answer(&message).await
+            } else {
+                engine.answer_stranger(&message).await
+            }
         }
     });
     let doors =
@@ -102,7 +106,8 @@ impl Gate {
             (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
         });
         let certificate = certificate.to_vec();
-        Ok(Admission { cluster, certificate, server: server.unwrap_or_default() })
+        let (server, incarnation) = (server.unwrap_or_default(), self.engine.incarnation());
+        Ok(Admission { cluster, certificate, server, incarnation })
     }
 }
 

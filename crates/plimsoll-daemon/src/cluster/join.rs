@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId};
+use plimsoll_store::Incarnation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -36,6 +37,9 @@ pub struct Admission {
     pub certificate: Vec<u8>,
     /// Its number as a server.
     pub server: u64,
+    /// The life of the cell it is taken into.
+    #[serde(default)]
+    pub incarnation: Incarnation,
 }
 
 #[derive(Debug, Error)]

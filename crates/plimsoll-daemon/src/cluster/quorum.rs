@@ -69,12 +69,27 @@ pub fn problem(found: Option<&Quorum>) -> Problem {
     }
 }
 
+/// What a server is told whose cell goes on without it.
+pub fn superseded() -> Problem {
+    Problem::failure("superseded", "the cell was recovered without this server, which is no longer of it")
+        .hint(
+            "make a token with `plimsoll token create-join` where the cell is, stop this daemon, and start it with \
+             `plimsoll up --join TOKEN@ADDRESS`",
+        )
+}
+
 /// Asks while nobody leads, until told to stop. What is found is in the soft facts as long as it holds.
 pub async fn run(cell: Cell, client: Client, mut shutdown: watch::Receiver<bool>) {
     let mut leadership = cell.engine.leadership();
+    let mut was_told = false;
     let watching = async {
         while leadership.wait_for(|now| now.leader.is_none()).await.is_ok() {
             note(&cell, Some(ask(&cell, &client).await));
+            if cell.engine.standing().is_superseded && !was_told {
+                let Problem { message, hint, .. } = superseded();
+                tracing::error!("{message}; {}", hint.unwrap_or_default());
+                was_told = true;
+            }
             tokio::select! {
                 () = sleep(EVERY) => {}
                 led = leadership.wait_for(|now| now.leader.is_some()) => {

@@ -18,6 +18,8 @@ pub struct Switchboard {
 struct Plugged {
     servers: BTreeMap<ServerId, Weak<Embedded>>,
     cut_off: BTreeSet<ServerId>,
+    /// Those who know no other server.
+    estranged: BTreeSet<ServerId>,
 }
 
 impl Switchboard {
@@ -37,6 +39,11 @@ impl Switchboard {
     /// Nothing reaches the server, and nothing from it reaches the others.
     pub fn cut_off(&self, server: ServerId) {
         self.plugged().cut_off.insert(server);
+    }
+
+    /// The server takes whoever calls it for a stranger.
+    pub fn estrange(&self, server: ServerId) {
+        self.plugged().estranged.insert(server);
     }
 
     pub fn heal(&self, server: ServerId) {
@@ -68,7 +75,15 @@ impl Network for Port {
             let unreachable = || io::Error::from(io::ErrorKind::HostUnreachable);
             let server = self.board.route(self.server, to).ok_or_else(unreachable)?;
             // On a task of its own, as on another machine: the caller's impatience must not stop it.
-            let answered = tokio::spawn(async move { server.answer(&request).await }).await?;
+            let is_estranged = self.board.plugged().estranged.contains(&to);
+            let answering = async move {
+                if is_estranged {
+                    server.answer_stranger(&request).await
+                } else {
+                    server.answer(&request).await
+                }
+            };
+            let answered = tokio::spawn(answering).await?;
             // The answer travels too, and may be cut off on its way.
             self.board.route(to, self.server).ok_or_else(unreachable)?;
             Ok(answered)

@@ -13,16 +13,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Timing;
+use super::allegiance::Allegiance;
 use super::state::StateMachine;
 use super::types::Types;
 use crate::engine::{Leadership, Role, ServerId, Standing};
 
 /// After so many election timeouts of silence nobody leads: twice the longest that anyone waits before it stands.
-const SILENT_ELECTIONS: u32 = 4;
+pub(crate) const SILENT_ELECTIONS: u32 = 4;
 
 /// What this server knows of its own start and of its leader's voice.
 #[derive(Debug)]
 pub(crate) struct Seat {
+    allegiance: Arc<Allegiance>,
     server: ServerId,
     timing: Timing,
     started: Instant,
@@ -35,9 +37,16 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn new(server: ServerId, timing: Timing, started_in: u64, recovered: u64) -> Self {
+    pub(crate) fn new(
+        allegiance: &Arc<Allegiance>,
+        server: ServerId,
+        timing: Timing,
+        started_in: u64,
+        recovered: u64,
+    ) -> Self {
         let (started, last_heard) = (Instant::now(), AtomicU64::new(0));
-        Self { server, timing, started, last_heard, started_in, recovered }
+        let allegiance = Arc::clone(allegiance);
+        Self { allegiance, server, timing, started, last_heard, started_in, recovered }
     }
 
     /// A leader spoke to us.
@@ -64,8 +73,12 @@ impl Seat {
         metrics.last_quorum_acked.as_ref().map(|acked| acked.elapsed())
     }
 
-    /// Whether the one who leads by openraft's word has been silent, or without an answer, for too long.
+    /// Whether the one who leads by openraft's word has been silent, or without an answer, for too long, or this server's
+    /// cell is no more.
     fn is_lost(&self, leader: ServerId, metrics: &RaftMetrics<Types>) -> bool {
+        if self.allegiance.is_superseded() {
+            return true;
+        }
         let limit = self.timing.election * SILENT_ELECTIONS;
         if leader == self.server {
             return self.unanswered(metrics).is_some_and(|silence| silence > limit);
@@ -88,6 +101,7 @@ impl Seat {
             applied: metrics.last_applied.as_ref().map_or(0, |id| id.index),
             committed: known.map_or(0, |id| id.index),
             last: metrics.last_log_index.unwrap_or(0),
+            is_superseded: self.allegiance.is_superseded(),
             heard: if leads { self.unanswered(metrics) } else { self.silence() },
         }
     }

@@ -212,3 +212,38 @@ async fn servers_come_and_go() {
     assert!(!noise.is_empty(), "noise is answered in words and changes nothing");
     cell.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_hears_a_leader_that_its_part_of_the_log_does_not_know_yet() {
+    let mut cell = Cell::of(1, 10_000).await;
+    cell.servers[0].propose(join("ash")).await.unwrap();
+    cell.disks.push(SimDisk::new());
+    let newcomer = cell.start(ServerId(2), 10_000).await;
+    cell.servers.push(newcomer);
+    cell.board.estrange(ServerId(2));
+    cell.servers[0].add_server(ServerId(2), Peer::default(), true).await.unwrap();
+    cell.agree_on(&[0, 1]).await;
+    cell.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_never_answered_or_no_longer_does_is_not_taken_for_caught_up() {
+    let mut cell = Cell::of(1, 10_000).await;
+    for id in 2..=3 {
+        cell.disks.push(SimDisk::new());
+        let server = cell.start(ServerId(id), 10_000).await;
+        cell.servers.push(server);
+    }
+    cell.board.cut_off(ServerId(3));
+    for id in 2..=3 {
+        cell.servers[0].add_server(ServerId(id), Peer::default(), false).await.unwrap();
+    }
+    let known = |cell: &Cell| cell.servers[0].lags().into_keys().map(|id| id.0).collect::<Vec<_>>();
+    eventually("the second has the log", || async { known(&cell) == [1, 2] }).await;
+    // It is still there when nothing was written for a while.
+    tokio::time::sleep(timing().election * 8).await;
+    assert_eq!(known(&cell), [1, 2]);
+    cell.board.cut_off(ServerId(2));
+    eventually("it is gone", || async { known(&cell) == [1] }).await;
+    cell.stop().await;
+}

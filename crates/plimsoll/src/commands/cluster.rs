@@ -10,9 +10,12 @@ use crate::trouble::Trouble;
 const EXAMPLES: &str = "\
 Examples:
   plimsoll cluster status            who leads, and whose votes count
-  plimsoll cluster status -o json";
+  plimsoll cluster status -o json
+  plimsoll cluster recover           go on with one server when most are lost for good";
 
-/// See the servers of the cell.
+mod recover;
+
+/// See the servers of the cell, or go on without those that are lost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -23,6 +26,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum What {
     Status(StatusArgs),
+    Recover(recover::Args),
 }
 
 /// Show who leads, and which servers vote.
@@ -36,7 +40,10 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let What::Status(args) = &args.what;
+    let args = match &args.what {
+        What::Status(args) => args,
+        What::Recover(args) => return recover::run(args),
+    };
     let client = args.host.client()?;
     live::block_on(async {
         let cluster = client.cluster().await?;

@@ -136,7 +136,7 @@ impl Drop for Cell {
 }
 
 /// Each on an address of its own, which no other test has.
-fn address(at: usize) -> String {
+pub(crate) fn address(at: usize) -> String {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{}.{}:7117", 100 + at, high, low.max(1))
 }

@@ -17,6 +17,7 @@ mod lab;
 mod live;
 mod node;
 mod quorum;
+mod recovery;
 mod refusals;
 mod report;
 mod run;

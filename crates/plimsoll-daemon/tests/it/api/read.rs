@@ -8,18 +8,22 @@ use plimsoll_model::{Change, ObservedCode, ObservedState, Writer};
 
 use super::support::{daemon, daemon_on_tcp, daemon_without_a_leader, said};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
-    let daemon = daemon().await;
-    daemon.apply("shop", [("web", spread(1).reserve(500, 64).host_port(80))]).await;
-    daemon.settle().await;
-    let mut status = serde_json::to_value(daemon.client.status().await.unwrap()).unwrap();
-    // What differs from run to run.
+/// Without what differs from run to run.
+fn timeless(mut status: serde_json::Value) -> serde_json::Value {
     let assigned = "/deployments/0/services/0/replicas/0/now/since";
     let applied = ["/deployments/0/applied_at", "/deployments/0/applied_by"];
     for path in ["/nodes/0/since", assigned].iter().chain(&applied) {
         *status.pointer_mut(path).unwrap() = "…".into();
     }
+    status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
+    let daemon = daemon().await;
+    daemon.apply("shop", [("web", spread(1).reserve(500, 64).host_port(80))]).await;
+    daemon.settle().await;
+    let status = timeless(serde_json::to_value(daemon.client.status().await.unwrap()).unwrap());
     expect![[r#"
         {
           "cell": {
