@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::cell::Cell;
 use crate::peer::Client;
@@ -23,6 +23,7 @@ mod exec;
 mod extract;
 mod follow;
 mod forward;
+mod fresh;
 mod health;
 mod logs;
 mod peer;
@@ -68,8 +69,13 @@ impl Server {
         backup::clear(&listen.data_dir);
         let (ending, has_ended) = watch::channel(false);
         let data_dir = listen.data_dir.clone();
-        let context =
-            Arc::new(Context { cell, data_dir, client: OnceLock::new(), ending: has_ended });
+        let context = Arc::new(Context {
+            cell,
+            data_dir,
+            client: OnceLock::new(),
+            hashed: Mutex::new(None),
+            ending: has_ended,
+        });
         Ok(Self { context, ending, doors })
     }
 

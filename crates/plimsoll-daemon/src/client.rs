@@ -33,6 +33,7 @@ const EXEC_PATIENCE: Duration = Duration::from_hours(24);
 #[derive(Debug, Clone)]
 pub struct Client {
     transport: Transport,
+    is_consistent: bool,
 }
 
 /// Whose logs are asked for.
@@ -45,7 +46,18 @@ pub enum LogsOf {
 
 impl Client {
     pub fn new(endpoint: Endpoint) -> Self {
-        Self { transport: Transport::new(endpoint) }
+        Self { transport: Transport::new(endpoint), is_consistent: false }
+    }
+
+    /// From now on reads that are not streams see all that was written before they were asked, or fail.
+    pub fn consistent(mut self, is_consistent: bool) -> Self {
+        self.is_consistent = is_consistent;
+        self
+    }
+
+    /// How fresh the last answer was that said so, to this client or a clone of it.
+    pub fn freshness(&self) -> Option<view::Freshness> {
+        self.transport.freshness()
     }
 
     pub fn endpoint(&self) -> &Endpoint {
@@ -190,10 +202,11 @@ impl Client {
         Ok(copied)
     }
 
-    /// Whether the node can serve. A node that says no is no error here.
-    pub async fn ready(&self) -> Result<view::Ready> {
-        let answer = self.transport.send_any(Request::new(Method::GET, "/readyz")).await?;
-        answer.json().await
+    /// Whether the node can serve, with the hash of its state where that is asked for. A node that says no is no error
+    /// here.
+    pub async fn ready(&self, hash: bool) -> Result<view::Ready> {
+        let path = Query::default().flag("hash", hash).onto("/readyz".to_owned());
+        self.transport.send_any(Request::new(Method::GET, &path)).await?.json().await
     }
 
     /// The API's description of itself.
@@ -202,7 +215,9 @@ impl Client {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        self.answer(Request::new(Method::GET, path)).await
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let asked = self.is_consistent.then(|| format!("{path}{mark}consistent=true"));
+        self.answer(Request::new(Method::GET, asked.as_deref().unwrap_or(path))).await
     }
 
     async fn send<T: DeserializeOwned>(

@@ -23,7 +23,7 @@ use plimsoll_model::{ClusterId, NodeFacts, NodeId, Zone};
 use plimsoll_runtime::pressure::Host;
 use plimsoll_runtime::{BoxFuture, Description, chain};
 use plimsoll_store::embedded::OpenError;
-use plimsoll_store::{Embedded, Engine};
+use plimsoll_store::{Embedded, Engine, Incarnation};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -34,7 +34,7 @@ use crate::api::{self, Listen, Server};
 use crate::cell::{Cell, WriteError};
 use crate::cluster::gate::{self, Gate};
 use crate::cluster::reach::Reach;
-use crate::cluster::{join, seats};
+use crate::cluster::{join, quorum, seats};
 use crate::link::Fence;
 use crate::orders::Dispatch;
 use crate::peer::{self, Client, Limits, RaftNetwork};
@@ -134,6 +134,18 @@ pub fn store_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("store")
 }
 
+/// What this host's node is called where nobody says.
+pub fn default_name() -> Result<NodeId, Error> {
+    let host = Host::read(Path::new("/")).ok_or(Error::Host)?;
+    name::node(&Options::default(), None, host.hostname.as_deref())
+}
+
+/// Names the node of a data directory that was restored, before its first start.
+pub fn remember(data_dir: &Path, name: &NodeId) -> Result<(), Error> {
+    let (name, incarnation) = (name.clone(), Incarnation::default());
+    Memory { name, runtime: None, joined: None, incarnation }.write(data_dir)
+}
+
 /// What leads into a node and out of it.
 struct Doors {
     engine: Arc<Embedded>,
@@ -165,7 +177,8 @@ impl Node {
         let cluster = engine.machine().read(|state| state.cluster().clone());
         let (kind, runtime) = runtime::open(&options, memory.as_ref(), cluster).await?;
         let has_joined = joined.is_some();
-        Memory { name: name.clone(), runtime: Some(kind), joined }.write(dir)?;
+        let incarnation = engine.incarnation();
+        Memory { name: name.clone(), runtime: Some(kind), joined, incarnation }.write(dir)?;
 
         let log = Arc::clone(&engine) as Arc<dyn Engine>;
         let (soft, servers) = (Arc::new(Soft::default()), Arc::new(seat::servers(dir)?));
@@ -251,6 +264,7 @@ impl Node {
         }
         self.tasks.spawn(server.run(stopped(stop.clone())));
         self.tasks.spawn(seats::run(cell.clone(), engine, stop.clone()));
+        self.tasks.spawn(quorum::run(cell.clone(), client.clone(), stop.clone()));
 
         let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = mpsc::channel(1);

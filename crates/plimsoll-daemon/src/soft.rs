@@ -9,6 +9,7 @@ use plimsoll_model::{Bytes, Generation, MilliCpus, NodeId, ReplicaId, ServiceKey
 use plimsoll_runtime::pressure::Reading;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::quorum::Quorum;
 use crate::view::Runtime;
 
 /// The latest word on everything soft that this process knows.
@@ -21,6 +22,8 @@ pub struct Facts {
     pub replicas: BTreeMap<(ReplicaId, Generation), ReplicaFact>,
     /// Published ports this node does not listen on for their services, and why, as a sentence.
     pub ports: BTreeMap<(ServiceKey, SocketAddr), String>,
+    /// Which servers answered when they were last asked; none while somebody leads.
+    pub quorum: Option<Quorum>,
 }
 
 /// What a node last said of itself.

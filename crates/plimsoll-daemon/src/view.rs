@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub mod build;
+pub mod freshness;
 mod time;
 
+pub use freshness::Freshness;
 pub use time::Time;
 
 /// Everything: what `plimsoll status` shows.
@@ -30,6 +32,19 @@ pub struct Cell {
     pub term: u64,
     /// The last entry of the log that is in this answer.
     pub applied: u64,
+    /// How many entries are committed and not in it.
+    #[serde(default)]
+    pub lag: u64,
+    /// Milliseconds since the node last heard a leader or, leading, most of the servers. None: not since it started.
+    #[serde(default)]
+    pub heard_ms: Option<u64>,
+}
+
+impl Cell {
+    pub fn freshness(&self) -> Freshness {
+        let Self { node, leader, term, applied, lag, heard_ms, .. } = self.clone();
+        Freshness { node, leader, term, applied, lag, heard_ms }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -405,13 +420,36 @@ impl Problem {
     }
 }
 
+/// How a node stands in its cell: what `GET /healthz` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    pub node: String,
+    pub version: String,
+    /// `leader`, `voter`, `learner` or `agent`.
+    pub role: String,
+    /// As far as this node knows.
+    pub leader: Option<String>,
+    pub term: u64,
+    /// The last entry of the log that this node has applied.
+    pub applied: u64,
+    /// The last one it knows to be committed.
+    pub committed: u64,
+    /// The last one in its log.
+    pub last: u64,
+    /// How many are committed and not applied here.
+    pub lag: u64,
+    /// Milliseconds since it last heard a leader or, leading, most of the servers. None: not since it started.
+    pub heard_ms: Option<u64>,
+    /// SHA-256 of the state as of `applied`, where it was asked for: equal on all servers that have applied as much.
+    pub hash: Option<String>,
+}
+
 /// Whether this node can serve: what `GET /readyz` says, with 200 or 503.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
     pub is_ready: bool,
-    pub leader: Option<String>,
-    pub term: u64,
-    pub applied: u64,
+    #[serde(flatten)]
+    pub health: Health,
     /// The runtime's name and version; none while it does not answer.
     pub runtime: Option<String>,
     /// What is missing.
@@ -454,6 +492,17 @@ pub struct AuditQuery {
     pub follow: bool,
 }
 
+/// What is asked of a node's health.
+#[derive(
+    Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema, utoipa::IntoParams,
+)]
+#[into_params(parameter_in = Query)]
+pub struct HealthQuery {
+    /// Also the hash of the state, which takes a moment in a large cell.
+    #[serde(default, deserialize_with = "flag")]
+    pub hash: bool,
+}
+
 /// A switch of a query: `?follow` is as good as `?follow=true`.
 pub(crate) fn flag<'de, D: serde::Deserializer<'de>>(source: D) -> Result<bool, D::Error> {
     match String::deserialize(source)?.as_str() {
@@ -474,6 +523,9 @@ pub struct Cluster {
     pub applied: u64,
     /// Whether nodes can join it.
     pub joinable: bool,
+    /// Why nobody leads; none while somebody does.
+    #[serde(default)]
+    pub trouble: Option<Problem>,
     pub servers: Vec<Server>,
 }
 

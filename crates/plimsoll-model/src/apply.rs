@@ -112,6 +112,7 @@ impl<'s> Txn<'s> {
                 self.volumes_removed(deployment, node, *revision);
                 Ok(())
             }
+            Change::Survive { node, server, lost } => self.survive(node, *server, lost),
         }
     }
 

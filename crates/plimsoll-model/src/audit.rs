@@ -66,6 +66,7 @@ pub enum Happening {
     VolumesRemoved { deployment: DeploymentName, node: NodeId },
     CommandRun { replica: ReplicaId },
     BackupTaken,
+    Survived { node: NodeId, lost: u32 },
 }
 
 impl Happening {
@@ -125,6 +126,7 @@ impl Happening {
             Self::VolumesRemoved { .. } => "volumes_removed",
             Self::CommandRun { .. } => "command_run",
             Self::BackupTaken => "backup_taken",
+            Self::Survived { .. } => "survived",
         }
     }
 }
@@ -187,6 +189,12 @@ impl fmt::Display for Happening {
             }
             Self::VolumesRemoved { deployment, node } => {
                 write!(f, "the volumes of {deployment} on {node} are removed")
+            }
+            Self::Survived { node, lost } => {
+                write!(
+                    f,
+                    "the cell goes on with {node} as its only server, {lost} nodes are given up"
+                )
             }
         }
     }

@@ -169,6 +169,13 @@ pub enum Change {
         node: NodeId,
         revision: Revision,
     },
+    /// The cell goes on with this node as its only server, and without the lost ones: it was recovered or restored here.
+    /// Tokens that nodes could join with are void; operators keep theirs.
+    Survive {
+        node: NodeId,
+        server: u64,
+        lost: Vec<NodeId>,
+    },
     /// Somebody did what changes nothing here and is remembered all the same.
     Record {
         deed: Deed,

@@ -7,14 +7,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_model::{ClusterId, State, Term};
+use plimsoll_model::{ClusterId, NodeId, Rejection, State, Term, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::disk::{Disk, RealDisk};
 use crate::embedded::OpenError;
 use crate::embedded::snapshot::{StateBytes, decode_state, encode_state};
-use crate::engine::{Peer, ServerId};
+use crate::engine::ServerId;
 use crate::sealed::{Kind, Unreadable};
 
 mod offline;
@@ -30,6 +30,15 @@ pub struct Summary {
     pub term: Term,
 }
 
+/// What a restore made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    pub summary: Summary,
+    pub server: ServerId,
+    /// The nodes of the old cell that the new one does without.
+    pub lost: Vec<NodeId>,
+}
+
 /// Why a backup could not be made or restored. Nothing was changed.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -41,6 +50,8 @@ pub enum Error {
     File(#[from] Unreadable),
     #[error(transparent)]
     Store(#[from] OpenError),
+    #[error("the state in the backup does not go on without its other nodes")]
+    Refused(#[from] Rejection),
 }
 
 /// Reads a backup and checks it whole.
@@ -53,14 +64,22 @@ pub fn take_stopped(data_dir: &Path, file: &Path) -> Result<Summary, Error> {
     take_stopped_on(&real(), data_dir, file)
 }
 
-/// Makes a data directory from a backup: that of a cell of one, of this server.
+/// The nodes that a backup knows.
+pub fn nodes(file: &Path) -> Result<Vec<NodeId>, Error> {
+    let content = Content::read(&RealDisk, file)?;
+    let state = decode_state(&content.state).map_err(|error| damaged(file, &error))?;
+    Ok(state.nodes().keys().cloned().collect())
+}
+
+/// Makes a data directory from a backup: that of a cell of one, of this node. It does not believe in the others, whose
+/// replicas it places anew. `at` is this machine's clock.
 pub fn restore(
     file: &Path,
     data_dir: &Path,
-    server: ServerId,
-    peer: Peer,
-) -> Result<Summary, Error> {
-    restore_on(&real(), file, data_dir, server, peer)
+    node: &NodeId,
+    at: Timestamp,
+) -> Result<Restored, Error> {
+    restore_on(&real(), file, data_dir, node, at)
 }
 
 pub(crate) use offline::{restore_on, take_stopped_on};
@@ -98,14 +117,16 @@ impl Content {
             source: io::ErrorKind::NotFound.into(),
         };
         let body = BACKUP.read(disk, file)?.ok_or_else(missing)?;
-        let damaged = |error: postcard::Error| {
-            let what = format!("its content cannot be understood ({error})");
-            Unreadable::Damaged { path: file.to_owned(), what }
-        };
+        let damaged = |error: postcard::Error| damaged(file, &error);
         let (summary, state) = postcard::take_from_bytes(&body).map_err(damaged)?;
         decode_state(state).map_err(damaged)?;
         Ok(Self { summary, state: Arc::from(state) })
     }
+}
+
+fn damaged(file: &Path, error: &postcard::Error) -> Unreadable {
+    let what = format!("its content cannot be understood ({error})");
+    Unreadable::Damaged { path: file.to_owned(), what }
 }
 
 /// An error and what caused it, in one line.

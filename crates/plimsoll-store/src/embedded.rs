@@ -21,15 +21,19 @@ use tokio::sync::watch;
 use crate::backup::{self, Summary};
 use crate::disk::watched::Watched;
 use crate::disk::{Disk, RealDisk};
-use crate::engine::{Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId};
+use crate::engine::{
+    Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId, Standing,
+};
 use crate::log::{Cut, MAX_ENTRY, SEGMENT_SIZE};
 use crate::machine::Machine;
 
+mod allegiance;
 mod answer;
 #[cfg(any(test, feature = "testkit"))]
 pub mod channel;
 mod leading;
 pub mod network;
+pub(crate) mod replay;
 pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod state;
@@ -38,6 +42,7 @@ mod timing;
 pub(crate) mod types;
 mod wire;
 
+use allegiance::Allegiance;
 use leading::Seat;
 use network::{Arrivals, Network, NoNetwork};
 use start::Identity;
@@ -45,7 +50,8 @@ use state::StateMachine;
 use store::LogStore;
 use types::{ENTRY_OVERHEAD, Proposal, Types};
 
-pub use start::{OpenError, cluster_of};
+pub use allegiance::Incarnation;
+pub use start::{OpenError, cluster_of, is_superseded};
 pub use timing::Timing;
 
 /// The most bytes one command may take when it is written.
@@ -70,6 +76,8 @@ pub struct Config {
     pub server: ServerId,
     pub peer: Peer,
     pub founding: Founding,
+    /// The life of the cell that it is taken into; one that founds its own begins the first.
+    pub incarnation: Incarnation,
     pub snapshot_every: u64,
     /// None: from how fast the disk is.
     pub timing: Option<Timing>,
@@ -95,6 +103,7 @@ impl Config {
             server: ServerId(1),
             peer: Peer::default(),
             founding: Founding::Alone,
+            incarnation: Incarnation::default(),
             snapshot_every: SNAPSHOT_EVERY,
             timing: None,
             network: Arc::new(NoNetwork),
@@ -107,6 +116,7 @@ impl Config {
 pub struct Embedded {
     raft: Raft<Types, StateMachine>,
     identity: Identity,
+    allegiance: Arc<Allegiance>,
     machine: Arc<Machine>,
     leadership: watch::Receiver<Leadership>,
     seat: Arc<Seat>,
@@ -134,6 +144,11 @@ impl Embedded {
         self.identity.server
     }
 
+    /// Which life of the cell it is of: what a newcomer must be told.
+    pub fn incarnation(&self) -> Incarnation {
+        self.identity.incarnation
+    }
+
     pub fn timing(&self) -> Timing {
         self.timing
     }
@@ -155,6 +170,13 @@ impl Embedded {
         Ok(())
     }
 
+    /// Notes where a server is found from now on.
+    pub async fn set_peer(&self, server: ServerId, peer: Peer) -> Result<(), Error> {
+        let change = ChangeMembers::SetNodes(BTreeMap::from([(server, peer)]));
+        self.raft.change_membership(change, true).await.map_err(write_error)?;
+        Ok(())
+    }
+
     /// Lets a server without a vote go.
     pub async fn remove_server(&self, server: ServerId) -> Result<(), Error> {
         let change = ChangeMembers::RemoveNodes(BTreeSet::from([server]));
@@ -167,17 +189,25 @@ impl Embedded {
         self.raft.runtime_config().elect(stands);
     }
 
-    /// How many entries each server lacks, as far as this one knows, which must lead to know.
+    /// How many entries each server lacks, as far as this one knows, which must lead to know. A server that has taken
+    /// nothing yet, or has not answered lately, is not among them.
     pub fn lags(&self) -> BTreeMap<ServerId, u64> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let last = metrics.last_log_index.map_or(0, |last| last + 1);
-        let Some(replication) = &metrics.replication else { return BTreeMap::new() };
-        let lag = |matched: Option<u64>| last.saturating_sub(matched.map_or(0, |index| index + 1));
-        let others = replication
-            .iter()
-            .map(|(server, matched)| (*server, lag(matched.as_ref().map(|id| id.index))));
-        others.chain([(self.id(), 0)]).collect()
+        let (Some(replication), Some(acked)) = (&metrics.replication, &metrics.heartbeat) else {
+            return BTreeMap::new();
+        };
+        let patience = self.timing.election * leading::SILENT_ELECTIONS;
+        let is_there = |server: &ServerId| {
+            let acked = acked.get(server).and_then(Option::as_ref);
+            acked.is_some_and(|acked| acked.elapsed() < patience)
+        };
+        let there = replication.iter().filter(|(server, _)| is_there(server));
+        let lag = there.filter_map(|(server, matched)| {
+            Some((*server, last.saturating_sub(matched.as_ref()?.index + 1)))
+        });
+        lag.chain([(self.id(), 0)]).collect()
     }
 
     /// Returns once the server cannot go on, with why. It answers reads still; only another start makes it write again.
@@ -210,6 +240,9 @@ impl Embedded {
         let metrics = metrics.borrow_watched();
         if let Err(fatal) = &metrics.running_state {
             return Err(fatal_error(fatal));
+        }
+        if self.allegiance.is_superseded() {
+            return Err(Error::Superseded);
         }
         if !metrics.state.is_leader() {
             return Err(match self.seat.leadership(&metrics).leader {
@@ -341,6 +374,13 @@ impl Engine for Embedded {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         metrics.membership_config.log_id().as_ref().map_or(0, |id| id.index)
+    }
+
+    fn standing(&self) -> Standing {
+        let standing = self.seat.standing(&self.raft.metrics().borrow_watched());
+        // The metrics follow what is applied a moment later.
+        let applied = *self.machine.applied().borrow();
+        Standing { applied, committed: standing.committed.max(applied), ..standing }
     }
 
     fn catch_up(&self) -> Answer<'_, u64> {

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_model::{Command, Event, Rejection, Term};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,52 @@ pub struct Leadership {
     pub is_me: bool,
 }
 
+/// What a server is to its cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    Leader,
+    /// Its vote counts, and another leads or nobody.
+    Voter,
+    /// It holds the log without a vote.
+    Learner,
+    /// It holds no log.
+    #[default]
+    Agent,
+}
+
+impl Role {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Voter => "voter",
+            Self::Learner => "learner",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// How far a server has come, and how fresh that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standing {
+    pub role: Role,
+    pub applied: u64,
+    /// The last entry it knows to be committed.
+    pub committed: u64,
+    /// The last entry in its log.
+    pub last: u64,
+    /// The cell was recovered without this server, which neither votes nor leads any more.
+    pub is_superseded: bool,
+    /// How long ago it last heard its leader or, leading, most of the servers. None: not since it started.
+    pub heard: Option<Duration>,
+}
+
+impl Standing {
+    /// How many entries are committed and not applied here.
+    pub fn lag(&self) -> u64 {
+        self.committed.saturating_sub(self.applied)
+    }
+}
+
 /// A command that is in the log for good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -75,6 +122,8 @@ pub enum Error {
     QuorumLost,
     #[error("leadership changed under way; whether the command was committed is not known")]
     Unsettled,
+    #[error("this server's cell was recovered without it")]
+    Superseded,
     #[error("the store is stopped")]
     Stopped,
     #[error("the command takes {size} bytes, at most {max} are allowed; split it")]
@@ -95,6 +144,7 @@ impl Error {
             Self::NotLeader { .. }
             | Self::NoLeader
             | Self::QuorumLost
+            | Self::Superseded
             | Self::TooLarge { .. }
             | Self::Servers(_) => false,
         }
@@ -120,6 +170,15 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// The entry of the log that made these the members. Of two words on the members, the one of the later entry counts.
     fn members_since(&self) -> u64;
+
+    /// How far this server has come. One without a log knows no more than what it has applied.
+    fn standing(&self) -> Standing {
+        let applied = *self.machine().applied().borrow();
+        let leads = self.leadership().borrow().leader.is_some();
+        let heard = leads.then_some(Duration::ZERO);
+        let (committed, last) = (applied, applied);
+        Standing { applied, committed, last, heard, ..Standing::default() }
+    }
 
     /// Waits until all that was committed anywhere before this call is applied here. Only the leader can tell.
     fn catch_up(&self) -> Answer<'_, u64>;

@@ -10,8 +10,9 @@ pub mod embedded;
 pub mod engine;
 pub mod log;
 pub mod machine;
+pub mod recovery;
 pub mod sealed;
 
-pub use embedded::{Embedded, Founding};
-pub use engine::{Committed, Engine, Error, Leadership, Member, Peer, ServerId};
+pub use embedded::{Embedded, Founding, Incarnation};
+pub use engine::{Committed, Engine, Error, Leadership, Member, Peer, Role, ServerId, Standing};
 pub use machine::{Applied, Lagged, Machine, Watcher};

@@ -102,10 +102,10 @@ impl Command {
                 Some(&mut args.host)
             }
             Self::Token(args) => Some(args.what.host()),
-            Self::Cluster(args) => {
-                let cluster::What::Status(args) = &mut args.what;
-                Some(&mut args.host)
-            }
+            Self::Cluster(args) => match &mut args.what {
+                cluster::What::Status(args) => Some(&mut args.host),
+                cluster::What::Recover(_) => None,
+            },
             Self::Up(_)
             | Self::Restore(_)
             | Self::Validate(_)

@@ -78,6 +78,12 @@ impl From<Error> for Trouble {
             }
             Error::Local(source) => Self::failed(format!("{error}: {source}")),
             Error::Problem(_) if error.is_refusal() => Self::refused(error.to_string()),
+            // These differ in what to do next, so they are called by their names.
+            Error::Problem(problem)
+                if ["no_leader", "quorum_lost", "superseded"].contains(&&*problem.code) =>
+            {
+                Self::failed(format!("{}: {error}", problem.code))
+            }
             Error::Problem(_) | Error::Protocol { .. } => Self::failed(error.to_string()),
         };
         match (error.code(), error.hint()) {

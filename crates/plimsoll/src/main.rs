@@ -14,6 +14,7 @@ mod commands;
 mod decided;
 mod elapsed;
 mod entries;
+mod fresh;
 mod glance;
 mod input;
 mod live;

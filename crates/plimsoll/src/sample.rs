@@ -28,6 +28,8 @@ pub(crate) fn status(deployments: Vec<Deployment>) -> Status {
         leader: Some("ash".into()),
         term: 4,
         applied: 120,
+        lag: 0,
+        heard_ms: Some(0),
     };
     Status { cell, nodes: vec![node("ash")], deployments }
 }

@@ -13,6 +13,10 @@ use crate::view::Problem;
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) StatusCode, pub(super) Problem);
 
+/// Marks an answer that failed because this node leads and too few others answer it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deserted;
+
 pub(super) type Answer = Result<Response, Failure>;
 
 impl Failure {
@@ -47,6 +51,7 @@ impl From<Problem> for Failure {
             "no_leader"
             | "not_leader"
             | "quorum_lost"
+            | "superseded"
             | "unsettled"
             | "stopped"
             | "node_unreachable"
@@ -72,6 +77,9 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = json(&self.1);
         *response.status_mut() = self.0;
+        if self.1.code == "quorum_lost" {
+            response.extensions_mut().insert(Deserted);
+        }
         response
     }
 }

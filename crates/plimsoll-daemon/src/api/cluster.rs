@@ -42,6 +42,7 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         term: here.term,
         applied: here.applied,
         joinable,
+        trouble: here.leader.is_none().then(|| context.leaderless()),
         servers: servers.collect(),
     }))
 }

@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::response::Response;
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::answer::{Answer, Failure, json};
 use crate::cell::{Cell, now};
+use crate::cluster::quorum;
 use crate::peer::Client;
-use crate::view::Problem;
 use crate::view::build::{Here, Source};
+use crate::view::{Freshness, Problem};
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -22,6 +24,8 @@ pub(super) struct Context {
     pub(super) data_dir: PathBuf,
     /// The way to other nodes; none in a cell that cannot have any.
     pub(super) client: OnceLock<Client>,
+    /// The state's last hash, with the index it is of.
+    pub(super) hashed: Mutex<Option<(u64, String)>>,
     /// True once the daemon ends: then streams do too.
     pub(super) ending: watch::Receiver<bool>,
 }
@@ -69,14 +73,36 @@ impl Context {
         };
         let servers: BTreeSet<String> =
             members.into_iter().map(|member| member.peer.name).filter(named).collect();
+        let standing = cell.engine.standing();
+        let heard_ms = |heard: Duration| u64::try_from(heard.as_millis()).unwrap_or(u64::MAX);
         Here {
             node: cell.node.clone(),
             version: VERSION,
             leader,
             servers,
             term: leadership.term.0,
-            applied: *cell.engine.machine().applied().borrow(),
+            applied: standing.applied,
+            lag: standing.lag(),
+            heard_ms: standing.heard.map(heard_ms),
             now: now(),
         }
+    }
+
+    pub(super) fn freshness(&self) -> Freshness {
+        let Here { node, leader, term, applied, lag, heard_ms, .. } = self.here();
+        Freshness { node: node.to_string(), leader, term, applied, lag, heard_ms }
+    }
+
+    /// Why nobody leads, as far as this node has found out.
+    pub(super) fn leaderless(&self) -> Problem {
+        if self.cell.engine.standing().is_superseded {
+            return quorum::superseded();
+        }
+        quorum::problem(self.cell.soft.facts().quorum.as_ref())
+    }
+
+    /// The same, where this node leads and knows that too few answer: then it finds out which.
+    pub(super) async fn deserted(&self, client: &Client) -> Problem {
+        quorum::problem(Some(&quorum::ask(&self.cell, client).await))
     }
 }

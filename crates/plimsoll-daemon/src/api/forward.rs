@@ -12,7 +12,7 @@ use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_model::access::Role;
 
-use super::answer::Failure;
+use super::answer::{Deserted, Failure};
 use super::context::Context;
 use super::exec::MAX_PATIENCE;
 use super::peer::Peer;
@@ -83,11 +83,16 @@ pub(super) async fn pass_on(
     }
     match whose(&context) {
         Whose::Ours => {
-            if is_consistent && let Err(error) = context.cell.engine.catch_up().await {
-                let error = operations::Error::Write(error.into());
-                return Failure::from(error).into_response();
+            let caught_up =
+                if is_consistent { context.cell.engine.catch_up().await.map(drop) } else { Ok(()) };
+            let response = match caught_up {
+                Ok(()) => next.run(request).await,
+                Err(error) => Failure::from(operations::Error::Write(error.into())).into_response(),
+            };
+            if response.extensions().get::<Deserted>().is_none() {
+                return response;
             }
-            next.run(request).await
+            Failure::from(context.deserted(&client).await).into_response()
         }
         // Another leads by now, and what this node knows may be old.
         Whose::Leader(to) if passed_on && is_consistent => deposed(&to),
@@ -111,7 +116,7 @@ pub(super) async fn pass_on(
         Whose::Nobody if let Some(error) = context.cell.engine.trouble() => {
             Failure::from(operations::Error::Write(error.into())).into_response()
         }
-        Whose::Nobody => no_leader(),
+        Whose::Nobody => Failure::from(context.leaderless()).into_response(),
     }
 }
 

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::answer::with_type;
 use super::context::Context;
-use super::{backup, cluster, exec, forward, health, logs, read, watching, write};
+use super::{backup, cluster, exec, forward, fresh, health, logs, read, watching, write};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -31,6 +31,7 @@ pub(super) fn router(context: Arc<Context>) -> Router {
     router
         .fallback(health::no_such_path)
         .method_not_allowed_fallback(health::no_such_method)
+        .layer(from_fn_with_state(Arc::clone(&context), fresh::stamp))
         .layer(from_fn_with_state(Arc::clone(&context), forward::pass_on))
         .with_state(context)
 }

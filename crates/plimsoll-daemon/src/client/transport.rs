@@ -1,6 +1,7 @@
 //! How a request gets to the daemon and its answer back: HTTP/1.1 over a Unix or TCP connection made for it alone.
 
 use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 
 use super::endpoint::Endpoint;
 use super::error::Error;
-use crate::view::Problem;
+use crate::view::{Freshness, Problem};
 
 /// A daemon that is there accepts at once; beyond this the network has lost it.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -33,6 +34,8 @@ const MAX_ANSWER: usize = 1 << 30;
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
     endpoint: Endpoint,
+    /// Shared by clones: one who asks and one who remarks on the answer may hold one each.
+    fresh: Arc<Mutex<Option<Freshness>>>,
 }
 
 #[derive(Debug)]
@@ -87,7 +90,12 @@ impl Request {
 
 impl Transport {
     pub(super) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint }
+        Self { endpoint, fresh: Arc::default() }
+    }
+
+    /// What the last answer said that said anything.
+    pub(super) fn freshness(&self) -> Option<Freshness> {
+        self.fresh.lock().expect("no holder of it panics").clone()
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
@@ -123,6 +131,9 @@ impl Transport {
         let request = self.written(request)?;
         let answering = timeout(patience, sender.send_request(request)).await.map_err(late)?;
         let response = answering.map_err(|error| unreachable(io::Error::other(error)))?;
+        if let Some(fresh) = Freshness::read(response.headers()) {
+            *self.fresh.lock().expect("no holder of it panics") = Some(fresh);
+        }
         let status = response.status();
         Ok((status, self.answer(response, driver)))
     }

@@ -111,8 +111,9 @@ impl Gate {
             (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
         });
         let certificate = certificate.to_vec();
+        let (server, incarnation) = (server.unwrap_or_default(), self.engine.incarnation());
         let servers = Roll::of(&*self.cell.engine);
-        Ok(Admission { cluster, certificate, server: server.unwrap_or_default(), servers })
+        Ok(Admission { cluster, certificate, server, servers, incarnation })
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId};
+use plimsoll_store::Incarnation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -39,6 +40,9 @@ pub struct Admission {
     pub server: u64,
     /// Where the log is.
     pub servers: Roll,
+    /// The life of the cell it is taken into.
+    #[serde(default)]
+    pub incarnation: Incarnation,
 }
 
 #[derive(Debug, Error)]

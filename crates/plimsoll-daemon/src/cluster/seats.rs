@@ -24,8 +24,12 @@ pub async fn run(cell: Cell, engine: Arc<Embedded>, mut shutdown: watch::Receive
         // Who was let go must not ask for votes it would never get.
         engine.stand(cell.holds_log());
         let is_leader = engine.leadership().borrow().is_me;
-        if is_leader && let Some(step) = next(&cell, &engine, &engine.members()) {
-            take(&cell, &engine, step).await;
+        if is_leader {
+            let members = engine.members();
+            readdress(&cell, &engine, &members).await;
+            if let Some(step) = next(&cell, &engine, &members) {
+                take(&cell, &engine, step).await;
+            }
         }
         tokio::select! {
             () = sleep(EVERY) => {}
@@ -60,6 +64,25 @@ async fn take(cell: &Cell, engine: &Embedded, step: Step) {
         Ok(()) => tracing::info!(?step, "the servers of the cell changed"),
         // It is tried again in a moment, and by then perhaps by another.
         Err(error) => tracing::debug!(?step, %error, "the servers of the cell did not change"),
+    }
+}
+
+/// Notes the addresses of servers that are found elsewhere than they were, as after a move or a restore.
+async fn readdress(cell: &Cell, engine: &Embedded, members: &[Member]) {
+    for member in members {
+        let node = cell.engine.machine().read(|state| {
+            let mut nodes = state.nodes().iter();
+            nodes.find(|(_, node)| node.server == Some(member.id.0)).map(|(id, _)| id.clone())
+        });
+        let Some(peer) = node.and_then(|node| peer(cell, &node)) else { continue };
+        if peer == member.peer {
+            continue;
+        }
+        let address = peer.address.clone();
+        match engine.set_peer(member.id, peer).await {
+            Ok(()) => tracing::info!(server = member.id.0, address, "a server is found elsewhere"),
+            Err(error) => tracing::debug!(%error, "a server's address was not noted"),
+        }
     }
 }
 

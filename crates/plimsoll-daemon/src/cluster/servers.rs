@@ -60,10 +60,15 @@ impl Servers {
 
     /// The leader says who the servers are.
     pub fn tell(&self, roll: Roll) {
-        let mut known = self.known();
-        if known.told == roll || roll.since < known.told.since {
-            return;
+        let told = self.known().told.clone();
+        if roll != told && roll.since >= told.since {
+            self.begin_with(roll);
         }
+    }
+
+    /// A cell that takes this node in says who its servers are, whatever another one said before.
+    pub fn begin_with(&self, roll: Roll) {
+        let mut known = self.known();
         known.told = roll;
         let kept = self.file.as_deref().map(|file| write(file, &known.told));
         if let Some(Err(error)) = kept {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_model::{ClusterId, NodeId};
+use plimsoll_store::Incarnation;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Kind};
@@ -15,6 +16,9 @@ pub(super) struct Memory {
     /// The cell it was taken into, and its number there as a server. None for one that founded its own.
     #[serde(default)]
     pub(super) joined: Option<(ClusterId, u64)>,
+    /// The life of that cell, until its log is begun and knows itself.
+    #[serde(default)]
+    pub(super) incarnation: Incarnation,
 }
 
 impl Memory {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_model::{Change, NodeFacts, NodeId, Writer};
-use plimsoll_store::embedded::{Config, cluster_of};
-use plimsoll_store::{Embedded, Founding, Peer, ServerId};
+use plimsoll_store::embedded::{Config, cluster_of, is_superseded};
+use plimsoll_store::{Embedded, Founding, Incarnation, Peer, ServerId};
 
 use super::memory::Memory;
 use super::{Error, Options, name, store_dir};
@@ -31,17 +31,24 @@ impl Seat {
         let dir = &options.data_dir;
         let store = store_dir(dir);
         let mut joined = memory.and_then(|memory| memory.joined.clone());
-        let found = cluster_of(&store)?;
+        let mut incarnation = memory.map(|memory| memory.incarnation).unwrap_or_default();
+        let mut found = cluster_of(&store)?;
+        if options.join.is_some() && is_superseded(&store)? {
+            set_aside(&store)?;
+            (found, joined) = (None, None);
+        }
         if found.is_none()
             && joined.is_none()
             && let Some(at) = &options.join
         {
             let (admission, _) = join::join(at, name, facts.clone(), dir).await?;
-            servers(dir)?.tell(admission.servers);
+            servers(dir)?.begin_with(admission.servers);
             joined = Some((admission.cluster, admission.server));
+            incarnation = admission.incarnation;
             // Written down before the log is begun: the token is used up, and a crash here must not cost the seat.
             let runtime = memory.and_then(|memory| memory.runtime);
-            Memory { name: name.clone(), runtime, joined: joined.clone() }.write(dir)?;
+            let (name, joined) = (name.clone(), joined.clone());
+            Memory { name, runtime, joined, incarnation }.write(dir)?;
         }
         let network = Arc::new(Late::default());
         let cluster = match (&joined, found, &options.cluster) {
@@ -55,6 +62,7 @@ impl Seat {
             peer: Peer { name: name.to_string(), address },
             network: Arc::clone(&network) as _,
             server: ServerId(joined.as_ref().map_or(1, |(_, server)| *server)),
+            incarnation: if joined.is_some() { incarnation } else { Incarnation::default() },
             founding: if joined.is_some() { Founding::Join } else { Founding::Alone },
             ..Config::alone(store, cluster)
         };
@@ -70,6 +78,15 @@ impl Seat {
 pub(super) fn servers(dir: &Path) -> Result<Servers, Error> {
     let path = dir.join("servers.json");
     Servers::open(path.clone()).map_err(|source| Error::Io { action: "read", path, source })
+}
+
+/// The log of a cell that goes on without this node: kept, in case somebody wants to look into it.
+fn set_aside(store: &Path) -> Result<(), Error> {
+    let mut names = (1_u32..).map(|nth| store.with_file_name(format!("store.superseded.{nth}")));
+    let to = names.find(|path| !path.exists()).expect("there is always another number");
+    tracing::warn!(to = %to.display(), "the log of a cell that was recovered without this node is set aside");
+    let moved = std::fs::rename(store, &to);
+    moved.map_err(|source| Error::Io { action: "set aside", path: store.to_owned(), source })
 }
 
 /// Who this node is to the others. One that has never been of a larger cell may have to make that first.

@@ -97,6 +97,7 @@ fn stored(error: &plimsoll_store::Error) -> Problem {
         Error::QuorumLost => {
             failure("quorum_lost").hint("bring back the servers that are down, then try again")
         }
+        Error::Superseded => crate::cluster::quorum::superseded(),
         Error::Unsettled => failure("unsettled").hint("look at the status before you try again"),
         Error::Stopped => failure("stopped").hint("the daemon is going down; start it again"),
         Error::TooLarge { .. } => Problem::refusal("too_large", error.to_string())

@@ -36,6 +36,10 @@ pub struct Here {
     pub term: u64,
     /// The index the state is of.
     pub applied: u64,
+    /// How many entries are committed and not applied.
+    pub lag: u64,
+    /// How long ago a leader was last heard.
+    pub heard_ms: Option<u64>,
     pub now: Timestamp,
 }
 
@@ -63,6 +67,8 @@ impl Source<'_> {
             leader: self.here.leader.clone(),
             term: self.here.term,
             applied: self.here.applied,
+            lag: self.here.lag,
+            heard_ms: self.here.heard_ms,
         }
     }
 

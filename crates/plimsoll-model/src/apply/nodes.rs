@@ -8,6 +8,7 @@ use crate::node::{Availability, Node, NodeFacts, NodeStatus};
 use crate::replica::Replica;
 use crate::state::MAX_CAPACITY;
 use crate::transition;
+use crate::units::Resources;
 
 impl Txn<'_> {
     pub(super) fn put_node(&mut self, id: &NodeId, facts: &NodeFacts) -> Result<(), Refusal> {
@@ -79,24 +80,67 @@ impl Txn<'_> {
         Ok(())
     }
 
+    /// The cell goes on with one server. The lost nodes go as [`remove_node`](Self::remove_node) has it, whatever their
+    /// status: nobody will hear from them.
+    pub(super) fn survive(
+        &mut self,
+        id: &NodeId,
+        server: u64,
+        lost: &[NodeId],
+    ) -> Result<(), Refusal> {
+        if lost.contains(id) {
+            return Err(Refusal::NoSuchNode { node: id.clone() });
+        }
+        for gone in lost {
+            self.node(gone)?;
+            self.forget_node(gone);
+        }
+        let mut access = self.state.access.clone();
+        access.join_tokens.clear();
+        access.next_server = access.next_server.max(server.saturating_add(1));
+        self.set_access(access);
+        if !self.state.nodes.contains_key(id) {
+            // What it offers it says itself once it is up.
+            self.put_node(id, &NodeFacts::new(Resources::default()))?;
+        }
+        let before = self.node(id)?;
+        let mut node = before.clone();
+        (node.key, node.server) = (None, Some(server));
+        if lost.is_empty() && node == *before && node.status == NodeStatus::Ready {
+            return Ok(());
+        }
+        if node.status != NodeStatus::Ready {
+            (node.status, node.status_since) = (NodeStatus::Ready, self.at);
+        }
+        self.set_node(id, Some(node));
+        let lost = u32::try_from(lost.len()).unwrap_or(u32::MAX);
+        self.happened(Happening::Survived { node: id.clone(), lost });
+        Ok(())
+    }
+
     /// What a node that is down was still stopping will never be reported: it is forgotten with the node. What was
     /// assigned to it stays assigned, to be replaced by the scheduler as lost.
     pub(super) fn remove_node(&mut self, id: &NodeId) -> Result<(), Refusal> {
         let node = self.node(id)?;
-        let tenants = self.state.load(id).map(|load| load.tenants.clone()).unwrap_or_default();
-        if node.status == NodeStatus::Ready && !tenants.is_empty() {
-            let replicas = u32::try_from(tenants.len()).unwrap_or(u32::MAX);
+        let tenants = self.state.load(id).map_or(0, |load| load.tenants.len());
+        if node.status == NodeStatus::Ready && tenants > 0 {
+            let replicas = u32::try_from(tenants).unwrap_or(u32::MAX);
             return Err(Refusal::NodeInUse { node: id.clone(), replicas });
         }
+        self.forget_node(id);
+        Ok(())
+    }
+
+    fn forget_node(&mut self, id: &NodeId) {
+        let tenants = self.state.load(id).map(|load| load.tenants.clone()).unwrap_or_default();
         for tenant in tenants {
             self.forget_leaving(&tenant, id);
         }
-        let key = self.node(id)?.key;
+        let key = self.state.nodes.get(id).and_then(|node| node.key);
         self.forget_volumes(id);
         self.set_node(id, None);
         self.revoke_key(key);
         self.happened(Happening::NodeRemoved { node: id.clone() });
-        Ok(())
     }
 
     fn forget_leaving(&mut self, id: &ReplicaId, node: &NodeId) {

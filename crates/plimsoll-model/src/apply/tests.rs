@@ -130,6 +130,9 @@ fn any_access() -> impl Strategy<Value = Change> {
         (name.clone(), digest, select(Role::ALL.to_vec()))
             .prop_map(|(name, token, role)| Change::PutOperator { name, token, role }),
         name.prop_map(|name| Change::RevokeOperator { name }),
+        (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
+            Change::Survive { node, server, lost: lost.into_iter().collect() }
+        }),
     ]
 }
 
@@ -401,4 +404,36 @@ fn the_key_of_a_node_that_left_or_came_back_empty_is_refused_from_then_on() {
     assert_eq!(revoked(&cell), [digest(2)], "the disk that was wiped");
     cell.change(by, Change::RemoveNode { node: node_id("birch") });
     assert_eq!(revoked(&cell), [digest(2), digest(3)]);
+}
+
+#[test]
+fn a_cell_that_goes_on_with_one_server_forgets_the_lost_and_lets_nobody_in_by_old_tokens() {
+    let mut cell = cell().node("ash", cpus(4)).node("birch", cpus(4)).node("cedar", cpus(4));
+    let by = Writer::Operator;
+    let token = Digest([1; 32]);
+    cell.change(by, Change::CreateJoinToken { token, expires_at: Timestamp(u64::MAX) });
+    let operator = Change::PutOperator { name: "ann".into(), token, role: Role::Admin };
+    cell.change(by, operator);
+    let cell = &mut cell.deploy("shop", [("web", spread(3))]);
+    let place = |node: &str, slot: u32| Change::Place {
+        replica: replica_id(&format!("shop/web/{slot}")),
+        node: node_id(node),
+        spec: spread(3).hash,
+    };
+    cell.change(Writer::Scheduler, place("birch", 1));
+    let survive = |node: &str, lost: &[&str]| Change::Survive {
+        node: node_id(node),
+        server: 7,
+        lost: lost.iter().map(|name| node_id(name)).collect(),
+    };
+    cell.change(by, survive("cedar", &["ash", "birch"]));
+    let state = &cell.state;
+    assert_eq!(state.nodes().keys().map(NodeId::as_str).collect::<Vec<_>>(), ["cedar"]);
+    assert_eq!(state.node(&node_id("cedar")).unwrap().server, Some(7));
+    assert_eq!(state.access().next_server, 8, "no number comes twice");
+    assert!(state.access().join_tokens.is_empty() && state.access().operators.len() == 1);
+    let held = state.replica(&replica_id("shop/web/1")).unwrap();
+    assert_eq!(held.assignment.as_ref().unwrap().node, node_id("birch"), "it is to be replaced");
+    cell.change(by, survive("dogwood", &["cedar"]));
+    assert_eq!(cell.state.nodes().len(), 1, "another machine may take it over");
 }

@@ -6,13 +6,19 @@ use openraft::alias::SnapshotOf;
 
 use super::Embedded;
 use super::types::{Ballot, Types};
-use super::wire::{self, Appended, Request, Response, SnapshotPiece};
+use super::wire::{self, Appended, Envelope, Request, Response, SnapshotPiece};
 
 impl Embedded {
-    /// Answers a request of another server. Whoever calls this has made sure that it is one.
+    /// Answers a request of another server. Whoever calls this has made sure that it is a node of the cell. Whether it is
+    /// a server, this one may be too far behind to know; it must hear a leader, and give a candidate its vote, all the
+    /// same. A server that was let go gets no votes anyway: those who hear a leader give none, and its log is the shorter.
     pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
-        let response = match wire::decode(request) {
-            Ok(request) => self.respond(request).await,
+        let response = match wire::decode::<(Envelope, Request)>(request) {
+            Ok((envelope, request)) => match self.allegiance.admit(envelope) {
+                Ok(Ok(())) => self.respond(request).await,
+                Ok(Err(response)) => Ok(response),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         let response = response.unwrap_or_else(|error| Response::Refused(error.to_string()));

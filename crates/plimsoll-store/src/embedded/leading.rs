@@ -1,24 +1,30 @@
-//! Who leads: what openraft says, and two things it does not. A leader that has fallen silent leads no longer as far
-//! as we can tell, and one that resumes its term after a restart may not decide before it has caught up with itself.
+//! Who leads: what openraft says, and three things it does not. A leader that has fallen silent leads no longer as far
+//! as we can tell, nor does one whom the others have ceased to answer; and one that resumes its term after a restart may
+//! not decide before it has caught up with itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
-use openraft::{Raft, RaftMetrics};
+use openraft::{Instant as _, Raft, RaftMetrics};
 use plimsoll_model::Term;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Timing;
+use super::allegiance::Allegiance;
 use super::state::StateMachine;
 use super::types::Types;
-use crate::engine::{Leadership, ServerId};
+use crate::engine::{Leadership, Role, ServerId, Standing};
+
+/// After so many election timeouts of silence nobody leads: twice the longest that anyone waits before it stands.
+pub(crate) const SILENT_ELECTIONS: u32 = 4;
 
 /// What this server knows of its own start and of its leader's voice.
 #[derive(Debug)]
 pub(crate) struct Seat {
+    allegiance: Arc<Allegiance>,
     server: ServerId,
     timing: Timing,
     started: Instant,
@@ -31,9 +37,16 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn new(server: ServerId, timing: Timing, started_in: u64, recovered: u64) -> Self {
+    pub(crate) fn new(
+        allegiance: &Arc<Allegiance>,
+        server: ServerId,
+        timing: Timing,
+        started_in: u64,
+        recovered: u64,
+    ) -> Self {
         let (started, last_heard) = (Instant::now(), AtomicU64::new(0));
-        Self { server, timing, started, last_heard, started_in, recovered }
+        let allegiance = Arc::clone(allegiance);
+        Self { allegiance, server, timing, started, last_heard, started_in, recovered }
     }
 
     /// A leader spoke to us.
@@ -42,17 +55,61 @@ impl Seat {
         self.last_heard.store(now + 1, Ordering::Relaxed);
     }
 
-    /// Twice the longest that anyone waits before it stands for election.
-    fn is_silent(&self) -> bool {
-        let heard = self.last_heard.load(Ordering::Relaxed);
-        let Some(heard) = heard.checked_sub(1) else { return true };
-        let silence = self.started.elapsed().saturating_sub(Duration::from_millis(heard));
-        silence > self.timing.election * 4
+    /// How long ago a leader last spoke to us; none: not since the start.
+    fn silence(&self) -> Option<Duration> {
+        let heard = self.last_heard.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.started.elapsed().saturating_sub(Duration::from_millis(heard)))
+    }
+
+    fn is_alone(&self, metrics: &RaftMetrics<Types>) -> bool {
+        metrics.membership_config.voter_ids().all(|voter| voter == self.server)
+    }
+
+    /// How long ago this server, leading, was last answered by most of the others.
+    fn unanswered(&self, metrics: &RaftMetrics<Types>) -> Option<Duration> {
+        if self.is_alone(metrics) {
+            return Some(Duration::ZERO);
+        }
+        metrics.last_quorum_acked.as_ref().map(|acked| acked.elapsed())
+    }
+
+    /// Whether the one who leads by openraft's word has been silent, or without an answer, for too long, or this server's
+    /// cell is no more.
+    fn is_lost(&self, leader: ServerId, metrics: &RaftMetrics<Types>) -> bool {
+        if self.allegiance.is_superseded() {
+            return true;
+        }
+        let limit = self.timing.election * SILENT_ELECTIONS;
+        if leader == self.server {
+            return self.unanswered(metrics).is_some_and(|silence| silence > limit);
+        }
+        self.silence().is_none_or(|silence| silence > limit)
+    }
+
+    pub(crate) fn standing(&self, metrics: &RaftMetrics<Types>) -> Standing {
+        let leads = metrics.state.is_leader();
+        let role = if leads {
+            Role::Leader
+        } else if metrics.membership_config.voter_ids().any(|voter| voter == self.server) {
+            Role::Voter
+        } else {
+            Role::Learner
+        };
+        let known = metrics.cluster_committed.as_ref().max(metrics.local_committed.as_ref());
+        Standing {
+            role,
+            applied: metrics.last_applied.as_ref().map_or(0, |id| id.index),
+            committed: known.map_or(0, |id| id.index),
+            last: metrics.last_log_index.unwrap_or(0),
+            is_superseded: self.allegiance.is_superseded(),
+            heard: if leads { self.unanswered(metrics) } else { self.silence() },
+        }
     }
 
     pub(crate) fn leadership(&self, metrics: &RaftMetrics<Types>) -> Leadership {
         let term = metrics.current_term;
         let leader = metrics.current_leader.filter(|_| metrics.running_state.is_ok());
+        let leader = leader.filter(|leader| !self.is_lost(*leader, metrics));
         let leads = leader == Some(self.server) && metrics.state.is_leader();
         let applied = metrics.last_applied.as_ref();
         // A leader begins its term with an entry of its own: once that is applied, so is all before it. One that
@@ -60,11 +117,7 @@ impl Seat {
         let caught_up = applied.is_some_and(|id| {
             *id.leader_id == term && (term > self.started_in || id.index + 1 >= self.recovered)
         });
-        Leadership {
-            term: Term(term),
-            leader: leader.filter(|leader| *leader == self.server || !self.is_silent()),
-            is_me: leads && caught_up,
-        }
+        Leadership { term: Term(term), leader, is_me: leads && caught_up }
     }
 
     /// Keeps what we say in step, until openraft ends.
@@ -77,12 +130,12 @@ impl Seat {
         let (sender, receiver) = watch::channel(seat.leadership(&metrics.borrow_watched()));
         tokio::spawn(async move {
             loop {
-                let follows = {
+                let listens = {
                     let metrics = metrics.borrow_watched();
-                    metrics.current_leader.is_some_and(|leader| leader != seat.server)
+                    metrics.current_leader.is_some() && !seat.is_alone(&metrics)
                 };
-                // Silence changes no metric, so a follower looks at the clock; others need not.
-                let changed = if follows {
+                // Silence changes no metric, so who depends on another's word looks at the clock.
+                let changed = if listens {
                     tokio::time::timeout(seat.timing.heartbeat, metrics.changed()).await
                 } else {
                     Ok(metrics.changed().await)

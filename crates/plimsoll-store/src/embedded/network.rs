@@ -18,6 +18,7 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
+use super::allegiance::Allegiance;
 use super::snapshot::StateBytes;
 use super::types::{Ballot, Blob, Header, Types};
 use super::wire::{self, Append, Request, Response, SnapshotPiece, VoteCall};
@@ -55,13 +56,17 @@ impl Network for NoNetwork {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Links(pub(crate) Arc<dyn Network>);
+pub(crate) struct Links {
+    pub(crate) network: Arc<dyn Network>,
+    pub(crate) allegiance: Arc<Allegiance>,
+}
 
 impl RaftNetworkFactory<Types> for Links {
     type Network = Link;
 
     async fn new_client(&mut self, target: ServerId, node: &Peer) -> Link {
-        Link { network: Arc::clone(&self.0), target, peer: node.clone() }
+        let (network, allegiance) = (Arc::clone(&self.network), Arc::clone(&self.allegiance));
+        Link { network, allegiance, target, peer: node.clone() }
     }
 }
 
@@ -69,6 +74,7 @@ impl RaftNetworkFactory<Types> for Links {
 #[derive(Debug)]
 pub(crate) struct Link {
     network: Arc<dyn Network>,
+    allegiance: Arc<Allegiance>,
     target: ServerId,
     peer: Peer,
 }
@@ -77,12 +83,20 @@ type CallError = Unreachable<Types>;
 
 impl Link {
     async fn call(&self, request: &Request, within: Duration) -> Result<Response, CallError> {
-        let bytes = wire::encode(request);
+        if self.allegiance.is_superseded() {
+            return Err(CallError::new(&io::Error::other("the cell was recovered without us")));
+        }
+        let bytes = wire::encode(&(self.allegiance.envelope(self.target), request));
         let sent = self.network.send(self.target, &self.peer, bytes, within);
         let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
         let response = answered.flatten().and_then(|bytes| wire::decode(&bytes));
         match response.map_err(|error| CallError::new(&error))? {
             Response::Refused(why) => Err(CallError::new(&io::Error::other(why))),
+            Response::Superseded(by) => {
+                let given_up = self.allegiance.give_up(by);
+                let why = given_up.err().unwrap_or_else(|| io::Error::other("superseded"));
+                Err(CallError::new(&why))
+            }
             response => Ok(response),
         }
     }

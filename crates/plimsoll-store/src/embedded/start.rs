@@ -19,6 +19,7 @@ use plimsoll_model::{ClusterId, State};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::allegiance::{Allegiance, Incarnation};
 use super::leading::Seat;
 use super::network::{Arrivals, Links};
 use super::snapshot::Snapshots;
@@ -33,7 +34,7 @@ use crate::log::{self, Cut};
 use crate::machine::Machine;
 use crate::sealed::{Kind, Unreadable};
 
-const IDENTITY: Kind = Kind { magic: *b"plimsidt", format: 1, name: "server identity" };
+const IDENTITY: Kind = Kind { magic: *b"plimsidt", format: 2, name: "server identity" };
 
 /// How many entries that the snapshot holds are kept besides, in snapshots: a server that was away for a moment
 /// catches up from them without the whole snapshot.
@@ -85,6 +86,24 @@ pub(crate) struct Identity {
     pub(crate) server: ServerId,
     /// Whether a log was made. From then on there must be one.
     pub(crate) founded: bool,
+    pub(crate) incarnation: Incarnation,
+    /// The life of the cell that took the place of this server's.
+    pub(crate) superseded: Option<Incarnation>,
+}
+
+/// As it was written in format 1.
+#[derive(Deserialize)]
+struct FirstIdentity {
+    cluster: ClusterId,
+    server: ServerId,
+    founded: bool,
+}
+
+impl From<FirstIdentity> for Identity {
+    fn from(first: FirstIdentity) -> Self {
+        let FirstIdentity { cluster, server, founded } = first;
+        Self { cluster, server, founded, incarnation: Incarnation::default(), superseded: None }
+    }
 }
 
 impl Identity {
@@ -95,7 +114,10 @@ impl Identity {
     fn read(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = Self::path(data_dir);
         let Some(body) = IDENTITY.read(disk, &path)? else { return Ok(None) };
-        let identity = postcard::from_bytes(&body).map_err(|error| {
+        let identity = postcard::from_bytes(&body);
+        // What was written before there were incarnations is shorter.
+        let first = || postcard::from_bytes::<FirstIdentity>(&body).map(Self::from);
+        let identity = identity.or_else(|_| first()).map_err(|error| {
             let what = format!("its content cannot be understood ({error})");
             Unreadable::Damaged { path, what }
         })?;
@@ -113,6 +135,12 @@ impl Identity {
 pub fn cluster_of(data_dir: &Path) -> Result<Option<ClusterId>, OpenError> {
     let identity = Identity::read(&crate::disk::RealDisk, data_dir)?;
     Ok(identity.map(|identity| identity.cluster))
+}
+
+/// Whether the server of a data directory was told that its cell was recovered without it.
+pub fn is_superseded(data_dir: &Path) -> Result<bool, OpenError> {
+    let identity = Identity::read(&crate::disk::RealDisk, data_dir)?;
+    Ok(identity.is_some_and(|identity| identity.superseded.is_some()))
 }
 
 /// A data directory, opened and held.
@@ -184,8 +212,13 @@ impl Embedded {
         config.disk = Arc::clone(&watched) as _;
         let dir = config.data_dir.clone();
         let failed = |why: String| OpenError::Consensus { dir: dir.clone(), why };
-        let fresh =
-            Identity { cluster: config.cluster.clone(), server: config.server, founded: false };
+        let fresh = Identity {
+            cluster: config.cluster.clone(),
+            server: config.server,
+            founded: false,
+            incarnation: config.incarnation,
+            superseded: None,
+        };
         let (disk, data_dir) = (Arc::clone(&config.disk), config.data_dir.clone());
         let timing = config.timing;
         let opened = tokio::task::spawn_blocking(move || {
@@ -210,7 +243,10 @@ impl Embedded {
         let state_machine =
             StateMachine { machine: Arc::clone(&machine), applied, membership, snapshots };
         let raft_config = raft_config(&config, timing).map_err(failed)?;
-        let links = Links(Arc::clone(&config.network));
+        let allegiance = Allegiance::new(&config.disk, config.data_dir.clone(), identity.clone());
+        let allegiance = Arc::new(allegiance);
+        let network = Arc::clone(&config.network);
+        let links = Links { network, allegiance: Arc::clone(&allegiance) };
         let raft =
             Raft::new(identity.server, raft_config, links, store.clone(), state_machine).await;
         let raft = raft.map_err(|error| failed(error.to_string()))?;
@@ -223,11 +259,13 @@ impl Embedded {
                 Err(error) => return Err(failed(error.to_string())),
             }
         }
-        let seat = Arc::new(Seat::new(identity.server, timing, started_in, recovered));
+        let seat = Seat::new(&allegiance, identity.server, timing, started_in, recovered);
+        let seat = Arc::new(seat);
         let leadership = seat.follow(&raft);
         let engine = Self {
             raft,
             identity,
+            allegiance,
             machine,
             leadership,
             seat,

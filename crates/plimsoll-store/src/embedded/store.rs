@@ -124,6 +124,17 @@ impl LogStore {
         found.first().map(|bytes| decode_entry(last, bytes)).transpose()
     }
 
+    /// Appends entries to the log of a server that does not run, and waits on this thread until they are safe. All
+    /// before them counts as committed.
+    pub(crate) fn append_stopped(&self, entries: &[Entry]) -> io::Result<()> {
+        let committed = self.range().end.checked_sub(1);
+        let payloads = entries.iter().map(|entry| encode_entry(entry, committed));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let done = move |result| drop(sender.send(result));
+        self.inner.log.append(payloads.collect::<io::Result<_>>()?, Box::new(done));
+        Ok(receiver.recv().map_err(|_| io::Error::other("the log has ended"))??)
+    }
+
     /// Gives an order to the log and waits for its end.
     async fn order(&self, order: impl FnOnce(&Log, Done)) -> io::Result<()> {
         let (sender, receiver) = oneshot::channel();

@@ -9,10 +9,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
 
+use super::allegiance::Incarnation;
 use super::types::{Ballot, Blob, Header, Mark, Types, decode_entry, encode_entry};
 use crate::engine::ServerId;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// Whom a message is for, and of which life of the cell its sender is. An address may have passed to another server, and
+/// a server may come back from before a recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Envelope {
+    pub(crate) to: ServerId,
+    pub(crate) of: Incarnation,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
@@ -74,6 +83,8 @@ pub(crate) enum Response {
         refused: Option<String>,
     },
     Refused(String),
+    /// The cell was recovered without the one who asks.
+    Superseded(Incarnation),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -217,9 +228,9 @@ mod tests {
         assert!(decode::<Response>(&ours).is_ok());
         for (case, bytes) in [
             ("nothing", &[][..]),
-            ("a newer version", &[2, 0]),
+            ("another version", &[1, 0]),
             ("cut", &ours[..1]),
-            ("noise", &[1, 99, 3, 255, 255, 255, 255, 255]),
+            ("noise", &[2, 99, 3, 255, 255, 255, 255, 255]),
         ] {
             let error = decode::<Response>(bytes).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{case}");

@@ -1,6 +1,8 @@
 //! One file that holds a cell, and a cell from one file.
 
-use plimsoll_store::{Embedded, Engine, Peer, ServerId, backup};
+use plimsoll_model::Timestamp;
+use plimsoll_model::testkit::node_id;
+use plimsoll_store::{Embedded, Engine, backup};
 
 use crate::support::*;
 
@@ -15,17 +17,21 @@ async fn a_backup_restores_to_the_same_state_under_newer_terms() {
     let running = engine.backup(&file).await.unwrap();
     assert_eq!(running.applied, *engine.machine().applied().borrow());
     assert_eq!(backup::verify(&file).unwrap(), running);
-    let before = state_bytes(&engine);
     let term = engine.leadership().borrow().term;
     engine.propose(join("after")).await.unwrap();
     engine.shutdown().await.unwrap();
 
     let restored = dir.join("restored");
-    let summary = backup::restore(&file, &restored, ServerId(7), Peer::default()).unwrap();
-    assert_eq!(summary, running);
+    let made = backup::restore(&file, &restored, &node_id("n7"), Timestamp(9)).unwrap();
+    assert_eq!((made.summary, made.lost.len()), (running.clone(), 29));
     let engine = Embedded::start(config(&restored)).await.unwrap();
-    assert_eq!(state_bytes(&engine), before);
-    assert_eq!(engine.id(), ServerId(7), "the number is the one it was restored under");
+    engine.machine().read(|state| {
+        let nodes: Vec<_> = state.nodes().keys().map(ToString::to_string).collect();
+        assert_eq!(nodes, ["n7"], "it does not believe in the others");
+        assert_eq!(state.node(&node_id("n7")).unwrap().server, Some(engine.id().0));
+    });
+    assert_eq!(engine.id(), made.server);
+    assert!(engine.incarnation().since > term.0, "it is not heard by the old servers");
     let now = *engine.leadership().borrow();
     assert!(now.is_me && now.term.0 > term.0 + 1_000, "{now:?}");
     assert_eq!(engine.members().len(), 1);
@@ -33,7 +39,7 @@ async fn a_backup_restores_to_the_same_state_under_newer_terms() {
     assert!(committed.index > running.applied, "indexes go on where they were");
     engine.shutdown().await.unwrap();
     let engine = Embedded::start(config(&restored)).await.unwrap();
-    assert!(engine.machine().read(|state| has_node(state, "new") && has_node(state, "n29")));
+    assert!(engine.machine().read(|state| has_node(state, "new") && has_node(state, "n7")));
     engine.shutdown().await.unwrap();
 }
 
@@ -48,16 +54,16 @@ async fn a_stopped_store_backs_up_as_a_running_one_does() {
     }
     engine.propose(leave("nobody")).await.unwrap();
     let applied = *engine.machine().applied().borrow();
-    let before = state_bytes(&engine);
     let in_use = backup::take_stopped(&data, &file).unwrap_err().to_string();
     assert!(in_use.contains("is in use by another plimsoll"), "{in_use}");
     engine.shutdown().await.unwrap();
 
     assert_eq!(backup::take_stopped(&data, &file).unwrap().applied, applied);
     let restored = dir.join("restored");
-    backup::restore(&file, &restored, ServerId(1), Peer::default()).unwrap();
+    let made = backup::restore(&file, &restored, &node_id("n3"), Timestamp(9)).unwrap();
+    assert_eq!((made.summary.applied, made.lost.len()), (applied, 49));
     let engine = Embedded::start(crate::support::config(&restored)).await.unwrap();
-    assert_eq!(state_bytes(&engine), before);
+    assert!(engine.machine().read(|state| has_node(state, "n3")));
     engine.shutdown().await.unwrap();
 }
 
@@ -71,11 +77,11 @@ async fn a_restore_refuses_what_it_cannot_do_well() {
     engine.shutdown().await.unwrap();
     let restore = |file: &str| {
         let (file, into) = (dir.join(file), dir.join("into"));
-        backup::restore(&file, &into, ServerId(1), Peer::default()).unwrap_err().to_string()
+        backup::restore(&file, &into, &node_id("ash"), Timestamp(9)).unwrap_err().to_string()
     };
     let at = |name: &str| dir.join(name).display().to_string();
 
-    let error = backup::restore(&file, &data, ServerId(1), Peer::default()).unwrap_err();
+    let error = backup::restore(&file, &data, &node_id("ash"), Timestamp(9)).unwrap_err();
     let expected = format!("{} is not empty; restore into a new data directory", data.display());
     assert_eq!(error.to_string(), expected);
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_store::disk::sim::SimDisk;
 use plimsoll_store::embedded::channel::Switchboard;
 use plimsoll_store::embedded::{Config, Founding};
-use plimsoll_store::{Embedded, Engine, Error, Peer, ServerId};
+use plimsoll_store::{Embedded, Engine, Error, Peer, Role, ServerId};
 
 use crate::support::*;
 
@@ -86,6 +86,9 @@ async fn three_servers_hold_the_same_state_and_send_writers_to_the_leader() {
     let error = cell.servers[follower].propose(join("late")).await.unwrap_err();
     assert_eq!(error, Error::NotLeader { leader: cell.servers[leader].id() });
     assert!(cell.servers[follower].catch_up().await.is_err(), "only the leader can tell");
+    let standing = cell.servers[follower].standing();
+    assert_eq!((standing.role, standing.lag()), (Role::Voter, 0));
+    assert!(standing.heard.unwrap() < timing().election * 2 && standing.last >= standing.applied);
     let members = cell.servers[follower].members();
     assert_eq!(members.iter().filter(|member| member.votes).count(), 3);
     cell.stop().await;
@@ -106,6 +109,11 @@ async fn a_leader_that_is_cut_off_loses_its_place_and_no_acknowledged_write_is_l
     // The old one cannot commit, and says which of the two it is.
     let error = cell.servers[old].propose(join("ghost")).await.unwrap_err();
     assert!(matches!(error, Error::QuorumLost | Error::Unsettled | Error::NoLeader), "{error}");
+    let cut_off = &cell.servers[old];
+    let mut leadership = cut_off.leadership();
+    leadership.wait_for(|now| now.leader.is_none() && !now.is_me).await.unwrap();
+    assert!(cut_off.standing().heard.unwrap() > timing().election, "it knows since when");
+    assert_eq!(cell.servers[new].standing().role, Role::Leader);
     cell.board.heal(cell.servers[old].id());
     cell.servers[new].propose(join("after")).await.unwrap();
     cell.agree_on(&[0, 1, 2]).await;
@@ -202,5 +210,27 @@ async fn servers_come_and_go() {
     cell.servers[0].propose(join("birch")).await.unwrap();
     let noise = cell.servers[0].answer(&[1, 2, 3, 4, 5, 255]).await;
     assert!(!noise.is_empty(), "noise is answered in words and changes nothing");
+    cell.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_never_answered_or_no_longer_does_is_not_taken_for_caught_up() {
+    let mut cell = Cell::of(1, 10_000).await;
+    for id in 2..=3 {
+        cell.disks.push(SimDisk::new());
+        let server = cell.start(ServerId(id), 10_000).await;
+        cell.servers.push(server);
+    }
+    cell.board.cut_off(ServerId(3));
+    for id in 2..=3 {
+        cell.servers[0].add_server(ServerId(id), Peer::default(), false).await.unwrap();
+    }
+    let known = |cell: &Cell| cell.servers[0].lags().into_keys().map(|id| id.0).collect::<Vec<_>>();
+    eventually("the second has the log", || async { known(&cell) == [1, 2] }).await;
+    // It is still there when nothing was written for a while.
+    tokio::time::sleep(timing().election * 8).await;
+    assert_eq!(known(&cell), [1, 2]);
+    cell.board.cut_off(ServerId(2));
+    eventually("it is gone", || async { known(&cell) == [1] }).await;
     cell.stop().await;
 }

@@ -6,5 +6,6 @@ mod backup;
 mod cell;
 mod founding;
 mod kill;
+mod recovery;
 mod restart;
 mod support;

@@ -184,7 +184,7 @@ impl Daemon {
         let daemon = Self { process: up.spawn().expect("a daemon starts"), dir };
         let begun = Instant::now();
         let (runtime, client) = (threads(), daemon.client());
-        while runtime.block_on(client.ready()).map_or(true, |ready| !ready.is_ready) {
+        while runtime.block_on(client.ready(false)).map_or(true, |ready| !ready.is_ready) {
             assert!(begun.elapsed() < PATIENCE, "the daemon does not get ready");
             std::thread::sleep(Duration::from_millis(20));
         }

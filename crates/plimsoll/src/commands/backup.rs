@@ -137,6 +137,8 @@ pub(super) fn trouble(error: &backup::Error) -> Trouble {
         backup::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             Trouble::refused(text).hint("check the path")
         }
-        backup::Error::Io { .. } | backup::Error::Store(_) => Trouble::failed(text),
+        backup::Error::Io { .. } | backup::Error::Store(_) | backup::Error::Refused(_) => {
+            Trouble::failed(text)
+        }
     }
 }

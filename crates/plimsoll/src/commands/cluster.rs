@@ -10,9 +10,12 @@ use crate::trouble::Trouble;
 const EXAMPLES: &str = "\
 Examples:
   plimsoll cluster status            who leads, and whose votes count
-  plimsoll cluster status -o json";
+  plimsoll cluster status -o json
+  plimsoll cluster recover           go on with one server when most are lost for good";
 
-/// See the servers of the cell.
+mod recover;
+
+/// See the servers of the cell, or go on without those that are lost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -23,6 +26,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum What {
     Status(StatusArgs),
+    Recover(recover::Args),
 }
 
 /// Show who leads, and which servers vote.
@@ -36,7 +40,10 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let What::Status(args) = &args.what;
+    let args = match &args.what {
+        What::Status(args) => args,
+        What::Recover(args) => return recover::run(args),
+    };
     let client = args.host.client()?;
     live::block_on(async {
         let cluster = client.cluster().await?;
@@ -49,8 +56,12 @@ fn text(cluster: &Cluster) -> String {
         Some(leader) => format!("{leader} leads in term {}", cluster.term),
         None => "nobody leads".to_owned(),
     };
+    let trouble = match &cluster.trouble {
+        Some(problem) => format!("{}: {}\n", problem.code, problem.message),
+        None => String::new(),
+    };
     let mut text = format!(
-        "cell {}: {leader}; {} has applied entry {}\n\n",
+        "cell {}: {leader}; {} has applied entry {}\n{trouble}\n",
         cluster.cluster, cluster.node, cluster.applied
     );
     let mut table = Table::new(["SERVER", "NODE", "ADDRESS", "VOTES", "ROLE"]);
@@ -72,7 +83,7 @@ fn text(cluster: &Cluster) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use plimsoll_daemon::view::Server;
+    use plimsoll_daemon::view::{Problem, Server};
 
     use super::*;
 
@@ -92,6 +103,7 @@ mod tests {
             term: 3,
             applied: 120,
             joinable: true,
+            trouble: None,
             servers: vec![server(1, "ash", true), server(2, "birch", false)],
         };
         expect![[r#"
@@ -102,5 +114,10 @@ mod tests {
             2       birch  10.0.0.2:7117  no     follower
         "#]]
         .assert_eq(&text(&cluster));
+        let trouble = Some(Problem::failure("quorum_lost", "1 of 3 servers answers; 2 are needed"));
+        let said = text(&Cluster { leader: None, trouble, ..cluster });
+        let beginning = "cell shop: nobody leads; birch has applied entry 120\n\
+            quorum_lost: 1 of 3 servers answers; 2 are needed\n\n";
+        assert!(said.starts_with(beginning), "{said}");
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::node;
 use super::status::page;
 use crate::age::age;
+use crate::fresh::{Reading, remark};
 use crate::glance::{Glance, coloured, progress_word};
 use crate::live::{self, Host};
 use crate::output::{Format, print};
@@ -38,13 +39,16 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     pub(crate) host: Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let client = args.host.client()?;
+    let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let status = client.status().await?;
+        remark(&client);
         let width = Target::Stdout.size().map(|(width, _)| width);
         let word = args.what[0].as_str();
         let is_name = status.deployments.iter().any(|deployment| deployment.name == word);

@@ -5,6 +5,7 @@ use plimsoll_model::Timestamp;
 
 use super::apply::diff;
 use crate::age::age;
+use crate::fresh::{Reading, remark};
 use crate::live::{self, Host};
 use crate::output::{Format, print};
 use crate::settle::now;
@@ -29,14 +30,17 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     pub(crate) host: Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let client = args.host.client()?;
+    let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let status = live::status(&client, Some(&args.deployment)).await?;
         let revisions = client.history(&status.deployments[0].name).await?;
+        remark(&client);
         let width = Target::Stdout.size().map(|(width, _)| width);
         print(args.output, &revisions, |revisions| text(revisions, now(), width))
     })

@@ -6,6 +6,7 @@ use plimsoll_daemon::view::{Node, Pressure, Resources};
 use plimsoll_model::{Bytes, MilliCpus, Timestamp};
 
 use crate::age::age;
+use crate::fresh::{Reading, remark};
 use crate::glance::{coloured, silence};
 use crate::live::{self, Host};
 use crate::output::{Format, print};
@@ -40,14 +41,17 @@ pub(crate) struct ListArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     pub(crate) host: Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     let What::List(args) = &args.what;
-    let client = args.host.client()?;
+    let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let nodes = client.nodes().await?;
+        remark(&client);
         let width = Target::Stdout.size().map(|(width, _)| width);
         print(args.output, &nodes, |nodes| text(nodes, now(), width))
     })

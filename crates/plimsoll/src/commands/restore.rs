@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
-use plimsoll_daemon::node::store_dir;
-use plimsoll_store::{Peer, ServerId, backup};
+use plimsoll_daemon::node::{self, store_dir};
+use plimsoll_model::NodeId;
+use plimsoll_store::backup::{self, Restored};
 
 use super::backup::{facts, trouble};
+use super::up::unstarted;
 use crate::input::beside;
 use crate::output::{Format, note, print};
+use crate::settle::now;
 use crate::trouble::Trouble;
 
 const EXAMPLES: &str = "\
@@ -15,7 +18,10 @@ Examples:
   plimsoll restore cell.backup --data-dir /var/lib/plimsoll.new
   plimsoll up --data-dir /var/lib/plimsoll.new
 
-The directory becomes that of a cell of one. It must be empty or not there yet, so that nothing is lost.";
+The directory becomes that of a cell of one. It must be empty or not there yet, so that nothing is lost. The new cell does not
+wait for the nodes of the old one: their replicas are placed again, but for those with data there, and they can join with
+new tokens. Operators keep their tokens; join tokens are void. The old cell, should it still run, is another one from now on:
+stop it, or two cells run the same deployments.";
 
 /// Make a data directory from a backup.
 #[derive(Debug, clap::Args)]
@@ -26,13 +32,17 @@ pub(crate) struct Args {
     /// The data directory to make
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
+    /// Which node this is, of those in the backup or a new one [default: the only one, else as the host is called]
+    #[arg(long, value_name = "NODE", value_parser = named)]
+    name: Option<NodeId>,
     /// How to print what was done
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-/// The number a server that is alone goes by.
-const ALONE: ServerId = ServerId(1);
+fn named(text: &str) -> Result<NodeId, String> {
+    text.parse().map_err(|error: plimsoll_model::ids::InvalidName| error.to_string())
+}
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     let (file, dir) = (&args.file, &args.data_dir);
@@ -44,13 +54,29 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
         let hint = beside(file).unwrap_or_else(|| "check the path".to_owned());
         return Err(Trouble::refused(format!("there is no file {}", file.display())).hint(hint));
     }
-    let restored = backup::restore(file, &store_dir(dir), ALONE, Peer::default());
-    let summary = restored.map_err(|error| trouble(&error))?;
+    let known = backup::nodes(file).map_err(|error| trouble(&error))?;
+    let name = name(args, &known)?;
+    let restored = backup::restore(file, &store_dir(dir), &name, now());
+    let Restored { summary, lost, .. } = restored.map_err(|error| trouble(&error))?;
+    node::remember(dir, &name).map_err(|error| unstarted(&error))?;
     let shown = dir.display();
     print(args.output, &facts(file, &summary), |_| {
         let (cluster, applied) = (&summary.cluster, summary.applied);
-        format!("{shown} holds cell {cluster} as of entry {applied}\n")
+        format!("{shown} holds cell {cluster} as of entry {applied}, for node {name}\n")
     })?;
+    if !lost.is_empty() {
+        let lost: Vec<&str> = lost.iter().map(NodeId::as_str).collect();
+        note(&format!("given up: {}; they can join with new tokens", lost.join(", ")));
+    }
     note(&format!("hint: start it with `plimsoll up --data-dir {shown}`"));
     Ok(())
+}
+
+/// A node that is alone is this one, whatever the host is called.
+fn name(args: &Args, known: &[NodeId]) -> Result<NodeId, Trouble> {
+    match (&args.name, known) {
+        (Some(name), _) => Ok(name.clone()),
+        (None, [only]) => Ok(only.clone()),
+        (None, _) => node::default_name().map_err(|error| unstarted(&error)),
+    }
 }

@@ -7,6 +7,7 @@ use plimsoll_daemon::view::{Status, Time};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
+use crate::fresh::Reading;
 use crate::live::{self, Host, News};
 use crate::output::{Format, data, note, print, print_each, stream};
 use crate::screen::Page;
@@ -42,11 +43,13 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     pub(crate) host: Host,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let client = args.host.client()?;
+    let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let only = args.deployment.as_deref();
         let status = live::status(&client, only).await?;

@@ -20,6 +20,8 @@ mod http;
 mod lab;
 mod live;
 mod node;
+mod quorum;
+mod recovery;
 mod refusals;
 mod report;
 mod run;

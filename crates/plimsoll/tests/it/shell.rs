@@ -32,7 +32,7 @@ fn help_groups_every_command() {
           up          Run a node on this machine
           node        See the nodes of the cell
           token       Let nodes join the cell, and people use it over the network
-          cluster     See the servers of the cell
+          cluster     See the servers of the cell, or go on without those that are lost
           backup      Write the cell's whole state to a file
           restore     Make a data directory from a backup
 

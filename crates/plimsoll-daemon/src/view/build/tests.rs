@@ -15,6 +15,8 @@ use crate::view::Runtime;
 
 fn here() -> Here {
     Here {
+        lag: 0,
+        heard_ms: Some(0),
         node: node_id("ash"),
         version: "0.0.0",
         leader: Some("ash".to_owned()),

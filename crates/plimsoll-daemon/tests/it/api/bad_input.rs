@@ -88,9 +88,9 @@ async fn without_a_leader_nothing_is_written_and_it_is_said_so() {
     .assert_eq(&said(daemon.client.apply("shop", &apply([("web", spread(1))])).await));
     let (status, _) = daemon.raw(request("GET /readyz", "")).await;
     assert_eq!(status, 503);
-    let ready = daemon.client.ready().await.unwrap();
+    let ready = daemon.client.ready(false).await.unwrap();
     assert_eq!(
-        (ready.is_ready, ready.leader, ready.why[0].word.as_str()),
+        (ready.is_ready, ready.health.leader, ready.why[0].word.as_str()),
         (false, None, "no_leader")
     );
 }

@@ -1,29 +1,36 @@
 //! Reads: what people and the command line are told.
 
 use expect_test::expect;
-use plimsoll_daemon::view::{AuditQuery, Progress};
+use plimsoll_daemon::client::{Client, Endpoint};
+use plimsoll_daemon::view::{AuditQuery, Health, Progress};
 use plimsoll_model::testkit::{cpus, global, node_id, spread};
 use plimsoll_model::{Change, ObservedCode, ObservedState, Writer};
 
-use super::support::{daemon, said};
+use super::support::{daemon, daemon_on_tcp, daemon_without_a_leader, said};
+
+/// Without what differs from run to run.
+fn timeless(mut status: serde_json::Value) -> serde_json::Value {
+    let assigned = "/deployments/0/services/0/replicas/0/now/since";
+    let applied = ["/deployments/0/applied_at", "/deployments/0/applied_by"];
+    for path in ["/nodes/0/since", assigned].iter().chain(&applied) {
+        *status.pointer_mut(path).unwrap() = "…".into();
+    }
+    status
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
     let daemon = daemon().await;
     daemon.apply("shop", [("web", spread(1).reserve(500, 64).host_port(80))]).await;
     daemon.settle().await;
-    let mut status = serde_json::to_value(daemon.client.status().await.unwrap()).unwrap();
-    // What differs from run to run.
-    let assignment = "/deployments/0/services/0/replicas/0/now";
-    for path in ["/nodes/0/since", "/deployments/0/applied_at", "/deployments/0/applied_by"] {
-        *status.pointer_mut(path).unwrap() = "…".into();
-    }
-    *status.pointer_mut(&format!("{assignment}/since")).unwrap() = "…".into();
+    let status = timeless(serde_json::to_value(daemon.client.status().await.unwrap()).unwrap());
     expect![[r#"
         {
           "cell": {
             "applied": 6,
             "cluster": "test",
+            "heard_ms": 0,
+            "lag": 0,
             "leader": "ash",
             "node": "ash",
             "term": 1,
@@ -215,14 +222,70 @@ async fn the_audit_is_asked_for_by_time_kind_and_number() {
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_is_a_leader_and_a_runtime_that_answers() {
     let daemon = daemon().await;
-    let ready = daemon.client.ready().await.unwrap();
+    let ready = daemon.client.ready(false).await.unwrap();
     assert!(ready.is_ready, "{ready:?}");
-    assert_eq!((ready.leader.as_deref(), ready.runtime.as_deref()), (Some("ash"), Some("fake 1")));
+    let health = &ready.health;
+    assert_eq!((health.leader.as_deref(), ready.runtime.as_deref()), (Some("ash"), Some("fake 1")));
+    assert_eq!((health.role.as_str(), health.lag, health.heard_ms), ("leader", 0, Some(0)));
+    assert!(health.committed >= health.applied && health.last >= health.applied, "{health:?}");
     daemon.runtime.set_down(true);
-    let ready = daemon.client.ready().await.unwrap();
+    let ready = daemon.client.ready(false).await.unwrap();
     assert!(!ready.is_ready);
     assert_eq!(ready.why[0].text, "fake does not answer: it was told so");
-    let (status, body) =
-        daemon.raw("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
-    assert_eq!((status, body.as_str()), (200, "alive\n"), "it is alive all the same");
+    let (status, body) = daemon.raw(&get("/healthz")).await;
+    let health: Health = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, health.node.as_str()), (200, "ash"), "it is alive all the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hash_of_the_state_changes_with_it_and_says_which_entry_it_is_of() {
+    let daemon = daemon().await;
+    let hash = async || daemon.client.ready(true).await.unwrap().health;
+    assert_eq!(daemon.client.ready(false).await.unwrap().health.hash, None, "nobody asked");
+    let before = hash().await;
+    assert_eq!(before, Health { heard_ms: before.heard_ms, ..hash().await });
+    daemon.apply("shop", [("web", spread(1))]).await;
+    let after = hash().await;
+    assert!(after.applied > before.applied && after.hash != before.hash, "{after:?}");
+    let expected = daemon.cell.engine.machine().read(|state| {
+        use sha2::{Digest as _, Sha256};
+        let bytes = postcard::to_stdvec(state).unwrap();
+        plimsoll_model::access::Digest(Sha256::digest(bytes).into()).to_string()
+    });
+    assert_eq!(after.hash, Some(expected));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_read_says_how_fresh_it_is() {
+    let daemon = daemon().await;
+    assert_eq!(daemon.client.freshness(), None, "nothing was read");
+    let status = daemon.client.status().await.unwrap();
+    let fresh = daemon.client.freshness().unwrap();
+    assert_eq!(fresh, status.cell.freshness());
+    assert_eq!((fresh.leader.as_deref(), fresh.heard_ms), (Some("ash"), Some(0)));
+    daemon.apply("shop", [("web", spread(1))]).await;
+    daemon.client.nodes().await.unwrap();
+    assert!(daemon.client.freshness().unwrap().applied > fresh.applied);
+
+    let lost = daemon_without_a_leader().await;
+    let status = lost.client.status().await.unwrap();
+    let fresh = lost.client.freshness().unwrap();
+    assert_eq!((fresh.leader, fresh.heard_ms), (None, None), "it has never heard one");
+    assert_eq!((status.cell.leader, status.cell.heard_ms), (None, None));
+    let ready = lost.client.ready(false).await.unwrap();
+    assert_eq!((ready.is_ready, ready.why[0].word.as_str()), (false, "no_leader"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_readiness_take_no_token_and_all_else_does() {
+    let daemon = daemon_on_tcp().await;
+    let address = daemon.tcp.unwrap().to_string();
+    let stranger = Client::new(Endpoint::Tcp { address, token: None });
+    assert!(stranger.ready(true).await.unwrap().health.hash.is_some());
+    let refused = stranger.status().await.unwrap_err();
+    assert_eq!(refused.code(), Some("unauthorized"));
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
 }

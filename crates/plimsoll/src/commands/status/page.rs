@@ -7,6 +7,7 @@ use plimsoll_daemon::view::{Cell, Deployment, Node, Progress, Reason, Service, S
 use plimsoll_model::Timestamp;
 
 use crate::age::age;
+use crate::fresh::stale;
 use crate::glance::{Glance, coloured, progress_word, said, silence};
 use crate::output::count;
 use crate::table::Table;
@@ -105,7 +106,7 @@ fn cell_line(cell: &Cell, nodes: &[Node]) -> String {
 
 /// What should not be overlooked, a line each.
 fn troubles(status: &Status, now: Timestamp) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines = Vec::from_iter(stale(&status.cell.freshness()));
     if status.cell.leader.is_none() {
         lines.push("nothing is decided until a node leads; what runs goes on running".to_owned());
     }

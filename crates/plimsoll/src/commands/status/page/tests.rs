@@ -110,6 +110,7 @@ fn troubles_of_the_cell_stand_at_the_top() {
     status.nodes[2].availability = "draining".into();
     expect![[r#"
         cell demo: no node leads, 2 of 3 nodes ready
+        as of 0s ago: ash has heard no leader since then
         nothing is decided until a node leads; what runs goes on running
         ash: docker does not answer: cannot connect to /run/docker.sock: connection refused (retrying)
         birch is down for 1d

@@ -1,0 +1,197 @@
+//! A cell from one of its servers, when too many of the others are lost to elect a leader.
+//!
+//! The server becomes the only one of a new life of the cell, with all that its own log holds. Servers of the life before
+//! are forgotten; one that comes back is told so and gives up, see [`Incarnation`]. What was acknowledged and never reached
+//! this server is lost, which is why nothing here happens by itself.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use openraft::EntryPayload;
+use plimsoll_model::{Author, Change, ClusterId, Command, NodeId, Rejection, Term, Timestamp};
+use plimsoll_model::{State, Writer};
+use thiserror::Error;
+
+use crate::backup::{self, Content};
+use crate::disk::{Disk, RealDisk};
+use crate::embedded::Incarnation;
+use crate::embedded::OpenError;
+use crate::embedded::replay::{Ended, TERM_STEP, Until, replay};
+use crate::embedded::start::{self, Identity, Opened};
+use crate::embedded::store::Meta;
+use crate::embedded::types::{Ballot, Entry, Mark, Proposal, Roster};
+use crate::engine::{Member, ServerId};
+use crate::log;
+
+/// Who stands behind what a recovery or a restore writes.
+const IDENTITY: &str = "recovery";
+
+/// What a stopped server holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub cluster: ClusterId,
+    pub server: ServerId,
+    /// The node it runs on.
+    pub node: String,
+    /// Its last entry, and the newest term it has seen. Of several survivors the one with the most has lost the least.
+    pub last: u64,
+    pub last_term: Term,
+    pub term: Term,
+    /// Entries in its log that it was not told to be committed; they are kept.
+    pub unconfirmed: u64,
+    /// The other servers, which are given up.
+    pub others: Vec<Member>,
+}
+
+/// What a recovery did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    pub found: Found,
+    pub incarnation: Incarnation,
+    /// The state as it was before.
+    pub backup: PathBuf,
+}
+
+/// Why a cell was not recovered. What was there is still there.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error(
+        "{} decides by itself, so there is nothing to recover; start it with `plimsoll up`",
+        dir.display()
+    )]
+    Alone { dir: PathBuf },
+    #[error("the server in {} is not of its cell (any more); recover another", dir.display())]
+    Outsider { dir: PathBuf },
+    #[error(
+        "the cell was recovered without the server in {}; join it again with a new token",
+        dir.display()
+    )]
+    Superseded { dir: PathBuf },
+    #[error("its node {node:?} is not in the state")]
+    Node { node: String },
+    #[error("cannot {action} {}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    #[error("the state as it was could not be kept")]
+    Backup(#[from] backup::Error),
+    #[error("the state does not go on without the others")]
+    Refused(#[from] Rejection),
+}
+
+/// Looks at the store of a stopped server, and changes nothing.
+pub fn look(data_dir: &Path) -> Result<Found, Error> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    Ok(look_on(&disk, data_dir)?.0)
+}
+
+/// Makes the stopped server the only one of its cell. `at` is this machine's clock.
+pub fn recover(data_dir: &Path, backup: &Path, at: Timestamp) -> Result<Recovered, Error> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    recover_on(&disk, data_dir, backup, at, salt())
+}
+
+fn look_on(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(Found, Opened, Ended), Error> {
+    let dir = || data_dir.to_owned();
+    let mut opened = start::open(disk, data_dir, None)?;
+    let unread = |source| Error::Io { action: "read the log in", path: dir(), source };
+    let ended = replay(&mut opened, Until::End).map_err(unread)?;
+    let Identity { cluster, server, superseded, .. } = opened.identity.clone();
+    if superseded.is_some() {
+        return Err(Error::Superseded { dir: dir() });
+    }
+    if ended.roster.is_alone(server) {
+        return Err(Error::Alone { dir: dir() });
+    }
+    let peers = &ended.roster.peers;
+    let own = peers.get(&server).ok_or_else(|| Error::Outsider { dir: dir() })?;
+    let votes = |id: &ServerId| ended.roster.voters.iter().any(|set| set.contains(id));
+    let others = peers.iter().filter(|(id, _)| **id != server);
+    let others = others.map(|(id, peer)| Member { id: *id, peer: peer.clone(), votes: votes(id) });
+    let known = opened.store.committed().unwrap_or(0);
+    let held = opened.header.last.map_or(0, |mark| mark.index);
+    let found = Found {
+        cluster,
+        server,
+        node: own.name.clone(),
+        last: ended.last.index,
+        last_term: Term(ended.last.term),
+        term: Term(ended.term),
+        unconfirmed: ended.last.index.saturating_sub(known.max(held)),
+        others: others.collect(),
+    };
+    Ok((found, opened, ended))
+}
+
+fn recover_on(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    backup: &Path,
+    at: Timestamp,
+    salt: u64,
+) -> Result<Recovered, Error> {
+    let (found, opened, ended) = look_on(disk, data_dir)?;
+    // The store is held until the end: nobody starts it meanwhile.
+    let Opened { identity, store, mut state, .. } = opened;
+    Content::of(&state, ended.last.index, found.term).write(disk.as_ref(), backup)?;
+
+    let term = ended.term + TERM_STEP;
+    let incarnation = Incarnation { since: term, salt, is_heir: true };
+    let node = NodeId::new(&found.node).map_err(|_| Error::Node { node: found.node.clone() })?;
+    let others = found.others.iter().filter_map(|other| NodeId::new(&other.peer.name).ok());
+    let lost = others.filter(|other| *other != node && state.node(other).is_some()).collect();
+    let command = survive(&mut state, node, found.server, lost, Term(term), at)?;
+
+    // In this order a crash leaves a server that nobody hears, and that can be recovered again, or one that is.
+    let io = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io { action, path, source }
+    };
+    let identity = Identity { incarnation, ..identity };
+    identity.write(disk.as_ref(), data_dir)?;
+    let log_dir = start::log_dir(data_dir);
+    let vote = Some(Ballot { term, server: found.server, won: false });
+    let meta = Meta { vote, ..store.meta() }.encode();
+    log::write_meta(disk.as_ref(), &log_dir, &meta).map_err(io("write", &log_dir))?;
+    let own = ended.roster.peers.get(&found.server).cloned().unwrap_or_default();
+    let entries = entries(&ended, term, &command, Roster::alone(found.server, own));
+    let appended = entries.and_then(|entries| store.append_stopped(&entries));
+    appended.map_err(io("append to the log in", &log_dir))?;
+    Ok(Recovered { found, incarnation, backup: backup.to_owned() })
+}
+
+/// What was decided goes into the log as if a leader had: whoever joins later is told all of it. The command comes first,
+/// so that a log cut between the two is still one of a cell that can be recovered.
+fn entries(ended: &Ended, term: u64, command: &Command, roster: Roster) -> io::Result<Vec<Entry>> {
+    let bytes = postcard::to_stdvec(command).map_err(io::Error::other)?;
+    let payloads = [
+        EntryPayload::Normal(Proposal(bytes.into())),
+        EntryPayload::Membership(roster.try_into()?),
+    ];
+    let numbered = (ended.last.index + 1..).zip(payloads);
+    let entry = |(index, payload)| Entry { log_id: Mark { term, index }.into(), payload };
+    Ok(numbered.map(entry).collect())
+}
+
+/// Makes the state that of a cell that goes on with one server; returns the command that did.
+pub(crate) fn survive(
+    state: &mut State,
+    node: NodeId,
+    server: ServerId,
+    lost: Vec<NodeId>,
+    term: Term,
+    at: Timestamp,
+) -> Result<Command, Rejection> {
+    let change = Change::Survive { node, server: server.0, lost };
+    let by = Author::new(Writer::Operator, IDENTITY);
+    let command = Command::new(at, term, by, vec![change.free()]);
+    state.apply(&command)?;
+    Ok(command)
+}
+
+/// Chance, from the system: two survivors that are both recovered must not take each other for their own.
+pub(crate) fn salt() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::hash::RandomState::new().build_hasher().finish()
+}
