@@ -71,7 +71,7 @@ pub enum Happening {
 
 impl Happening {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 25] = [
+    pub const WORDS: [&'static str; 26] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -97,6 +97,7 @@ impl Happening {
         "volumes_removed",
         "command_run",
         "backup_taken",
+        "survived",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -313,7 +314,8 @@ mod tests {
             }
             H::VolumesRemoved { .. } => Some(H::CommandRun { replica: replica.clone() }),
             H::CommandRun { .. } => Some(H::BackupTaken),
-            H::BackupTaken => None,
+            H::BackupTaken => Some(H::Survived { node: node.clone(), lost: 1 }),
+            H::Survived { .. } => None,
         } {
             all.push(next);
         }

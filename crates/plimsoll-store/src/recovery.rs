@@ -195,3 +195,84 @@ pub(crate) fn salt() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use plimsoll_model::testkit::{cpus, node_id};
+
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::engine::Peer;
+
+    const DIR: &str = "data";
+    const NAMES: [&str; 3] = ["ash", "birch", "cedar"];
+
+    /// The stopped store of server 3 of 3, which knows three nodes.
+    fn stopped() -> SimDisk {
+        let sim = SimDisk::new();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let fresh = Identity {
+            cluster: "test".parse().unwrap(),
+            server: ServerId(3),
+            founded: false,
+            incarnation: Incarnation::default(),
+            superseded: None,
+        };
+        let opened = start::open(&disk, DIR.as_ref(), Some(fresh)).unwrap();
+        let ids: BTreeSet<ServerId> = [1, 2, 3].map(ServerId).into();
+        let peer = |name: &str| Peer { name: name.to_owned(), address: String::new() };
+        let peers: BTreeMap<_, _> = ids.iter().copied().zip(NAMES.map(peer)).collect();
+        let roster = Roster { voters: vec![ids], peers };
+        let put = |name: &str| Change::PutNode { node: node_id(name), facts: cpus(4) }.free();
+        let by = Author::new(Writer::Operator, "test");
+        let nodes = Command::new(Timestamp(1), Term(4), by, NAMES.map(put).into());
+        let bytes = postcard::to_stdvec(&nodes).unwrap();
+        let payloads = [
+            EntryPayload::Membership(roster.try_into().unwrap()),
+            EntryPayload::Normal(Proposal(bytes.into())),
+        ];
+        let entry = |(index, payload)| Entry { log_id: Mark { term: 4, index }.into(), payload };
+        let entries: Vec<Entry> = (0..).zip(payloads).map(entry).collect();
+        opened.store.append_stopped(&entries).unwrap();
+        sim
+    }
+
+    fn recover(sim: &SimDisk) -> Result<Recovered, Error> {
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        recover_on(&disk, DIR.as_ref(), "before.backup".as_ref(), Timestamp(9), 7)
+    }
+
+    #[test]
+    fn a_recovery_that_is_cut_short_can_be_done_again_or_was_done() {
+        let sim = stopped();
+        let before = sim.operations();
+        recover(&sim).unwrap();
+        let operations = before..sim.operations() + 1;
+        for (nth, crash_at) in operations.enumerate() {
+            let sim = stopped();
+            sim.crash_at(crash_at);
+            let cut_short = recover(&sim);
+            let sim = sim.after_crash(nth as u64);
+            let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+            match look_on(&disk, DIR.as_ref()) {
+                Ok((found, opened, ended)) => {
+                    assert!(cut_short.is_err(), "{crash_at}: it said that it was done");
+                    assert!(found.last >= 1 && found.others.len() == 2, "{crash_at}: {found:?}");
+                    drop((opened, ended));
+                    recover(&sim).unwrap();
+                }
+                Err(Error::Alone { .. }) => {}
+                Err(error) => panic!("{crash_at}: {error}"),
+            }
+            let mut opened = start::open(&disk, DIR.as_ref(), None).unwrap();
+            let ended = replay(&mut opened, Until::End).unwrap();
+            assert!(ended.roster.is_alone(ServerId(3)), "{crash_at}");
+            assert!(opened.identity.incarnation.supersedes(Incarnation::default()), "{crash_at}");
+            assert!(ended.term >= TERM_STEP, "{crash_at}");
+            let nodes: Vec<_> = opened.state.nodes().keys().map(NodeId::as_str).collect();
+            assert_eq!(nodes, ["cedar"], "{crash_at}");
+        }
+    }
+}

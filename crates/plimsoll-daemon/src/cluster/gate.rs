@@ -218,6 +218,9 @@ fn refuse_write<T>(error: &WriteError) -> Result<T, Box<Response>> {
             Refusal::NameTaken { .. } => (StatusCode::CONFLICT, "name_taken"),
             _ => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
         },
+        WriteError::Store(plimsoll_store::Error::QuorumLost) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "quorum_lost")
+        }
         WriteError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_leader"),
     };
     let message = match error {

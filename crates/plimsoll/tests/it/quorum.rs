@@ -5,6 +5,8 @@ use std::fs;
 use plimsoll_daemon::client::{Client, Endpoint};
 use plimsoll_daemon::view::Ready;
 
+use plimsoll_lab::NAMES;
+
 use crate::harness::{Cell, SHOP, Site};
 
 /// What the node says of itself, with the hash of its state.
@@ -66,4 +68,25 @@ fn a_cell_without_a_quorum_says_how_many_are_needed_and_what_it_still_shows_is_d
     cell.up(1, None);
     cell.until("a write succeeds", |cell| cell.run(2, "scale shop web=5 -d").code() == 0);
     cell.until("it is ready again", |cell| ready(cell, 2).is_some_and(|it| it.is_ready));
+}
+
+#[test]
+fn a_leader_whom_the_others_have_left_knows_that_it_leads_nobody() {
+    let mut cell = Cell::of_three(Site::Loopback);
+    let leader = cell.json(0, "cluster status -o json")["leader"].as_str().unwrap().to_owned();
+    let at = NAMES.iter().position(|name| *name == leader).unwrap();
+    for other in (0..3).filter(|other| *other != at) {
+        cell.kill(other);
+    }
+    cell.until("the loss is named", |cell| {
+        let write = cell.run(at, "token create ann --role read");
+        assert_ne!(write.code(), 0, "two of three are gone");
+        write.stderr().contains("quorum_lost: 1 of 3 servers answers; 2 are needed")
+    });
+    let status = cell.json(at, "status -o json");
+    assert_eq!(status["cell"]["leader"], serde_json::Value::Null, "it claims nothing");
+    assert!(status["cell"]["heard_ms"].as_u64().unwrap() > 0);
+    assert_eq!(cell.run(at, "status --consistent").code(), 2);
+    let said = ready(&cell, at).unwrap();
+    assert!(!said.is_ready && said.why[0].word == "quorum_lost", "{said:?}");
 }
