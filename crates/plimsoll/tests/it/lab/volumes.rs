@@ -99,6 +99,7 @@ fn two_cells_on_one_engine_share_no_data_and_no_network_by_the_name_of_a_deploym
             sh(script),
             format!("environment: {{WHO: {who}}}"),
             "volumes: ['data:/data']".to_owned(),
+            "networks: [default]".to_owned(),
         ];
         web(&lines.each_ref().map(String::as_str)) + "volumes: {data: {}}\n"
     };
