@@ -31,6 +31,7 @@ pub use dial::Options;
 pub use error::Error;
 pub use extract::{Key, Known, Remote};
 pub use join::{Introduction, ask};
+pub(crate) use raft::{MAX_MESSAGE, PATH as RAFT};
 pub use raft::{RaftNetwork, raft_router};
 pub use server::{Limits, Server};
 

@@ -24,7 +24,7 @@ use super::servers::Roll;
 use super::{ANSWER, authority};
 use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
-use crate::peer::{Client, Key, Known, raft_router, read_whole};
+use crate::peer::{Client, Key, Known, MAX_MESSAGE, RAFT, raft_router, read_whole};
 use crate::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
 use crate::view::Problem;
 
@@ -65,6 +65,13 @@ async fn refuse_removed(State(gate): State<Arc<Gate>>, request: Request, next: N
     };
     if !Key::of(&request).is_some_and(is_removed) {
         return next.run(request).await;
+    }
+    if request.uri().path() == RAFT {
+        let message = read_whole(request.into_body(), MAX_MESSAGE).await;
+        return match message {
+            Ok(message) => Response::new(Body::from(gate.engine.turn_away(&message))),
+            Err(status) => status.into_response(),
+        };
     }
     let message = "this node was removed from the cell, or another has its name";
     let hint = "to join again, empty its data directory and bring a new token";

@@ -20,10 +20,10 @@ use super::extract::Known;
 use super::{Target, error::Error};
 use crate::pki::Caller;
 
-const PATH: &str = "/peer/raft";
+pub(crate) const PATH: &str = "/peer/raft";
 
 /// The most that one message may have: many times a piece of a snapshot, or a batch of commands.
-const MAX_MESSAGE: usize = 64 << 20;
+pub(crate) const MAX_MESSAGE: usize = 64 << 20;
 
 /// Carries the log's messages to the servers of this cell.
 #[derive(Debug, Clone)]

@@ -98,7 +98,9 @@ impl Txn<'_> {
         let mut access = self.state.access.clone();
         access.join_tokens.clear();
         access.next_server = access.next_server.max(server.saturating_add(1));
-        self.set_access(access);
+        if access != self.state.access {
+            self.set_access(access);
+        }
         if !self.state.nodes.contains_key(id) {
             // What it offers it says itself once it is up.
             self.put_node(id, &NodeFacts::new(Resources::default()))?;

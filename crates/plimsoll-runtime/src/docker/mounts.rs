@@ -132,7 +132,6 @@ mod tests {
 
     #[test]
     fn a_bind_is_said_in_the_words_that_can_say_it() {
-        let deployment = DeploymentName::new("shop").unwrap();
         for (case, mount, old) in [
             ("created on the host", bound("/out", true, None), Some("/out:/in:ro,rslave")),
             ("labelled", bound("/out", false, Some("Z")), Some("/out:/in:ro,rslave,Z")),

@@ -25,6 +25,18 @@ impl Embedded {
         wire::encode(&response)
     }
 
+    /// Answers a server that is not of the cell any more: whether its cell goes on without it, and nothing else.
+    pub fn turn_away(&self, request: &[u8]) -> Vec<u8> {
+        let admitted = wire::decode::<(Envelope, Request)>(request)
+            .and_then(|(envelope, _)| self.allegiance.admit(envelope));
+        let response = match admitted {
+            Ok(Err(response)) => response,
+            Ok(Ok(())) => Response::Refused("this server was removed from the cell".to_owned()),
+            Err(error) => Response::Refused(error.to_string()),
+        };
+        wire::encode(&response)
+    }
+
     async fn respond(&self, request: Request) -> io::Result<Response> {
         match request {
             Request::Append(append) => {

@@ -267,6 +267,7 @@ fn what_reaches_beyond_its_container_is_for_admins_whichever_node_is_asked() {
     let applied = asks(&cell, 2, &bob, "apply -f probe.yaml -d");
     // The process runtime may refuse what it cannot do; that it is not for bob's role is all that matters here.
     assert!(!applied.stderr().contains("takes the role"), "{}", applied.text());
+    cell.run(0, "delete probe --timeout 60s");
     let exec = asks(&cell, 1, &ann, "exec shop/web -- true");
     assert_eq!(exec.code(), 0, "{}", exec.text());
     let events = cell.json(0, "audit --type command_run,operator_added -o json");

@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 use plimsoll_daemon::client::{Client, Endpoint};
-use plimsoll_daemon::view::{AuditQuery, Health, Progress};
+use plimsoll_daemon::view::{
+    AuditQuery, Exec, Health, NewOperator, Progress, Restart, Rollback, Scale,
+};
 use plimsoll_model::testkit::{cpus, global, node_id, spread};
 use plimsoll_model::{Change, ObservedCode, ObservedState, Writer};
 
@@ -217,6 +219,58 @@ async fn the_audit_is_asked_for_by_time_kind_and_number() {
     assert_eq!(texts(future).await, Vec::<String>::new());
     let all = texts(AuditQuery::default()).await;
     assert!(all.contains(&"operator shop r1 applied".to_owned()), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_of_event_that_there_is_not_is_refused_with_those_there_are() {
+    let daemon = daemon().await;
+    let query = AuditQuery { kinds: Some("placed,palced".to_owned()), ..AuditQuery::default() };
+    for refused in [
+        said(daemon.client.audit(&query).await),
+        said(daemon.client.follow_audit(&query).await.map(|_| ())),
+    ] {
+        assert!(refused.starts_with("no_such_kind: there is no kind of event called \"palced\""));
+        assert!(refused.contains("placed, move_started"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_write_is_in_the_audit_with_who_asked_and_when() {
+    let daemon = daemon().await;
+    let client = &daemon.client;
+    daemon.apply("shop", [("web", spread(1).volume("data"))]).await;
+    daemon.settle().await;
+    daemon.start("shop/web/1").await;
+    let scale = Scale { services: [("web".to_owned(), 2)].into() };
+    client.scale("shop", &scale).await.unwrap();
+    client.rollback("shop", &Rollback::default()).await.unwrap();
+    client.restart("shop", &Restart::default()).await.unwrap();
+    let exec = Exec { command: vec!["true".to_owned()], timeout_seconds: None };
+    client.exec("shop-web-1", &exec).await.unwrap();
+    let ann = NewOperator { name: "ann".to_owned(), role: "read".to_owned() };
+    client.add_operator(&ann).await.unwrap();
+    client.revoke_operator("ann").await.unwrap();
+    client.backup(&mut tokio::io::sink()).await.unwrap();
+    client.delete("shop", true).await.unwrap();
+    let events = client.audit(&AuditQuery::default()).await.unwrap();
+    let asked: Vec<_> = events.iter().filter(|event| event.by != "test").collect();
+    let kinds: Vec<&str> = asked.iter().map(|event| event.what.as_str()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "deployed",
+            "deployed",
+            "deployed",
+            "restart_asked",
+            "command_run",
+            "operator_added",
+            "operator_revoked",
+            "backup_taken",
+            "undeployed",
+            "volumes_doomed",
+        ]
+    );
+    assert!(asked.iter().all(|event| event.by.starts_with("unix:") && event.at.0.0 > 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

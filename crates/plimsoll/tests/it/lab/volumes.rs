@@ -93,12 +93,13 @@ fn volumes_go_as_promised_though_the_daemon_was_killed_in_between() {
 fn two_cells_on_one_engine_share_no_data_and_no_network_by_the_name_of_a_deployment() {
     let (Some(one), Some(other)) = (Lab::docker(), Lab::docker()) else { return };
     let shop = one.name.clone();
-    let script = "echo $$WHO >> /data/who; trap 'exit 0' TERM; sleep 600 & wait";
+    let script = "echo $$WHO >> /data/who; cat /data/who; trap 'exit 0' TERM; sleep 600 & wait";
     let file = |who: &str| {
         let lines = [
             sh(script),
             format!("environment: {{WHO: {who}}}"),
             "volumes: ['data:/data']".to_owned(),
+            "networks: [default]".to_owned(),
         ];
         web(&lines.each_ref().map(String::as_str)) + "volumes: {data: {}}\n"
     };
@@ -106,7 +107,7 @@ fn two_cells_on_one_engine_share_no_data_and_no_network_by_the_name_of_a_deploym
     other.settle(&shop, &file("other"));
     assert_eq!(volumes(&one), [format!("{shop}_data")], "who comes first has the short name");
     assert_eq!(volumes(&other), [format!("{shop}_data.{}", other.name)]);
-    let who = |lab: &Lab| lab.run(&format!("exec {shop}-web-1 -- cat /data/who")).done().stdout;
+    let who = |lab: &Lab| lab.run(&format!("logs {shop}-web-1")).done().stdout;
     assert_eq!((who(&one).as_str(), who(&other).as_str()), ("one\n", "other\n"));
     let networks = |lab: &Lab| -> Vec<String> {
         let filter = format!("label=plimsoll.cluster={}", lab.name);
