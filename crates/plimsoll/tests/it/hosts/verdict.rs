@@ -20,13 +20,13 @@ pub(super) fn holds(cell: &Cell, load: Load, story: &str) {
     let log = log(cell, &history);
     let faults = history.check(&log);
     let (writes, unknown) = (history.acknowledged(), history.unknown());
-    println!("{writes} writes, {unknown} unknown, {} reads: {story}", history.reads.len());
+    let (reads, elections) = (history.reads.len(), cell.elections());
+    println!("{writes} writes, {unknown} unknown, {reads} reads, {elections} elections: {story}");
     let shown: Vec<String> = faults.iter().take(SHOWN).map(ToString::to_string).collect();
     assert!(
         faults.is_empty(),
-        "{} of {writes} writes and {} reads cannot be ({story}):\n{}\n{}",
+        "{} of {writes} writes and {reads} reads cannot be ({story}):\n{}\n{}",
         faults.len(),
-        history.reads.len(),
         shown.join("\n"),
         cell.diagnosis()
     );
