@@ -42,7 +42,8 @@ pub(super) fn agree(cell: &Cell) {
             nodes.iter().filter_map(|at| cell.get(*at, "/readyz?hash=true")).collect();
         let states: BTreeSet<String> =
             told.iter().map(|one| format!("{} {}", one["applied"], one["hash"])).collect();
-        told.len() == nodes.len() && states.len() == 1
+        let are_hashed = told.iter().all(|one| one["hash"].is_string());
+        told.len() == nodes.len() && states.len() == 1 && are_hashed
     });
 }
 
