@@ -27,7 +27,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// What is shown of each daemon's log when a test fails.
 const LOG_TAIL: usize = 6_000;
 
-const PORT: u16 = 7117;
+/// Not the one a node has by itself: then it is on all addresses, also on those of a test.
+const PORT: u16 = 7217;
 const API_PORT: u16 = 7654;
 
 /// Six replicas, which every node can run.
