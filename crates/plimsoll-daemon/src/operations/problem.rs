@@ -99,6 +99,7 @@ fn stored(error: &plimsoll_store::Error) -> Problem {
         Error::Stopped => failure("stopped").hint("the daemon is going down; start it again"),
         Error::TooLarge { .. } => Problem::refusal("too_large", error.to_string())
             .hint("keep large files out of configs and secrets: mount them from a volume"),
+        Error::NotTaken(_) => failure("not_taken"),
         Error::Servers(_) => failure("servers"),
         Error::Disk(_) => failure("disk").hint(
             "see that the data directory has room and can be written, then restart the daemon",
