@@ -15,7 +15,7 @@ use crate::layout::{Layout, Leader, Thing, to_json};
 use crate::rules::{self, Move};
 use crate::session::{Session, doubted};
 use crate::shared::Shared;
-use crate::sync::{Held, News, Note, Reader, Trouble, note};
+use crate::sync::{Held, News, Note, Reader, Trouble, Turn, note};
 
 /// What is asked of the one who leads.
 #[derive(Debug)]
@@ -63,6 +63,7 @@ pub(crate) struct Core {
     /// Asked of us while we lead, and not yet taken up.
     pub(crate) queue: VecDeque<Ask>,
     pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) turn: Turn,
     pub(crate) held: Option<Held>,
     /// All up to there is known.
     pub(crate) revision: i64,
@@ -110,9 +111,13 @@ impl Core {
         }
     }
 
-    fn reader(&self) -> Reader {
-        let machine = Arc::clone(&self.shared.machine);
-        Reader { client: self.client.clone(), layout: self.layout.clone(), machine }
+    pub(crate) fn reader(&self) -> Reader {
+        Reader {
+            client: self.client.clone(),
+            layout: self.layout.clone(),
+            machine: Arc::clone(&self.shared.machine),
+            turn: self.turn.clone(),
+        }
     }
 
     /// Follows until this server holds the leader's key; returns its term.
@@ -171,7 +176,8 @@ impl Core {
             self.session = None;
             let key = self.layout.member(self.options.me.server);
             let value = to_json(&self.options.me.peer);
-            let session = Session::open(&self.keeper, self.options.ttl, key, value).await?;
+            let (client, keeper) = (&self.client, &self.keeper);
+            let session = Session::open(client, keeper, self.options.ttl, key, value).await?;
             self.session = Some(session);
         }
         if self.watching.is_none() {
@@ -200,7 +206,7 @@ impl Core {
         tokio::pin!(doubt);
         let Some(mut watching) = self.watching.take() else { return Ok(()) };
         let idle = rules::renew_after(self.options.ttl);
-        let mut asked = false;
+        let (mut heard, mut asked) = (tokio::time::Instant::now(), false);
         loop {
             tokio::select! {
                 biased;
@@ -223,9 +229,9 @@ impl Core {
                     self.shared.announce(None, false);
                     return Ok(());
                 }
-                changes = tokio::time::timeout(idle, watching.next()) => match changes {
+                changes = tokio::time::timeout_at(heard + idle, watching.next()) => match changes {
                     Ok(Ok(changes)) => {
-                        asked = false;
+                        (heard, asked) = (tokio::time::Instant::now(), false);
                         if !self.take(&reader, &changes.changes).await? {
                             return Ok(());
                         }
@@ -241,12 +247,13 @@ impl Core {
                         self.in_trouble(&error);
                         return Ok(());
                     }
+                    // The member may hang, and its connection not know it yet.
                     Err(_) if asked => {
                         self.client.turn();
                         return Ok(());
                     }
                     Err(_) => {
-                        asked = true;
+                        (heard, asked) = (tokio::time::Instant::now(), true);
                         watching.ask_progress();
                     }
                 },

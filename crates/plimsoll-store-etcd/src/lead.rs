@@ -16,7 +16,7 @@ use crate::rules;
 use crate::session::{Alive, doubted};
 use crate::shared::Shared;
 use crate::snapshot::{Failed, Job};
-use crate::sync::{Held, Note, Reader, Trouble, note};
+use crate::sync::{Held, Note, Trouble, note};
 
 /// How many asks are taken from the queue at a time.
 const MAX_TAKEN: usize = 1_024;
@@ -92,12 +92,7 @@ impl Core {
             return End::Turn;
         }
         // Nobody else can write any more, so what is read now is all there will ever be before our own.
-        let reader = Reader {
-            client: self.client.clone(),
-            layout: self.layout.clone(),
-            machine: Arc::clone(&self.shared.machine),
-        };
-        match reader.sync().await {
+        match self.reader().sync().await {
             Ok(news) => self.learn(news),
             Err(Trouble::Unreadable(why)) => return End::Unreadable(why),
             Err(Trouble::Etcd(_)) => return End::Turn,
@@ -223,11 +218,15 @@ impl Core {
         let commands: Vec<Bytes> = batch.iter().map(|proposal| proposal.bytes.clone()).collect();
         match writer.append(first, &commands).await {
             Appended::Committed => {
-                for (index, proposal) in (first..).zip(batch) {
-                    let outcome = self.shared.machine.apply(index, &proposal.command);
-                    // Whoever asked may have gone away.
-                    proposal.reply.send(Ok(Committed { index, outcome })).ok();
-                }
+                let machine = Arc::clone(&self.shared.machine);
+                let apply = move || {
+                    for (index, proposal) in (first..).zip(batch) {
+                        let outcome = machine.apply(index, &proposal.command);
+                        // Whoever asked may have gone away.
+                        proposal.reply.send(Ok(Committed { index, outcome })).ok();
+                    }
+                };
+                self.turn.take(commands.iter().map(Bytes::len).sum(), apply).await;
                 true
             }
             Appended::Refused(error) => {
@@ -237,13 +236,16 @@ impl Core {
                 }
                 true
             }
+            // Known to all before it is known to those who asked.
             Appended::Deposed => {
+                self.shared.announce(None, false);
                 for proposal in batch {
                     proposal.reply.send(Err(Error::NoLeader)).ok();
                 }
                 false
             }
             Appended::Unsure => {
+                self.shared.announce(None, false);
                 for proposal in batch {
                     proposal.reply.send(Err(Error::Unsettled)).ok();
                 }
@@ -262,6 +264,9 @@ impl Core {
             }
             Err(_) => (Err(Error::QuorumLost), true),
         };
+        if !leads {
+            self.shared.announce(None, false);
+        }
         reply.send(answer).ok();
         leads
     }
@@ -271,13 +276,9 @@ impl Core {
         writer: &Writer,
         waiting: Vec<oneshot::Sender<Result<u64, Error>>>,
     ) -> Running {
-        let (state, index) = self.shared.machine.read_at(|state, index| {
-            (postcard::to_stdvec(state).expect("every state can be written"), index)
-        });
         let job = Job {
             writer: writer.clone(),
-            index,
-            state: state.into(),
+            machine: Arc::clone(&self.shared.machine),
             every: self.options.snapshot_every,
             compacts: self.options.compacts,
         };

@@ -31,9 +31,10 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Obtains a lease, hangs a key on it, and keeps it alive until this is dropped.
+    /// Obtains a lease, hangs a key on it, and has `keeper` keep it alive until this is dropped.
     pub(crate) async fn open(
         client: &Client,
+        keeper: &Client,
         ttl: Duration,
         key: bytes::Bytes,
         value: bytes::Bytes,
@@ -43,7 +44,7 @@ impl Session {
         let put = Op::put_leased(key, value, lease.id);
         client.txn(Txn::when([]).then([put]).repeatable()).await?;
         let (sender, alive) = watch::channel(Alive::Until(rules::fence(asked, lease.ttl)));
-        let task = tokio::spawn(keep(client.clone(), lease.id, lease.ttl, sender));
+        let task = tokio::spawn(keep(keeper.clone(), lease.id, lease.ttl, sender));
         Ok(Self { lease: lease.id, alive, keeper: task.abort_handle() })
     }
 

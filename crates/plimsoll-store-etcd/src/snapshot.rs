@@ -1,7 +1,11 @@
 //! Snapshots: the state in parts, one key that says which of them holds, and then the entries it replaces deleted.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use plimsoll_etcd::{Error, Op, Range};
+use plimsoll_model::State;
+use plimsoll_store::Machine;
 
 use crate::append::{Appended, Writer};
 use crate::layout::{FORMAT, Snapshot, Thing, to_json};
@@ -21,8 +25,7 @@ pub(crate) enum Failed {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) writer: Writer,
-    pub(crate) index: u64,
-    pub(crate) state: Bytes,
+    pub(crate) machine: Arc<Machine>,
     pub(crate) every: u64,
     pub(crate) compacts: bool,
 }
@@ -30,36 +33,39 @@ pub(crate) struct Job {
 impl Job {
     /// Returns the index that the snapshot holds.
     pub(crate) async fn run(self) -> Result<u64, Failed> {
+        let machine = Arc::clone(&self.machine);
+        // Beside the tasks, because renewals must not wait for it.
+        let encoded = tokio::task::spawn_blocking(move || machine.read_at(encode)).await;
+        let (state, index) = encoded.expect("writing a state does not panic");
         let (layout, term) = (&self.writer.layout, self.writer.term);
-        for (nth, at) in (0..self.state.len()).step_by(MAX_BYTES).enumerate() {
-            let part = self.state.slice(at..self.state.len().min(at + MAX_BYTES));
-            self.write([Op::put(layout.state_part(self.index, term, nth), part)]).await?;
+        for (nth, at) in (0..state.len()).step_by(MAX_BYTES).enumerate() {
+            let part = state.slice(at..state.len().min(at + MAX_BYTES));
+            self.write([Op::put(layout.state_part(index, term, nth), part)]).await?;
         }
         let before = self.writer.client.get(layout.snapshot()).await.map_err(Failed::Refused)?;
         let meta = Snapshot {
             format: FORMAT,
-            index: self.index,
+            index,
             term,
-            bytes: self.state.len() as u64,
-            checksum: crc32c::crc32c(&self.state),
+            bytes: state.len() as u64,
+            checksum: crc32c::crc32c(&state),
         };
         // From here on it holds.
         let mut ops = vec![Op::put(layout.snapshot(), to_json(&meta))];
-        ops.extend(layout.other_states(self.index, term).map(Op::delete));
+        ops.extend(layout.other_states(index, term).map(Op::delete));
         self.write(ops).await?;
-        self.trim().await?;
+        self.trim(rules::deletable(index, self.every)).await?;
         if let Some(before) = before.filter(|_| self.compacts) {
             // What happened since the last snapshot is kept for those who watch. Whether etcd lets us, or somebody else
             // has done it, is nothing to the snapshot.
             self.writer.client.compact(before.mod_revision).await.ok();
         }
-        Ok(self.index)
+        Ok(index)
     }
 
-    /// Deletes the entries that nobody needs any more, and their parts.
-    async fn trim(&self) -> Result<(), Failed> {
+    /// Deletes the entries up to one, and their parts.
+    async fn trim(&self, last: u64) -> Result<(), Failed> {
         let layout = &self.writer.layout;
-        let last = rules::deletable(self.index, self.every);
         let oldest = Range::of(layout.entries(0, last + 1)).limit(1).keys_only();
         let oldest = self.writer.client.range(oldest).await.map_err(Failed::Refused)?.pairs.pop();
         let Some(Thing::Entry(mut from)) = oldest.map(|pair| layout.thing(&pair.key)) else {
@@ -81,4 +87,8 @@ impl Job {
             Appended::Refused(error) => Err(Failed::Refused(error)),
         }
     }
+}
+
+fn encode(state: &State, index: u64) -> (Bytes, u64) {
+    (postcard::to_stdvec(state).expect("every state can be written").into(), index)
 }

@@ -16,10 +16,13 @@ use crate::layout::{FORMAT, Layout, Leader, Owner, from_json, to_json};
 use crate::rules::{MAX_TTL, MIN_TTL};
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::sync::{Reader, Trouble};
+use crate::sync::{Reader, Trouble, Turn};
 
 /// Room for what is asked while a batch is on its way.
 const MAX_WAITING: usize = 4_096;
+
+/// A call that reached etcd may take this long on a busy disk.
+const MIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// How a server starts.
 #[derive(Debug, Clone)]
@@ -120,9 +123,10 @@ impl Etcd {
     /// Starts a server. On return it has applied the log as it is, and knows who leads; that may be itself.
     pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
         config.check()?;
-        // A call must fail before the lease is in doubt, or there is no time to try another member.
-        let limit = config.etcd.limit.min(config.ttl / 2);
+        // A member that hangs must not hold us up for as long as a lease lasts.
+        let limit = config.etcd.limit.min((config.ttl / 2).max(MIN_LIMIT));
         let client = Client::new(plimsoll_etcd::Config { limit, ..config.etcd.clone() })?;
+        // A renewal must fail early enough for others to be tried.
         let limit = config.ttl / 4;
         let keeper = Client::new(plimsoll_etcd::Config { limit, ..config.etcd.clone() })?;
         let layout = Layout::new(&config.prefix, &config.role);
@@ -133,13 +137,15 @@ impl Etcd {
             client: client.clone(),
             layout: layout.clone(),
             machine: Arc::clone(&machine),
+            turn: Turn::default(),
         };
         let news = reader.sync().await.map_err(|trouble| match trouble {
             Trouble::Etcd(error) => StartError::Etcd(error),
             Trouble::Unreadable(why) => StartError::Unreadable { why },
         })?;
         let member = layout.member(config.server);
-        let session = Session::open(&keeper, config.ttl, member, to_json(&config.peer)).await?;
+        let peer = to_json(&config.peer);
+        let session = Session::open(&client, &keeper, config.ttl, member, peer).await?;
 
         let shared = Arc::new(Shared::new(config.server, machine));
         let (asks, queue) = mpsc::channel(MAX_WAITING);
@@ -160,6 +166,7 @@ impl Etcd {
             asks: queue,
             queue: std::collections::VecDeque::new(),
             stop: stopped,
+            turn: reader.turn,
             held: None,
             revision: 0,
             session: Some(session),

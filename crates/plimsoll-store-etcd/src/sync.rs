@@ -4,11 +4,13 @@
 //! compacts that revision meanwhile, it is read again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use plimsoll_etcd::{Change, Client, Error, KeyValue, Keys, Range};
 use plimsoll_model::{Command, State};
 use plimsoll_store::{Machine, Peer, ServerId};
+use tokio::sync::Mutex;
 
 use crate::layout::{Body, Entry, FORMAT, Layout, Leader, Snapshot, Thing, from_json};
 use crate::rules::{self, Arrival, Seen};
@@ -18,6 +20,9 @@ const PAGE: u32 = 100;
 
 /// How many parts are read at once, each a megabyte.
 const PAGE_OF_PARTS: u32 = 16;
+
+/// What is larger takes milliseconds to read or to apply.
+const LARGE: usize = 64 << 10;
 
 /// Why a server is not up to date.
 #[derive(Debug)]
@@ -63,7 +68,8 @@ pub(crate) struct News {
 pub(crate) struct Reader {
     pub(crate) client: Client,
     pub(crate) layout: Layout,
-    pub(crate) machine: std::sync::Arc<Machine>,
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) turn: Turn,
 }
 
 impl Reader {
@@ -73,6 +79,7 @@ impl Reader {
 
     /// Applies all that is in the log now, and says what else there is.
     pub(crate) async fn sync(&self) -> Result<News, Trouble> {
+        self.turn.free().await;
         loop {
             match self.read().await {
                 Err(Trouble::Etcd(Error::Compacted { .. })) => {}
@@ -162,10 +169,15 @@ impl Reader {
                 found
             }
         };
-        let command: Command = postcard::from_bytes(&bytes).map_err(|_| newer())?;
-        // A refusal is the command's outcome and changes nothing.
-        self.machine.apply(index, &command).ok();
-        Ok(())
+        let machine = Arc::clone(&self.machine);
+        let size = bytes.len();
+        let apply = move || {
+            let command: Command = postcard::from_bytes(&bytes).ok()?;
+            // A refusal is the command's outcome and changes nothing.
+            machine.apply(index, &command).ok();
+            Some(())
+        };
+        self.turn.take(size, apply).await.ok_or_else(newer)
     }
 
     /// Takes over the snapshot that holds at a revision, if it holds more than was applied.
@@ -183,8 +195,9 @@ impl Reader {
         if bytes.len() as u64 != meta.bytes || crc32c::crc32c(&bytes) != meta.checksum {
             return Err(unusable("is damaged; restore it from a backup"));
         }
-        let state: State = postcard::from_bytes(&bytes)
-            .map_err(|_| unusable("needs a newer plimsoll; upgrade this node"))?;
+        let read = self.turn.take(bytes.len(), move || postcard::from_bytes::<State>(&bytes).ok());
+        let state =
+            read.await.ok_or_else(|| unusable("needs a newer plimsoll; upgrade this node"))?;
         self.machine.replace(state, meta.index);
         Ok(())
     }
@@ -202,6 +215,35 @@ impl Reader {
                 _ => return Ok(bytes.into()),
             }
         }
+    }
+}
+
+/// The right to write the machine from beside the tasks. Whoever reads the log anew waits until it is free: work that
+/// was begun goes on to its end, even when the one who began it is gone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Turn(Arc<Mutex<()>>);
+
+impl Turn {
+    /// Does work on so many bytes, and where that takes long does it beside the tasks: renewals must not wait for it.
+    pub(crate) async fn take<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        if bytes < LARGE {
+            return work();
+        }
+        let turn = Arc::clone(&self.0).lock_owned().await;
+        let work = move || {
+            let done = work();
+            drop(turn);
+            done
+        };
+        tokio::task::spawn_blocking(work).await.expect("what is done aside does not panic")
+    }
+
+    async fn free(&self) {
+        drop(self.0.lock().await);
     }
 }
 

@@ -96,6 +96,31 @@ async fn the_loss_of_etcds_own_leader_loses_no_acknowledged_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_whose_member_hangs_turns_to_another_one() {
+    let Some(lab) = Lab::start(3, &[]) else { return };
+    let rest = plimsoll_etcd::Config::open(lab.endpoints[1..].to_vec());
+    let leader = Etcd::start(plimsoll_store_etcd::Config {
+        ttl: Duration::from_secs(10),
+        ..config(rest, 1)
+    });
+    let leader = leader.await.unwrap();
+    let standby = server(&lab, 2).await;
+    leader.propose(join("before")).await.unwrap();
+    eventually("it follows", || knows(&standby, "before")).await;
+    // The first member is the one it watches. No connection breaks.
+    lab.pause(1);
+    let started = Instant::now();
+    leader.propose(join("during")).await.unwrap();
+    eventually("it follows again", || knows(&standby, "during")).await;
+    let span = started.elapsed();
+    assert!(span < TTL * 5, "sooner than a dead connection is noticed: {span:?}");
+    lab.resume(1);
+    for server in [standby, leader] {
+        server.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_out_of_space_refuses_in_words_and_takes_up_again() {
     let Some(lab) = Lab::start(1, &["--quota-backend-bytes", "16777216"]) else { return };
     let engine = server(&lab, 1).await;

@@ -65,9 +65,11 @@ async fn pump(
             sink.write_all(&buffer[..count]).await.ok()?;
         }
     };
+    // What was held back goes with a connection that is cut.
     tokio::select! {
-        None::<()> = passed => {}
+        biased;
         _ = generation.changed() => {}
+        None::<()> = passed => {}
         else => {}
     }
 }
