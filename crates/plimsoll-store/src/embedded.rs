@@ -329,9 +329,7 @@ impl Embedded {
         let disk: Arc<dyn Disk> = Arc::clone(&self.disk) as _;
         let file = file.to_owned();
         let written = tokio::task::spawn_blocking(move || {
-            machine
-                .read_at(|state, applied| backup::Content::of(state, applied, term))
-                .write(disk.as_ref(), &file)
+            backup::take_on(disk.as_ref(), &machine, term, &file)
         });
         match written.await {
             Ok(Ok(summary)) => Ok(summary),
