@@ -111,6 +111,11 @@ impl Core {
         }
     }
 
+    /// Told to stop, or left alone: nobody holds the engine any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stop.borrow() || self.stop.has_changed().is_err()
+    }
+
     pub(crate) fn reader(&self) -> Reader {
         Reader {
             client: self.client.clone(),
@@ -123,7 +128,7 @@ impl Core {
     /// Follows until this server holds the leader's key; returns its term.
     async fn follow(&mut self) -> Result<i64, End> {
         loop {
-            if *self.stop.borrow() {
+            if self.is_stopping() {
                 return Err(End::Stop);
             }
             let lease = match self.ready().await {

@@ -121,7 +121,7 @@ impl Core {
         let mut running: Option<Running> = None;
         let mut due = self.snapshot_due(Some(snapshot));
         loop {
-            if *self.stop.borrow() {
+            if self.is_stopping() {
                 return End::Stop;
             }
             if *over.borrow() {

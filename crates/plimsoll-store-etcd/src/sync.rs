@@ -47,7 +47,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// None if the key was written by nobody we know: then nobody leads that could be named, but the key is taken.
+    /// A key that was written by nobody we know is taken all the same; its holder has no name.
     pub(crate) fn of(pair: &KeyValue) -> Self {
         let nameless = Leader { server: ServerId(0), peer: Peer::default(), term: None };
         let leader = from_json(&pair.value).unwrap_or(nameless);

@@ -39,6 +39,27 @@ async fn a_leader_that_stops_hands_over_within_half_a_second() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_nobody_holds_any_more_gives_up_its_place() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let (leader, standby) = (server(&lab, 1).await, server(&lab, 2).await);
+    let client = client(&lab);
+    let members = || async {
+        let keys = Keys::prefix("/plimsoll/test/scheduler/members/");
+        client.range(plimsoll_etcd::Range::of(keys)).await.unwrap().pairs.len()
+    };
+    assert_eq!(members().await, 2);
+    drop(standby);
+    while members().await > 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(leader);
+    while key(&client).await.is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(members().await, 0);
+}
+
 #[test]
 fn a_leader_that_crashes_is_followed_within_its_lease_and_a_second() {
     let Some(lab) = Lab::start(1, &[]) else { return };
