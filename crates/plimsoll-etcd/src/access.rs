@@ -2,6 +2,7 @@
 //! deadline. What had, or may have had, its effect is sent again only if that is harmless.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -61,6 +62,9 @@ pub(crate) struct Want {
     pub(crate) until: Instant,
 }
 
+/// A request on its way, boxed so that calls can be spawned.
+pub(crate) type Sent<R> = Pin<Box<dyn Future<Output = Result<Response<R>, Status>> + Send>>;
+
 /// What went wrong, as etcd means it and as we say it.
 pub(crate) type Failed = (Fault, Error);
 
@@ -112,7 +116,7 @@ impl Client {
         action: &'static str,
         effect: Effect,
         message: M,
-        send: impl AsyncFn(Channel, Request<M>) -> Result<Response<R>, Status>,
+        send: impl Fn(Channel, Request<M>) -> Sent<R> + Sync,
     ) -> Result<R, Error>
     where
         M: Clone,
@@ -135,7 +139,7 @@ impl Client {
         want: &Want,
         held: &Held,
         message: M,
-        send: impl AsyncFn(Channel, Request<M>) -> Result<Response<R>, Status>,
+        send: impl Fn(Channel, Request<M>) -> Sent<R> + Sync,
     ) -> Result<R, Failed>
     where
         M: Clone,
@@ -188,7 +192,7 @@ impl Client {
     pub(crate) async fn stream<R>(
         &self,
         action: &'static str,
-        open: impl AsyncFn(Channel, Request<()>) -> Result<Response<R>, Status>,
+        open: impl Fn(Channel, Request<()>) -> Sent<R> + Sync,
     ) -> Result<R, Error> {
         self.call(action, Effect::None, (), open).await
     }

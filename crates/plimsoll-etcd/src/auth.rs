@@ -66,8 +66,8 @@ async fn renew(
     let message = AuthenticateRequest { name: user.clone(), password };
     let want = Want { action: "authenticate", effect: Effect::None, until };
     let bare = Held::default();
-    let asked = client.reach(&want, &bare, message, async |channel, request| {
-        AuthClient::new(channel).authenticate(request).await
+    let asked = client.reach(&want, &bare, message, |channel, request| {
+        Box::pin(async move { AuthClient::new(channel).authenticate(request).await })
     });
     held.token = match asked.await {
         Ok(answer) => {

@@ -54,8 +54,8 @@ impl Client {
     /// The alarms that are raised, each with its member.
     pub async fn alarms(&self) -> Result<Vec<(u64, Alarm)>, Error> {
         let ask = AlarmRequest { action: AlarmAction::Get.into(), ..AlarmRequest::default() };
-        let asked = self.call("ask for alarms", Effect::None, ask, async |channel, request| {
-            MaintenanceClient::new(channel).alarm(request).await
+        let asked = self.call("ask for alarms", Effect::None, ask, |channel, request| {
+            Box::pin(async move { MaintenanceClient::new(channel).alarm(request).await })
         });
         let alarms = asked.await?.alarms.into_iter().filter_map(|raised| {
             let alarm = match raised.alarm() {
@@ -79,10 +79,9 @@ impl Client {
             member_id: member,
             alarm: alarm.into(),
         };
-        let asked =
-            self.call("disarm an alarm", Effect::Repeatable, disarm, async |channel, request| {
-                MaintenanceClient::new(channel).alarm(request).await
-            });
+        let asked = self.call("disarm an alarm", Effect::Repeatable, disarm, |channel, request| {
+            Box::pin(async move { MaintenanceClient::new(channel).alarm(request).await })
+        });
         asked.await.map(drop)
     }
 }

@@ -30,10 +30,19 @@ impl Keys {
         Self { first: first.into(), end: end.into() }
     }
 
+    /// Those of them that come after a key.
+    pub fn after(self, key: &[u8]) -> Self {
+        let mut first = key.to_vec();
+        first.push(0);
+        Self { first: first.into(), ..self }
+    }
+
     /// All keys that begin so.
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
-        let first = prefix.into();
-        let end = after_prefix(&first);
+        let prefix = prefix.into();
+        let end = after_prefix(&prefix);
+        // Etcd knows no empty key; the least there is comes before all others.
+        let first = if prefix.is_empty() { Bytes::from_static(&[0]) } else { prefix };
         Self { first, end }
     }
 }
@@ -243,10 +252,11 @@ impl From<TxnResponse> for TxnReply {
 impl Client {
     /// Reads what is there now, as most members know it: not what one of them remembers.
     pub async fn range(&self, range: Range) -> Result<Ranged, Error> {
-        let asked =
-            self.call("read keys", Effect::None, range.request, async |channel, request| {
+        let asked = self.call("read keys", Effect::None, range.request, |channel, request| {
+            Box::pin(async move {
                 KvClient::new(channel).max_decoding_message_size(MAX_ANSWER).range(request).await
-            });
+            })
+        });
         Ok(asked.await?.into())
     }
 
@@ -258,8 +268,8 @@ impl Client {
     /// Writes a key, and returns the revision that holds it.
     pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<i64, Error> {
         let put = PutRequest { key: key.into(), value: value.into(), lease: 0 };
-        let asked = self.call("write a key", Effect::Once, put, async |channel, request| {
-            KvClient::new(channel).put(request).await
+        let asked = self.call("write a key", Effect::Once, put, |channel, request| {
+            Box::pin(async move { KvClient::new(channel).put(request).await })
         });
         Ok(revision(asked.await?.header.as_ref()))
     }
@@ -268,16 +278,18 @@ impl Client {
     pub async fn delete(&self, keys: Keys) -> Result<i64, Error> {
         let Keys { first, end } = keys;
         let delete = DeleteRangeRequest { key: first, range_end: end };
-        let asked = self.call("delete keys", Effect::Once, delete, async |channel, request| {
-            KvClient::new(channel).delete_range(request).await
+        let asked = self.call("delete keys", Effect::Once, delete, |channel, request| {
+            Box::pin(async move { KvClient::new(channel).delete_range(request).await })
         });
         Ok(asked.await?.deleted)
     }
 
     pub async fn txn(&self, txn: Txn) -> Result<TxnReply, Error> {
         let effect = if txn.repeatable { Effect::Repeatable } else { Effect::Once };
-        let asked = self.call("write keys", effect, txn.request(), async |channel, request| {
-            KvClient::new(channel).max_decoding_message_size(MAX_ANSWER).txn(request).await
+        let asked = self.call("write keys", effect, txn.request(), |channel, request| {
+            Box::pin(async move {
+                KvClient::new(channel).max_decoding_message_size(MAX_ANSWER).txn(request).await
+            })
         });
         Ok(asked.await?.into())
     }
@@ -285,10 +297,9 @@ impl Client {
     /// Forgets the history before a revision: how keys were, not how they are. It is that of all who use this etcd.
     pub async fn compact(&self, revision: i64) -> Result<(), Error> {
         let compaction = CompactionRequest { revision };
-        let asked =
-            self.call("compact", Effect::Repeatable, compaction, async |channel, request| {
-                KvClient::new(channel).compact(request).await
-            });
+        let asked = self.call("compact", Effect::Repeatable, compaction, |channel, request| {
+            Box::pin(async move { KvClient::new(channel).compact(request).await })
+        });
         asked.await.map(drop)
     }
 }

@@ -46,10 +46,9 @@ impl Client {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
         let grant = LeaseGrantRequest { ttl: seconds, id: 0 };
         // One that nobody learns of expires.
-        let asked =
-            self.call("obtain a lease", Effect::Repeatable, grant, async |channel, request| {
-                LeaseClient::new(channel).lease_grant(request).await
-            });
+        let asked = self.call("obtain a lease", Effect::Repeatable, grant, |channel, request| {
+            Box::pin(async move { LeaseClient::new(channel).lease_grant(request).await })
+        });
         let granted = asked.await?;
         Ok(Lease { id: LeaseId(granted.id), ttl: seconds_of(granted.ttl) })
     }
@@ -57,20 +56,18 @@ impl Client {
     /// Ends a lease; its keys are gone on return.
     pub async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
         let revoke = LeaseRevokeRequest { id: lease.0 };
-        let asked =
-            self.call("revoke a lease", Effect::Repeatable, revoke, async |channel, request| {
-                LeaseClient::new(channel).lease_revoke(request).await
-            });
+        let asked = self.call("revoke a lease", Effect::Repeatable, revoke, |channel, request| {
+            Box::pin(async move { LeaseClient::new(channel).lease_revoke(request).await })
+        });
         asked.await.map(drop)
     }
 
     /// How long a lease has left; none if there is no such lease.
     pub async fn time_to_live(&self, lease: LeaseId) -> Result<Option<Duration>, Error> {
         let question = LeaseTimeToLiveRequest { id: lease.0, keys: false };
-        let asked =
-            self.call("look at a lease", Effect::None, question, async |channel, request| {
-                LeaseClient::new(channel).lease_time_to_live(request).await
-            });
+        let asked = self.call("look at a lease", Effect::None, question, |channel, request| {
+            Box::pin(async move { LeaseClient::new(channel).lease_time_to_live(request).await })
+        });
         let left = asked.await?.ttl;
         Ok((left >= 0).then(|| seconds_of(left)))
     }
@@ -113,17 +110,17 @@ impl KeepAlive {
     /// Etcd answers a stream that was opened once it has something to say, so the first request goes with it.
     async fn open(&self) -> Result<(Line, Option<Duration>), Error> {
         let id = self.lease.0;
-        let (requests, answers) = self
-            .client
-            .stream(KEEP_ALIVE, async |channel, request| {
-                let (requests, queued) = mpsc::channel(1);
-                // It cannot be full: it was just made.
-                requests.try_send(LeaseKeepAliveRequest { id }).ok();
-                let request = request.map(|()| ReceiverStream::new(queued));
+        let opened = self.client.stream(KEEP_ALIVE, move |channel, request| {
+            let (requests, queued) = mpsc::channel(1);
+            // It cannot be full: it was just made.
+            requests.try_send(LeaseKeepAliveRequest { id }).ok();
+            let request = request.map(|()| ReceiverStream::new(queued));
+            Box::pin(async move {
                 let answers = LeaseClient::new(channel).lease_keep_alive(request).await?;
                 Ok(answers.map(|answers| (requests, answers)))
             })
-            .await?;
+        });
+        let (requests, answers) = opened.await?;
         let mut line = Line { requests, answers };
         let left = line.answer(&self.client).await?;
         Ok((line, left))

@@ -55,14 +55,16 @@ impl Client {
             progress_notify: true,
         };
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        let opened = self.stream(WATCH, async |channel, request| {
+        let opened = self.stream(WATCH, move |channel, request| {
             // Besides the first, only questions about the progress, one at a time.
             let (requests, queued) = mpsc::channel(2);
             requests.try_send(create.clone()).ok();
             let request = request.map(|()| ReceiverStream::new(queued));
-            let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-            let answers = client.watch(request).await?;
-            Ok(answers.map(|answers| (requests, answers)))
+            Box::pin(async move {
+                let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+                let answers = client.watch(request).await?;
+                Ok(answers.map(|answers| (requests, answers)))
+            })
         });
         let (requests, answers) = opened.await?;
         let mut watching = Watching { client: self.clone(), requests, answers, resume: from };
