@@ -273,8 +273,9 @@ impl Embedded {
         Ok(Committed { index: response.log_id.index, outcome })
     }
 
-    /// Hands leadership to the server that has the most of the log.
-    async fn hand_over(&self) {
+    /// Hands leadership, where this server has it, to the one that has the most of the log. Returns once that leads, or
+    /// has had its time to.
+    pub async fn hand_over(&self) {
         let best = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
