@@ -258,7 +258,9 @@ fn role(request: &Request) -> Role {
 
 fn unreachable(to: &Target, error: &peer::Error) -> Response {
     let message = format!("{} answers for this and cannot be reached: {error}", to.node);
-    Failure(StatusCode::SERVICE_UNAVAILABLE, Problem::failure("no_leader", message)).into_response()
+    let problem = Problem::failure(NO_LEADER, message)
+        .hint("if it is lost, another leads in a moment: try again");
+    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
 }
 
 /// A write that the other node may have carried out before it was lost from sight.
