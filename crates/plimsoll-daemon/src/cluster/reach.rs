@@ -7,6 +7,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Peer;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::{ANSWER, target};
 use crate::cell::Cell;
@@ -47,7 +48,8 @@ impl Connect for Reach {
             let opened = self.0.stream(&target, Method::POST, LINK, HeaderMap::new(), ANSWER);
             let mut exchange = opened.await.map_err(io::Error::other)?;
             if exchange.status == StatusCode::MISDIRECTED_REQUEST {
-                let named = exchange.receiver.next().await.ok().flatten();
+                let named = timeout(ANSWER, exchange.receiver.next()).await;
+                let named = named.ok().and_then(Result::ok).flatten();
                 let leader = named.and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 return Err(Unopened::NotLeader { leader });
             }
