@@ -3,11 +3,11 @@
 use std::io;
 
 use bytes::Bytes;
-use hyper::{HeaderMap, Method, StatusCode};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Peer;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 use super::{ANSWER, target};
 use crate::cell::Cell;
@@ -16,6 +16,9 @@ use crate::peer::{Client, Target};
 
 /// Where an agent brings its link.
 pub const LINK: &str = "/peer/link";
+
+/// Who leads instead. Not in the body: the one who asks is still sending its own, and may not get to read another.
+pub const LEADER: HeaderName = HeaderName::from_static("plimsoll-leader-at");
 
 /// Where a node without the log asks for another certificate.
 pub const RENEW: &str = "/peer/renew";
@@ -48,9 +51,8 @@ impl Connect for Reach {
             let opened = self.0.stream(&target, Method::POST, LINK, HeaderMap::new(), ANSWER);
             let mut exchange = opened.await.map_err(io::Error::other)?;
             if exchange.status == StatusCode::MISDIRECTED_REQUEST {
-                let named = timeout(ANSWER, exchange.receiver.next()).await;
-                let named = named.ok().and_then(Result::ok).flatten();
-                let leader = named.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                let named = exchange.headers.get(LEADER).map(HeaderValue::as_bytes);
+                let leader = named.and_then(|named| serde_json::from_slice(named).ok());
                 return Err(Unopened::NotLeader { leader });
             }
             if exchange.status == StatusCode::FORBIDDEN {
