@@ -80,6 +80,15 @@ async fn refuse_removed(State(gate): State<Arc<Gate>>, request: Request, next: N
 }
 
 impl Gate {
+    /// Whether the caller may ask for this node's containers. A node without the log knows the servers and nobody else.
+    pub(super) fn may_ask(&self, caller: &Caller) -> bool {
+        if self.cell.holds_log() {
+            self.is_member(caller)
+        } else {
+            self.cell.servers.hold(caller.node.as_str(), &*self.cell.engine)
+        }
+    }
+
     /// Whether a node of this name is of the cell, as far as this one knows.
     fn is_member(&self, caller: &Caller) -> bool {
         self.cell.engine.machine().read(|state| state.node(&caller.node).is_some())
