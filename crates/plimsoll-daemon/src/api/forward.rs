@@ -14,6 +14,7 @@ use plimsoll_model::access::Role;
 use tokio::time::{sleep, timeout};
 
 use super::answer::{Deserted, Failure};
+use super::connections::OPEN_PATHS;
 use super::context::Context;
 use super::exec::MAX_PATIENCE;
 use super::peer::Peer;
@@ -222,6 +223,14 @@ pub(super) async fn by_peer(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let is_member = context.cell.engine.machine().read(|state| state.node(&caller.node).is_some());
+    // Whether a node lives anyone may ask, and one that has just joined knows nobody yet.
+    let is_open = OPEN_PATHS.contains(&request.uri().path());
+    if context.cell.holds_log() && !is_member && !is_open {
+        let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node))
+            .hint("join it again with a new token: `plimsoll token create-join`");
+        return Failure(StatusCode::FORBIDDEN, problem).into_response();
+    }
     let (identity, role) = match identity(&context, &caller, &request) {
         Ok((identity, role)) => (identity.into(), role),
         Err(refused) => return *refused,
