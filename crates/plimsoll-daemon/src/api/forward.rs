@@ -136,8 +136,11 @@ pub(super) async fn pass_on(
 /// for one, there is nothing to wait for.
 async fn until_led(context: &Context) {
     let cell = &context.cell;
-    let is_led =
-        || cell.engine.leadership().borrow().is_me || reach::leader(&context.cell).is_some();
+    let is_led = || {
+        // On a line of its own: to borrow it a second time meanwhile is to wait for ever, should it change in between.
+        let leads = cell.engine.leadership().borrow().is_me;
+        leads || reach::leader(&context.cell).is_some()
+    };
     let may_be = || cell.engine.trouble().is_none() && context.leaderless().code == NO_LEADER;
     let led = async {
         while !is_led() && may_be() {
