@@ -150,7 +150,27 @@ pub struct Service {
     pub ports: Vec<String>,
     /// Why some replica has no place.
     pub unplaced: Option<Reason>,
+    /// The latest change of its spec; none while there has been only one.
+    pub rollout: Option<Rollout>,
     pub replicas: Vec<Replica>,
+}
+
+/// How a change of spec reaches the replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rollout {
+    /// `rolling`, `paused`, `undoing`, `done` or `undone`.
+    pub phase: String,
+    /// The revision it brings.
+    pub revision: u64,
+    /// The revision that it goes back to when it fails.
+    pub from: Option<u64>,
+    pub since: Time,
+    /// Why it was paused or taken back.
+    pub why: Option<String>,
+    /// Replicas that run what should run now.
+    pub updated: u32,
+    /// What each replica that failed said.
+    pub failed: Vec<Reason>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -14,6 +14,7 @@ mod access;
 mod deployments;
 mod nodes;
 mod replicas;
+mod rollouts;
 mod undo;
 mod volumes;
 
@@ -78,6 +79,8 @@ impl<'s> Txn<'s> {
             Change::SetAvailability { node, availability } => {
                 self.set_availability(node, *availability)
             }
+            Change::Drain { node, timeout, force } => self.drain(node, *timeout, *force),
+            Change::GiveUpDrain { node } => self.give_up_drain(node),
             Change::RemoveNode { node } => self.remove_node(node),
             Change::Found { authority, node, key } => self.found(authority, node, *key),
             Change::CreateJoinToken { token, expires_at } => {
@@ -103,6 +106,11 @@ impl<'s> Txn<'s> {
                 self.set_unplaced(service, unplaced.as_ref())
             }
             Change::SetWaiting { replica, waiting } => self.set_waiting(replica, waiting.as_ref()),
+            Change::PauseRollout { service, why } => self.pause_rollout(service, *why),
+            Change::ResumeRollout { service } => self.resume_rollout(service),
+            Change::AbortRollout { service, why } => self.abort_rollout(service, *why),
+            Change::EndRollout { service } => self.end_rollout(service),
+            Change::StepLate { replica } => self.step_late(replica),
             Change::Record { deed } => {
                 self.record(deed);
                 Ok(())

@@ -13,6 +13,7 @@ use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{Undone, Unplaced, Waiting};
 use crate::replica::{MoveCause, Observation};
+use crate::rollout::Halt;
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
@@ -72,6 +73,16 @@ pub enum Change {
     SetAvailability {
         node: NodeId,
         availability: Availability,
+    },
+    /// The node gives away what it runs, each replica within the time-out. With force, what cannot move is stopped.
+    Drain {
+        node: NodeId,
+        timeout: Millis,
+        force: bool,
+    },
+    /// Nothing has left the node for too long: what is still there stays.
+    GiveUpDrain {
+        node: NodeId,
     },
     /// Only a node that holds nothing, or one that is down.
     RemoveNode {
@@ -159,6 +170,28 @@ pub enum Change {
         waiting: Option<Waiting>,
     },
 
+    /// No further step of the service's rollout begins until it is resumed.
+    PauseRollout {
+        service: ServiceKey,
+        why: Halt,
+    },
+    ResumeRollout {
+        service: ServiceKey,
+    },
+    /// The service returns to what it ran before the rollout.
+    AbortRollout {
+        service: ServiceKey,
+        why: Halt,
+    },
+    /// Every step of the rollout is taken, or taken back.
+    EndRollout {
+        service: ServiceKey,
+    },
+    /// The replica did not get healthy with the new spec in time.
+    StepLate {
+        replica: ReplicaId,
+    },
+
     /// The named volumes of a deployment that has ended go, on every node that has some.
     RemoveVolumes {
         deployment: DeploymentName,
@@ -215,6 +248,7 @@ impl Change {
             | Self::Renew { replica }
             | Self::Retire { replica }
             | Self::Observe { replica, .. }
+            | Self::StepLate { replica }
             | Self::SetWaiting { replica, .. } => Some(replica),
             _ => None,
         }
@@ -227,7 +261,11 @@ impl Change {
             | Self::Undeploy { deployment }
             | Self::RemoveVolumes { deployment }
             | Self::VolumesRemoved { deployment, .. } => Some(deployment),
-            Self::SetUnplaced { service, .. } => Some(&service.deployment),
+            Self::SetUnplaced { service, .. }
+            | Self::PauseRollout { service, .. }
+            | Self::ResumeRollout { service }
+            | Self::AbortRollout { service, .. }
+            | Self::EndRollout { service } => Some(&service.deployment),
             _ => self.replica().map(|replica| &replica.service.deployment),
         }
     }
@@ -295,6 +333,10 @@ pub enum Refusal {
     AlreadyMoving { replica: ReplicaId },
     #[error("replica {replica} is not moving")]
     NotMoving { replica: ReplicaId },
+    #[error("no rollout of {service} is under way")]
+    NoRollout { service: ServiceKey },
+    #[error("{service} has nothing to return to; apply a file that works")]
+    NothingBefore { service: ServiceKey },
     #[error("{what} cannot go from {from} to {to} by the {writer}")]
     Transition { what: String, from: String, to: String, writer: crate::transition::Writer },
     #[error("{deployment} is deployed; its volumes go only with its end")]

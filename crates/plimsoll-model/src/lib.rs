@@ -15,6 +15,7 @@ pub mod node;
 pub mod privilege;
 pub mod reason;
 pub mod replica;
+pub mod rollout;
 pub mod spec;
 pub mod state;
 #[cfg(any(test, feature = "testkit"))]
@@ -31,6 +32,7 @@ pub use node::{Availability, Node, NodeFacts, NodeStatus};
 pub use replica::{
     Assignment, MoveCause, Observation, ObservedCode, ObservedState, Replica, Successor,
 };
+pub use rollout::Rollout;
 pub use spec::{ContainerSpec, Mode, Placement, ServiceSpec, SpecHash};
 pub use state::State;
 pub use transition::Writer;

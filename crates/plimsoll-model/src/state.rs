@@ -12,6 +12,7 @@ use crate::ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, Servi
 use crate::node::Node;
 use crate::reason::Unplaced;
 use crate::replica::{Assignment, Replica};
+use crate::rollout::Rollout;
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
 use crate::volumes::Volumes;
@@ -154,6 +155,8 @@ pub struct ServiceRow {
     pub unplaced: Option<Unplaced>,
     /// When replicas of this service last failed on each node, oldest first.
     pub failures: BTreeMap<NodeId, Vec<Timestamp>>,
+    /// The latest change of spec; none while there has been only one.
+    pub rollout: Option<Rollout>,
 }
 
 impl Service {

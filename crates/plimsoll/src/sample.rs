@@ -110,6 +110,7 @@ impl With for Deployment {
             current: replicas,
             spec: "spec-3".into(),
             ports: Vec::new(),
+            rollout: None,
             unplaced: None,
             replicas: (1..=replicas).map(replica).collect(),
         };
