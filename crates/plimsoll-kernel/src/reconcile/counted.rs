@@ -320,7 +320,8 @@ impl<'s> Pass<'s> {
         let has_tried = |l: &Live<'_>| rollout.is_some_and(|rollout| rollout.has_tried(l.slot));
         let may_go = |l: &Live<'_>| {
             // What was stopped by force comes back, whatever the rollout does: there is no old copy to stay with.
-            (goes_on && !has_tried(l)) || l.replica.is_stopped(l.assignment)
+            let is_restart = l.assignment.spec == spec.hash;
+            ((goes_on || is_restart) && !has_tried(l)) || l.replica.is_stopped(l.assignment)
         };
         // A failure that the service allows for is not waited for.
         let runs = |l: &Live<'_>| l.replica.is_running() || has_tried(l);

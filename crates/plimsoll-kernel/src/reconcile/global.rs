@@ -123,7 +123,8 @@ impl<'s> Pass<'s> {
         let may_go = |slot: &Slot, replica: &Replica| {
             let has_tried = rollout.is_some_and(|rollout| rollout.has_tried(slot));
             let is_stopped = replica.assignment.as_ref().is_some_and(|it| replica.is_stopped(it));
-            (goes_on && !has_tried) || is_stopped
+            let is_restart = replica.assignment.as_ref().is_some_and(|it| it.spec == spec.hash);
+            ((goes_on || is_restart) && !has_tried) || is_stopped
         };
         // What is on a node that is down is nobody's fault here, and a failure that is allowed for is not waited for.
         let mut budget = Budget::new(kept.iter().map(|(slot, replica, plight)| {

@@ -228,6 +228,29 @@ fn a_later_apply_supersedes_and_returns_to_the_last_that_got_through() {
 }
 
 #[test]
+fn what_runs_everywhere_is_returned_to_though_it_was_still_watched() {
+    let mut cell = rolling(old(3), new(3));
+    for _ in 0..8 {
+        cell = cell.pass().obey();
+    }
+    assert_eq!((on(&cell, new(3).hash), rollout(&cell).phase), (3, Phase::Rolling));
+    let cell = cell.deploy("shop", [("web", spread(3).image("app:3"))]);
+    assert_eq!(rollout(&cell).from.unwrap().spec.hash, new(3).hash);
+}
+
+#[test]
+fn a_restart_does_not_wait_until_a_rollout_is_watched_or_resumed() {
+    let mut cell = rolling(old(1), new(1));
+    for _ in 0..4 {
+        cell = cell.pass().obey();
+    }
+    assert_eq!(rollout(&cell).phase, Phase::Rolling);
+    let replica = cell.state.replicas().next().unwrap().0;
+    cell.change(Writer::Operator, Change::Renew { replica });
+    assert!(cell.pass().state.replicas().any(|(_, replica)| replica.successor.is_some()));
+}
+
+#[test]
 fn who_goes_back_by_hand_half_way_has_nothing_to_abort_to() {
     let cell = rolling(old(3), new(3)).pass().obey().pass();
     let mut cell = cell.deploy("shop", [("web", old(3))]);

@@ -8,7 +8,7 @@ use super::deployments::specs_in_use;
 use crate::audit::Happening;
 use crate::command::Refusal;
 use crate::ids::{ReplicaId, ServiceKey};
-use crate::replica::{Assignment, Observation};
+use crate::replica::{Assignment, Observation, Replica};
 use crate::rollout::{Halt, Phase, Previous, Rollout, StepFailure};
 use crate::spec::ServiceSpec;
 use crate::state::{Service, ServiceRow};
@@ -160,10 +160,21 @@ fn no_rollout(key: &ServiceKey) -> Refusal {
     Refusal::NoRollout { service: key.clone() }
 }
 
+/// Whether it has reached every replica and all of them run, so that it was only watched still.
+fn is_everywhere(service: &Service, rollout: &Rollout) -> bool {
+    let mut live = service.replicas.values().filter_map(|it| Some((it, it.assignment.as_ref()?)));
+    let is_whole = |(replica, at): (&Replica, &Assignment)| {
+        at.spec == rollout.to && replica.is_running() && replica.successor.is_none()
+    };
+    rollout.phase == Phase::Rolling && rollout.failed.is_empty() && live.all(is_whole)
+}
+
 /// What the service ran when last all was well. What never got through is nothing to return to.
 fn last_good(service: &Service) -> Option<Previous> {
     match &service.row.rollout {
-        Some(rollout) if !rollout.is_over() => rollout.from.clone(),
+        Some(rollout) if !rollout.is_over() && !is_everywhere(service, rollout) => {
+            rollout.from.clone()
+        }
         _ => {
             let spec = service.desired()?.clone();
             Some(Previous { spec, revision: service.row.revision })

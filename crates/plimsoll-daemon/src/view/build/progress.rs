@@ -127,8 +127,9 @@ fn rollout(state: &State, key: &ServiceKey, row: &Service) -> Option<(Pace, &'st
     });
     let why = rollout.why.map(|why| why.to_string()).unwrap_or_default();
     let why = format!("{why}{}", first.unwrap_or_default());
-    let (to, from) = (rollout.revision, rollout.from.as_ref().map(|from| from.revision));
-    let back = from.map(|from| from.to_string()).unwrap_or_default();
+    let to = format!("revision {}", rollout.revision.0);
+    let from = rollout.from.as_ref().map(|from| format!("revision {}", from.revision.0));
+    let back = from.unwrap_or_default();
     match rollout.phase {
         Phase::Paused => Some((Pace::HeldUp, "paused", format!("the roll to {to} pauses: {why}"))),
         Phase::Undoing => {
