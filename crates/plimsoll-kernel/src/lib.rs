@@ -7,6 +7,7 @@ pub mod agent;
 pub mod depends;
 pub mod dirty;
 pub mod explain;
+pub mod level;
 pub mod lint;
 pub mod liveness;
 pub mod moves;

@@ -3,15 +3,16 @@
 use std::io;
 
 use bytes::Bytes;
-use hyper::{HeaderMap, Method, StatusCode};
+use hyper::{Method, StatusCode};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Peer;
 use tokio::sync::mpsc;
 
-use super::{ANSWER, target};
+use super::{ANSWER, target, upgrade};
 use crate::cell::Cell;
 use crate::link::{Connect, PIECES_AHEAD, Pipe, Unopened};
 use crate::peer::{Client, Target};
+use crate::view::Problem;
 
 /// Where an agent brings its link.
 pub const LINK: &str = "/peer/link";
@@ -44,12 +45,19 @@ impl Connect for Reach {
     fn open<'a>(&'a self, to: &'a Peer) -> BoxFuture<'a, Result<Pipe, Unopened>> {
         Box::pin(async move {
             let target = target(to).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            let opened = self.0.stream(&target, Method::POST, LINK, HeaderMap::new(), ANSWER);
+            let opened =
+                self.0.stream(&target, Method::POST, LINK, upgrade::announcement(), ANSWER);
             let mut exchange = opened.await.map_err(io::Error::other)?;
             if exchange.status == StatusCode::MISDIRECTED_REQUEST {
                 let named = exchange.receiver.next().await.ok().flatten();
                 let leader = named.and_then(|bytes| serde_json::from_slice(&bytes).ok());
                 return Err(Unopened::NotLeader { leader });
+            }
+            if exchange.status == StatusCode::UPGRADE_REQUIRED {
+                let said = exchange.receiver.next().await.ok().flatten();
+                let problem = said.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                let unsaid = || Problem::refusal("outdated", "this node is too old for its cell");
+                return Err(Unopened::Outdated(Box::new(problem.unwrap_or_else(unsaid))));
             }
             if exchange.status == StatusCode::FORBIDDEN {
                 return Err(Unopened::Removed);

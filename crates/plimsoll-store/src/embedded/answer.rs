@@ -3,6 +3,7 @@
 use std::io;
 
 use openraft::alias::SnapshotOf;
+use plimsoll_model::level::{VERSION, outdated};
 
 use super::Embedded;
 use super::types::{Ballot, Types};
@@ -15,6 +16,12 @@ impl Embedded {
     pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
         let response = match wire::decode::<(Envelope, Request)>(request) {
             Ok((envelope, request)) => match self.allegiance.admit(envelope) {
+                Ok(Ok(())) if !envelope.level.is_readable() => {
+                    // Nothing of it must get into the log: this server could not go on, nor start again.
+                    self.machine.outgrow(envelope.level);
+                    let why = outdated(VERSION, envelope.level);
+                    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+                }
                 Ok(Ok(())) => self.respond(request).await,
                 Ok(Err(response)) => Ok(response),
                 Err(error) => Err(error),

@@ -23,6 +23,7 @@ use super::snapshot::StateBytes;
 use super::types::{Ballot, Blob, Header, Types};
 use super::wire::{self, Append, Request, Response, SnapshotPiece, VoteCall};
 use crate::engine::{Peer, ServerId};
+use crate::machine::Machine;
 
 /// How much of a snapshot goes into one message.
 const SNAPSHOT_PIECE: usize = 1 << 20;
@@ -59,6 +60,7 @@ impl Network for NoNetwork {
 pub(crate) struct Links {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) allegiance: Arc<Allegiance>,
+    pub(crate) machine: Arc<Machine>,
 }
 
 impl RaftNetworkFactory<Types> for Links {
@@ -66,7 +68,8 @@ impl RaftNetworkFactory<Types> for Links {
 
     async fn new_client(&mut self, target: ServerId, node: &Peer) -> Link {
         let (network, allegiance) = (Arc::clone(&self.network), Arc::clone(&self.allegiance));
-        Link { network, allegiance, target, peer: node.clone() }
+        let (machine, peer) = (Arc::clone(&self.machine), node.clone());
+        Link { network, allegiance, machine, target, peer }
     }
 }
 
@@ -75,6 +78,7 @@ impl RaftNetworkFactory<Types> for Links {
 pub(crate) struct Link {
     network: Arc<dyn Network>,
     allegiance: Arc<Allegiance>,
+    machine: Arc<Machine>,
     target: ServerId,
     peer: Peer,
 }
@@ -86,7 +90,8 @@ impl Link {
         if self.allegiance.is_superseded() {
             return Err(CallError::new(&io::Error::other("the cell was recovered without us")));
         }
-        let bytes = wire::encode(&(self.allegiance.envelope(self.target), request));
+        let envelope = self.allegiance.envelope(self.target, self.machine.level());
+        let bytes = wire::encode(&(envelope, request));
         let sent = self.network.send(self.target, &self.peer, bytes, within);
         let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
         let response = answered.flatten().and_then(|bytes| wire::decode(&bytes));

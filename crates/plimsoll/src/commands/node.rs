@@ -67,6 +67,7 @@ pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> Stri
         ">CPU",
         ">MEMORY",
         "RESERVED",
+        "VERSION",
         "RUNTIME",
     ]);
     for node in nodes {
@@ -79,10 +80,23 @@ pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> Stri
             share(node.pressure.and_then(|pressure: Pressure| pressure.cpu)),
             share(node.pressure.and_then(|pressure| pressure.memory)),
             reserved(node.reserved, node.capacity),
+            node.version.clone().unwrap_or_else(|| "-".to_owned()),
             runtime(node),
         ]);
     }
-    table.within(width)
+    table.within(width) + &half_done(nodes)
+}
+
+/// A line for as long as nodes run different versions.
+fn half_done(nodes: &[Node]) -> String {
+    let mut versions: Vec<&str> = nodes.iter().filter_map(|it| it.version.as_deref()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() < 2 {
+        return String::new();
+    }
+    let versions = versions.join(" and ");
+    format!("\nan upgrade is half done: nodes run {versions}; see `plimsoll cluster status`\n")
 }
 
 /// `ready`, `down 4m`, `ready, draining`
@@ -138,6 +152,7 @@ mod tests {
     fn nodes_say_how_busy_they_are_and_what_is_wrong() {
         let (ash, mut birch, mut cedar) = (node("ash"), node("birch"), node("cedar"));
         birch.status = "down".into();
+        birch.version = Some("0.2.0".into());
         birch.since = ago(245);
         birch.pressure = None;
         birch.zone = Some("north".into());
@@ -146,10 +161,12 @@ mod tests {
         cedar.capacity.gpus = 2;
         let table = text(&[ash, birch, cedar], NOW, None);
         expect![[r#"
-            NODE   STATE            ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  RUNTIME
-            ash    ready            leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
-            birch  down 4m          agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
-            cedar  ready, draining  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  docker does not answer: connection refused (retrying)
+            NODE   STATE            ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  VERSION  RUNTIME
+            ash    ready            leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              0.1.0    docker 27.1
+            birch  down 4m          agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              0.2.0    docker 27.1
+            cedar  ready, draining  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  0.1.0    docker does not answer: connection refused (retrying)
+
+            an upgrade is half done: nodes run 0.1.0 and 0.2.0; see `plimsoll cluster status`
         "#]].assert_eq(&anstream::adapter::strip_str(&table).to_string());
     }
 }

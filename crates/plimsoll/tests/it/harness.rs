@@ -54,6 +54,8 @@ pub(crate) struct Habit {
     /// A program that runs the daemon, and its arguments.
     pub(crate) under: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
+    /// Another build of the daemon than the one under test.
+    pub(crate) build: Option<PathBuf>,
 }
 
 pub(crate) struct Cell {
@@ -196,13 +198,13 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment } = &self.habits[at];
-        let daemon = binary();
+        let Habit { under, environment, build } = &self.habits[at];
+        let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
-            None => binary(),
+            None => daemon(),
             Some((program, args)) => {
                 let mut command = Command::new(program);
-                command.args(args).arg(daemon.get_program());
+                command.args(args).arg(daemon().get_program());
                 command
             }
         };
