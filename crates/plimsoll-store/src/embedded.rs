@@ -210,6 +210,14 @@ impl Embedded {
         lag.chain([(self.id(), 0)]).collect()
     }
 
+    /// Which entries its log holds; those before are in the snapshot alone.
+    pub fn held(&self) -> std::ops::Range<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let first = metrics.purged.as_ref().map_or(0, |id| id.index + 1);
+        first..metrics.last_log_index.map_or(first, |last| last + 1)
+    }
+
     /// Returns once the server cannot go on, with why. It answers reads still; only another start makes it write again.
     pub async fn broken(&self) -> Error {
         loop {
