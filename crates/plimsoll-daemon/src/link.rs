@@ -113,36 +113,34 @@ pub async fn run(
             if let Leader::Me(term) = &known {
                 host::welcome(&cell, &cell.node, &facts).await;
                 host::at_home(&cell, &dispatch, *term, &mut fence, &orders, &mut outbox).await;
-            } else if let Some(peer) = whom(&cell, &known, hint.take()) {
-                let linked = async {
-                    let pipe = connect.open(&peer).await?;
-                    cell.soft.facts().outdated = None;
-                    cell.servers.attach(Some(peer.clone()));
-                    Ok(guest::attend(&cell, &facts, pipe, &mut fence, &orders, &mut outbox).await?)
-                };
-                hint = match linked.await {
-                    Ok(()) => None,
-                    // Somebody's word that another leads is worth a try at once.
-                    Err(Unopened::NotLeader { leader: Some(leader) }) if leader != peer => {
-                        hint = Some(leader);
-                        return;
-                    }
-                    Err(error) => {
-                        if matches!(error, Unopened::Removed) && !was_removed {
-                            was_removed = true;
-                            tracing::error!(
-                                leader = peer.name,
-                                "this node was removed from the cell, or another has its \
-                                name; to join again, empty its data directory and bring a new token"
-                            );
+            } else {
+                let is_hinted = hint.is_some();
+                if let Some(peer) = whom(&cell, &known, hint.take()) {
+                    let linked = async {
+                        let pipe = connect.open(&peer).await?;
+                        cell.soft.facts().outdated = None;
+                        cell.servers.attach(Some(peer.clone()));
+                        let (fence, outbox) = (&mut fence, &mut outbox);
+                        Ok(guest::attend(&cell, &facts, pipe, fence, &orders, outbox).await?)
+                    };
+                    match linked.await {
+                        Ok(()) => {}
+                        Err(Unopened::NotLeader { leader: Some(leader) }) if leader != peer => {
+                            hint = Some(leader);
+                            // Worth a try at once, but not for ever: two may each take the other for the leader.
+                            if !is_hinted {
+                                return;
+                            }
                         }
-                        if let Unopened::Outdated(problem) = &error {
-                            turned_away(&cell, problem);
+                        Err(error) => {
+                            was_removed |= say(&peer, &error, was_removed);
+                            if let Unopened::Outdated(problem) = &error {
+                                turned_away(&cell, problem);
+                            }
+                            hint = cell.any_server();
                         }
-                        tracing::debug!(leader = peer.name, %error, "no link to the leader");
-                        cell.any_server()
                     }
-                };
+                }
             }
             sleep(RETRY).await;
         };
@@ -164,6 +162,20 @@ fn turned_away(cell: &Cell, problem: &Problem) {
         let next = problem.hint.as_deref().unwrap_or_default();
         tracing::error!("{}: {next}; replicas run on", problem.message);
     }
+}
+
+/// Says why there is no link; that this node was removed, loudly and once. Returns whether it was that.
+fn say(peer: &Peer, error: &Unopened, was_said: bool) -> bool {
+    tracing::debug!(leader = peer.name, %error, "no link to the leader");
+    let is_removed = matches!(error, Unopened::Removed);
+    if is_removed && !was_said {
+        tracing::error!(
+            leader = peer.name,
+            "this node was removed from the cell, or another has its name; to join again, empty its data directory and \
+             bring a new token"
+        );
+    }
+    is_removed
 }
 
 /// Whom to ask for orders. A hint goes before this node's log, which may be the older or hold nothing at all.

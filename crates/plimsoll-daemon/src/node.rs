@@ -308,6 +308,8 @@ impl Node {
 
     /// Ends the daemon. Replicas run on.
     pub async fn stop(mut self) {
+        // While all doors are open: what comes meanwhile is passed on to the next leader, and links end by themselves.
+        self.engine.hand_over().await;
         // Nobody may be listening any more, which is what is asked for.
         let _ = self.shutdown.send(true);
         let ended = async { while self.tasks.join_next().await.is_some() {} };

@@ -16,8 +16,6 @@ mod server;
 mod tls;
 
 #[cfg(test)]
-mod bench;
-#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -142,7 +142,7 @@ pub struct Service {
     /// `spread`, `pack`, `hosts` or `global`.
     pub mode: String,
     pub wanted: u32,
-    /// Running at their current assignment, whatever its spec.
+    /// Running at their current assignment, whatever its spec, on a node that is heard.
     pub running: u32,
     /// Of those, on the spec that should run.
     pub current: u32,
@@ -176,7 +176,7 @@ pub struct Assignment {
     pub spec: String,
     pub image: String,
     /// `assigned` until its node has said anything; then `pending`, `pulling`, `starting`, `running`, `degraded`, `failed`
-    /// or `stopped`.
+    /// or `stopped`; `lost` while its node is down.
     pub state: String,
     pub since: Time,
     /// Why it is in that state.

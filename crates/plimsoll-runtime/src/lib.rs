@@ -8,6 +8,7 @@
 pub mod docker;
 pub mod error;
 pub mod fake;
+pub mod files;
 pub mod health;
 pub mod logs;
 pub mod pressure;

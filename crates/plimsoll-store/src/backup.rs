@@ -16,6 +16,7 @@ use crate::embedded::OpenError;
 use crate::embedded::snapshot::{StateBytes, encode_state};
 use crate::engine::ServerId;
 use crate::level;
+use crate::machine::Machine;
 use crate::sealed::{Kind, Unreadable};
 
 mod offline;
@@ -58,6 +59,20 @@ pub enum Error {
 /// Reads a backup and checks it whole.
 pub fn verify(file: &Path) -> Result<Summary, Error> {
     Ok(Content::read(&RealDisk, file)?.summary)
+}
+
+/// Backs up the state that an engine has applied.
+pub fn take(machine: &Machine, term: Term, file: &Path) -> Result<Summary, Error> {
+    take_on(&RealDisk, machine, term, file)
+}
+
+pub(crate) fn take_on(
+    disk: &dyn Disk,
+    machine: &Machine,
+    term: Term,
+    file: &Path,
+) -> Result<Summary, Error> {
+    machine.read_at(|state, applied| Content::of(state, applied, term)).write(disk, file)
 }
 
 /// Backs up the store in a data directory that no process uses.
@@ -132,7 +147,7 @@ fn damaged(file: &Path, error: &postcard::Error) -> Unreadable {
 }
 
 /// An error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -292,8 +292,9 @@ impl Embedded {
         Ok(Committed { index: response.log_id.index, outcome })
     }
 
-    /// Hands leadership to the server that has the most of the log.
-    async fn hand_over(&self) {
+    /// Hands leadership, where this server has it, to the one that has the most of the log. Returns once that leads, or
+    /// has had its time to.
+    pub async fn hand_over(&self) {
         let best = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -348,9 +349,7 @@ impl Embedded {
         let disk: Arc<dyn Disk> = Arc::clone(&self.disk) as _;
         let file = file.to_owned();
         let written = tokio::task::spawn_blocking(move || {
-            machine
-                .read_at(|state, applied| backup::Content::of(state, applied, term))
-                .write(disk.as_ref(), &file)
+            backup::take_on(disk.as_ref(), &machine, term, &file)
         });
         match written.await {
             Ok(Ok(summary)) => Ok(summary),

@@ -135,6 +135,9 @@ pub enum Error {
     Stopped,
     #[error("the command takes {size} bytes, at most {max} are allowed; split it")]
     TooLarge { size: usize, max: usize },
+    /// Nothing was written, and the same may well work once the cause is gone.
+    #[error("the store took nothing: {0}")]
+    NotTaken(Arc<str>),
     #[error("the servers were not changed: {0}")]
     Servers(Arc<str>),
     #[error("the store cannot go on: {0}")]
@@ -155,6 +158,7 @@ impl Error {
             | Self::Outgrown { .. }
             | Self::Early { .. }
             | Self::TooLarge { .. }
+            | Self::NotTaken(_)
             | Self::Servers(_) => false,
         }
     }

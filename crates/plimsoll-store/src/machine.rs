@@ -105,7 +105,7 @@ impl Machine {
     }
 
     /// Applies the command at an index. Called by one engine, in order.
-    pub(crate) fn apply(&self, index: u64, command: &Command) -> Result<Arc<[Event]>, Rejection> {
+    pub fn apply(&self, index: u64, command: &Command) -> Result<Arc<[Event]>, Rejection> {
         let mut inner = self.inner.write().expect("applying is total and does not panic");
         let outcome = inner.state.apply(command).map(Arc::<[Event]>::from);
         if let Ok(events) = &outcome
@@ -119,13 +119,13 @@ impl Machine {
     }
 
     /// An entry that is the engine's own business was applied.
-    pub(crate) fn pass(&self, index: u64) {
+    pub fn pass(&self, index: u64) {
         let _inner = self.inner.write().expect("applying is total and does not panic");
         self.applied.send_replace(index);
     }
 
-    /// Takes another state in place of this one; watchers are told that they lag.
-    pub(crate) fn replace(&self, state: State, index: u64) {
+    /// Takes another state in place of this one; watchers are told that they lag. Called by the engine alone.
+    pub fn replace(&self, state: State, index: u64) {
         let mut inner = self.inner.write().expect("applying is total and does not panic");
         self.level.store(state.level().0, Ordering::Relaxed);
         inner.state = state;

@@ -157,7 +157,7 @@ pub(crate) fn progress_word(deployment: &Deployment) -> &'static str {
 pub(crate) fn coloured(word: &str) -> String {
     match word {
         "running" | "completed" | "steady" | "ready" => word.green().to_string(),
-        "degraded" | "failed" | "stuck" | "down" => word.red().to_string(),
+        "degraded" | "failed" | "lost" | "stuck" | "down" => word.red().to_string(),
         "assigned" | "pending" | "pulling" | "starting" | "working" | "cordoned" | "draining" => {
             word.yellow().to_string()
         }

@@ -11,8 +11,10 @@ use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_model::access::Role;
+use tokio::time::{sleep, timeout};
 
 use super::answer::{Deserted, Failure};
+use super::connections::OPEN_PATHS;
 use super::context::Context;
 use super::exec::MAX_PATIENCE;
 use super::peer::Peer;
@@ -22,6 +24,13 @@ use crate::operations;
 use crate::peer::{self, Client, Known, Target};
 use crate::pki::Caller;
 use crate::view::Problem;
+
+const NO_LEADER: &str = "no_leader";
+
+/// How long a request may wait for a leader: a few elections.
+const ELECTION: Duration = Duration::from_secs(3);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Who asked the node that passed the request on. Believed of nodes of the cell only.
 const IDENTITY: HeaderName = HeaderName::from_static("plimsoll-identity");
@@ -78,6 +87,9 @@ pub(super) async fn pass_on(
     let is_consistent = is_read && asks_for_consistency(&request);
     let kind = Kind::of(request.uri().path());
     let passed_on = matches!(request.extensions().get::<Peer>(), Some(Peer::Node { .. }));
+    if (!is_read || is_consistent) && kind != Kind::Exec && !passed_on {
+        until_led(&context).await;
+    }
     if !context.cell.holds_log() {
         return ask_a_server(&context, &client, request, passed_on).await;
     }
@@ -120,8 +132,27 @@ pub(super) async fn pass_on(
     }
 }
 
+/// Waits out an election, which whoever asks for something need not notice. Where it is known that too few servers answer
+/// for one, there is nothing to wait for.
+async fn until_led(context: &Context) {
+    let cell = &context.cell;
+    let is_led = || {
+        // On a line of its own: to borrow it a second time meanwhile is to wait for ever, should it change in between.
+        let leads = cell.engine.leadership().borrow().is_me;
+        leads || reach::leader(&context.cell).is_some()
+    };
+    let may_be = || cell.engine.trouble().is_none() && context.leaderless().code == NO_LEADER;
+    let led = async {
+        while !is_led() && may_be() {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    // Whoever is late is told so.
+    let _ = timeout(ELECTION, led).await;
+}
+
 fn no_leader() -> Response {
-    let problem = Problem::failure("no_leader", "no server leads at the moment")
+    let problem = Problem::failure(NO_LEADER, "no server leads at the moment")
         .hint("it may take a moment to elect one; `plimsoll cluster status` shows the servers");
     Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
 }
@@ -195,6 +226,14 @@ pub(super) async fn by_peer(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let is_member = context.cell.engine.machine().read(|state| state.node(&caller.node).is_some());
+    // Whether a node lives anyone may ask, and one that has just joined knows nobody yet.
+    let is_open = OPEN_PATHS.contains(&request.uri().path());
+    if context.cell.holds_log() && !is_member && !is_open {
+        let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node))
+            .hint("join it again with a new token: `plimsoll token create-join`");
+        return Failure(StatusCode::FORBIDDEN, problem).into_response();
+    }
     let (identity, role) = match identity(&context, &caller, &request) {
         Ok((identity, role)) => (identity.into(), role),
         Err(refused) => return *refused,
@@ -231,7 +270,9 @@ fn role(request: &Request) -> Role {
 
 fn unreachable(to: &Target, error: &peer::Error) -> Response {
     let message = format!("{} answers for this and cannot be reached: {error}", to.node);
-    Failure(StatusCode::SERVICE_UNAVAILABLE, Problem::failure("no_leader", message)).into_response()
+    let problem = Problem::failure(NO_LEADER, message)
+        .hint("if it is lost, another leads in a moment: try again");
+    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
 }
 
 /// A write that the other node may have carried out before it was lost from sight.

@@ -144,7 +144,10 @@ pub fn unreachable(to: &Target, why: &str) -> Problem {
         .hint("`plimsoll node list` shows which nodes are heard from")
 }
 
-async fn logs(State(gate): State<Arc<Gate>>, Known(_): Known, request: Request) -> Response {
+async fn logs(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
+    if !gate.may_ask(&caller) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
     let asked: AskedLogs = match asked(request).await {
         Ok(asked) => asked,
         Err(status) => return status.into_response(),
@@ -163,7 +166,10 @@ async fn logs(State(gate): State<Arc<Gate>>, Known(_): Known, request: Request) 
     }
 }
 
-async fn exec(State(gate): State<Arc<Gate>>, Known(_): Known, request: Request) -> Response {
+async fn exec(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
+    if !gate.may_ask(&caller) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
     let AskedExec { tag, command, timeout_ms } = match asked(request).await {
         Ok(asked) => asked,
         Err(status) => return status.into_response(),

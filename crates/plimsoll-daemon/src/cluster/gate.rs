@@ -12,6 +12,7 @@ use axum::routing::post;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
+use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
 use plimsoll_model::{Change, Refusal, Writer};
 use plimsoll_store::{Embedded, Peer};
@@ -19,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::containers;
 use super::join::{self, Admission};
-use super::reach::{self, LINK, RENEW};
+use super::reach::{self, LEADER, LINK, RENEW};
 use super::servers::Roll;
 use super::{ANSWER, authority, upgrade};
 use crate::cell::{Cell, WriteError, now};
@@ -79,6 +80,15 @@ async fn refuse_removed(State(gate): State<Arc<Gate>>, request: Request, next: N
 }
 
 impl Gate {
+    /// Whether the caller may ask for this node's containers. A node without the log knows the servers and nobody else.
+    pub(super) fn may_ask(&self, caller: &Caller) -> bool {
+        if self.cell.holds_log() {
+            self.is_member(caller)
+        } else {
+            self.cell.servers.hold(caller.node.as_str(), &*self.cell.engine)
+        }
+    }
+
     /// Whether a node of this name is of the cell, as far as this one knows.
     fn is_member(&self, caller: &Caller) -> bool {
         self.cell.engine.machine().read(|state| state.node(&caller.node).is_some())
@@ -173,7 +183,12 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
     if !gate.cell.engine.leadership().borrow().is_me {
         let leader = reach::leader(&gate.cell);
         let leader = leader.map(|to| Peer { name: to.node.to_string(), address: to.address });
-        return (StatusCode::MISDIRECTED_REQUEST, axum::Json(leader)).into_response();
+        let named = serde_json::to_string(&leader).expect("two strings can be written");
+        let mut answer = StatusCode::MISDIRECTED_REQUEST.into_response();
+        if let Ok(named) = HeaderValue::try_from(named) {
+            answer.headers_mut().insert(LEADER, named);
+        }
+        return answer;
     }
     if !gate.is_member(&caller) {
         return StatusCode::FORBIDDEN.into_response();

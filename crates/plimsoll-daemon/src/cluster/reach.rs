@@ -3,6 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Peer;
@@ -16,6 +17,9 @@ use crate::view::Problem;
 
 /// Where an agent brings its link.
 pub const LINK: &str = "/peer/link";
+
+/// Who leads instead. Not in the body: the one who asks is still sending its own, and may not get to read another.
+pub const LEADER: HeaderName = HeaderName::from_static("plimsoll-leader-at");
 
 /// Where a node without the log asks for another certificate.
 pub const RENEW: &str = "/peer/renew";
@@ -49,8 +53,8 @@ impl Connect for Reach {
                 self.0.stream(&target, Method::POST, LINK, upgrade::announcement(), ANSWER);
             let mut exchange = opened.await.map_err(io::Error::other)?;
             if exchange.status == StatusCode::MISDIRECTED_REQUEST {
-                let named = exchange.receiver.next().await.ok().flatten();
-                let leader = named.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                let named = exchange.headers.get(LEADER).map(HeaderValue::as_bytes);
+                let leader = named.and_then(|named| serde_json::from_slice(named).ok());
                 return Err(Unopened::NotLeader { leader });
             }
             if exchange.status == StatusCode::UPGRADE_REQUIRED {

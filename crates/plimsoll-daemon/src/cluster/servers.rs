@@ -98,7 +98,9 @@ impl Servers {
 
     /// Whether this node holds the log.
     pub fn hold(&self, node: &str, engine: &dyn Engine) -> bool {
-        engine.leadership().borrow().is_me || self.all(engine).iter().any(|peer| peer.name == node)
+        // On a line of its own: what is borrowed here must be given back before the engine is asked again.
+        let leads = engine.leadership().borrow().is_me;
+        leads || self.all(engine).iter().any(|peer| peer.name == node)
     }
 
     fn all(&self, engine: &dyn Engine) -> Vec<Peer> {

@@ -106,6 +106,7 @@ fn stored(error: &plimsoll_store::Error) -> Problem {
         Error::Stopped => failure("stopped").hint("the daemon is going down; start it again"),
         Error::TooLarge { .. } => Problem::refusal("too_large", error.to_string())
             .hint("keep large files out of configs and secrets: mount them from a volume"),
+        Error::NotTaken(_) => failure("not_taken"),
         Error::Servers(_) => failure("servers"),
         Error::DiskFull { dir } => failure("disk_full").hint(format!(
             "free {} MB where {} is; the daemon goes on by itself then",

@@ -107,7 +107,7 @@ impl Txn<'_> {
         }
         let before = self.node(id)?;
         let mut node = before.clone();
-        (node.key, node.server) = (None, Some(server));
+        node.server = Some(server);
         if lost.is_empty() && node == *before && node.status == NodeStatus::Ready {
             return Ok(());
         }

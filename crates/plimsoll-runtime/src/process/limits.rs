@@ -5,6 +5,10 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Reason;
+use crate::files;
+
+/// How many files may be open.
+const FILES: &str = "nofile";
 
 const NAMED: &[(&str, Resource)] = &[
     ("as", Resource::As),
@@ -16,7 +20,7 @@ const NAMED: &[(&str, Resource)] = &[
     ("memlock", Resource::Memlock),
     ("msgqueue", Resource::Msgqueue),
     ("nice", Resource::Nice),
-    ("nofile", Resource::Nofile),
+    (FILES, Resource::Nofile),
     ("nproc", Resource::Nproc),
     ("rss", Resource::Rss),
     ("rtprio", Resource::Rtprio),
@@ -35,7 +39,8 @@ pub(super) struct Limit {
 
 pub(super) fn of(spec: &ContainerSpec) -> Result<Vec<Limit>, Reason> {
     let known = |name: &str| NAMED.iter().any(|(known, _)| *known == name);
-    spec.ulimits
+    let said = spec
+        .ulimits
         .iter()
         .map(|(name, limit)| {
             let name = name.clone();
@@ -45,7 +50,17 @@ pub(super) fn of(spec: &ContainerSpec) -> Result<Vec<Limit>, Reason> {
                 Err(Reason::UnknownUlimit { name })
             }
         })
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    let says_files = spec.ulimits.contains_key(FILES);
+    let given = files::given().filter(|_| !says_files).map(|(soft, hard)| {
+        let [soft, hard] = [soft, hard].map(signed);
+        Limit { name: FILES.to_owned(), soft, hard }
+    });
+    Ok(said.into_iter().chain(given).collect())
+}
+
+fn signed(limit: Option<u64>) -> i64 {
+    limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(-1)
 }
 
 impl Limit {

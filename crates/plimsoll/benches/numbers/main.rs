@@ -1,6 +1,6 @@
 //! The numbers plimsoll promises, measured: `cargo bench`. With `-- --write` the tables go into
 //! docs/reference/performance.md as well; with names, only those parts run: `cargo bench -- dirty simulating`. The names
-//! `decisions` and `node` stand for all parts of a table.
+//! `decisions`, `node` and `cell` stand for all parts of a table.
 //!
 //! Times are the best and the median of several runs in one process; the best is what the code costs, the median
 //! what this machine made of it. Parts that need a Docker engine are left out where `PLIMSOLL_TEST_DOCKER` names none;
@@ -27,6 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md");
 
+mod cell;
 mod node;
 
 /// One part of a table.
@@ -38,11 +39,25 @@ const DECISIONS: [Part; 4] =
 const NODE: [Part; 3] =
     [("status", node::status), ("idle", node::idle), ("starting", node::starting)];
 
+const CELL: [Part; 5] = [
+    ("failover", cell::failover),
+    ("loss", cell::loss),
+    ("commits", cell::commits),
+    ("wire", cell::wire),
+    ("agents", cell::agents),
+];
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((word, words)) = args.split_first()
+        && let Some(be) = cell::other(word)
+    {
+        return be(words);
+    }
     let write = args.iter().any(|arg| arg == "--write");
     let named: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    for (group, parts) in [("decisions", &DECISIONS[..]), ("node", &NODE[..])] {
+    for (group, parts) in [("decisions", &DECISIONS[..]), ("node", &NODE[..]), ("cell", &CELL[..])]
+    {
         let mut table = Table::default();
         let is_meant = |name: &str| named.iter().any(|asked| *asked == name);
         for (name, part) in parts {
@@ -245,16 +260,19 @@ fn median(times: &[Duration]) -> Duration {
     times[times.len() / 2]
 }
 
+fn shown(time: Duration) -> String {
+    match time.as_secs_f64() {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.1} µs", s * 1e6),
+    }
+}
+
 #[derive(Default)]
 struct Table(Vec<[String; 4]>);
 
 impl Table {
     fn time(&mut self, what: &str, promise: &str, times: &[Duration]) {
-        let shown = |time: Duration| match time.as_secs_f64() {
-            s if s >= 1.0 => format!("{s:.2} s"),
-            s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
-            s => format!("{:.1} µs", s * 1e6),
-        };
         self.row(what, promise, shown(times[0]), shown(median(times)));
     }
 

@@ -1,12 +1,14 @@
 //! What a running node costs: how soon it answers, what it uses while nothing happens, and how long it takes to start
 //! thirty containers, set beside the bare engine.
 
+use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_compose::{Files, Loaded, Options, Source, load};
 use plimsoll_daemon::client::{Client, Endpoint};
 use plimsoll_daemon::view::{Apply, Progress};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
@@ -69,12 +71,7 @@ fn rest(table: &mut Table, what: &str, daemon: &Daemon, text: &str) {
         steady(&client, text).await;
         sleep(QUIET).await;
     });
-    let (begun, before) = (Instant::now(), daemon.ticks());
-    std::thread::sleep(IDLE);
-    let ticks = u32::try_from(daemon.ticks() - before).expect("a minute has few ticks");
-    let share = f64::from(ticks) / TICKS_PER_SECOND / begun.elapsed().as_secs_f64();
-    let megabytes =
-        |kib: u64| format!("{}.{} MB", kib * 1_024 / 1_000_000, kib * 1_024 / 100_000 % 10);
+    let share = daemon.share(IDLE);
     let (now, most) = (daemon.memory_kib("VmRSS"), daemon.memory_kib("VmHWM"));
     let name = format!("a node with {IDLE_REPLICAS} {what} at rest");
     table.row(
@@ -166,18 +163,26 @@ pub(super) fn starting(table: &mut Table) {
     table.row(&format!("{name}: that as a multiple of the first"), "", best, median);
 }
 
+pub(super) fn megabytes(kib: u64) -> String {
+    format!("{}.{} MB", kib * 1_024 / 1_000_000, kib * 1_024 / 100_000 % 10)
+}
+
 /// The kernel's own unit, the same on every Linux that plimsoll is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A daemon in a process and a directory of its own.
-struct Daemon {
+pub(super) struct Daemon {
     process: Child,
     dir: TempDir,
 }
 
 impl Daemon {
-    fn up(words: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory can be made");
+    pub(super) fn up(words: &[impl AsRef<OsStr>]) -> Self {
+        Self::up_in(tempfile::tempdir().expect("a directory can be made"), words)
+    }
+
+    /// With what is in the directory already.
+    pub(super) fn up_in(dir: TempDir, words: &[impl AsRef<OsStr>]) -> Self {
         let mut up = command();
         up.arg("up").arg("--data-dir").arg(dir.path().join("node")).args(words);
         up.args(["--log-level", "error"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -191,7 +196,16 @@ impl Daemon {
         daemon
     }
 
-    fn client(&self) -> Client {
+    /// Ends it as a service manager does, and gives back what it leaves.
+    pub(super) fn stop(mut self) -> TempDir {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, Signal::TERM).expect("the daemon lives");
+        self.process.wait().expect("it ends");
+        let nothing = tempfile::tempdir().expect("a directory can be made");
+        std::mem::replace(&mut self.dir, nothing)
+    }
+
+    pub(super) fn client(&self) -> Client {
         Client::new(Endpoint::Unix(self.dir.path().join("node/plimsoll.sock")))
     }
 
@@ -209,7 +223,15 @@ impl Daemon {
         number(11) + number(12)
     }
 
-    fn memory_kib(&self, key: &str) -> u64 {
+    /// How many cores it uses over so long a time.
+    pub(super) fn share(&self, span: Duration) -> f64 {
+        let (begun, before) = (Instant::now(), self.ticks());
+        std::thread::sleep(span);
+        let ticks = u32::try_from(self.ticks() - before).expect("a minute has few ticks");
+        f64::from(ticks) / TICKS_PER_SECOND / begun.elapsed().as_secs_f64()
+    }
+
+    pub(super) fn memory_kib(&self, key: &str) -> u64 {
         let text = self.read("status");
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
@@ -224,7 +246,7 @@ impl Drop for Daemon {
     }
 }
 
-fn threads() -> Runtime {
+pub(super) fn threads() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -232,7 +254,7 @@ fn threads() -> Runtime {
         .expect("threads start")
 }
 
-fn command() -> Command {
+pub(super) fn command() -> Command {
     let mut command = Command::new(PROGRAM);
     command.env_remove("PLIMSOLL_HOST").env_remove("PLIMSOLL_TOKEN").stdin(Stdio::null());
     command
@@ -255,7 +277,7 @@ fn loaded(text: &str) -> (String, Apply) {
 }
 
 /// Applies it, and says how long it took to be steady.
-async fn steady(client: &Client, text: &str) -> Duration {
+pub(super) async fn steady(client: &Client, text: &str) -> Duration {
     let (name, apply) = loaded(text);
     let begun = Instant::now();
     let applied = client.apply(&name, &apply).await.expect("it is applied");

@@ -116,6 +116,11 @@ fn label(text: &str) -> Result<(String, String), String> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     log(args.log_level);
+    if let Err(error) = plimsoll_runtime::files::raise() {
+        note(&format!(
+            "warning: no more files can be open at once than this process was given: {error}"
+        ));
+    }
     let options = options(args, &Who::of_process());
     let is_default = args.socket.is_none() && args.data_dir.is_none();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

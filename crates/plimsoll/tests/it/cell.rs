@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Cell, SHOP, Site, loopback};
 use crate::run::run_in;
@@ -39,6 +39,40 @@ fn three_machines_form_a_cell_and_the_loss_of_its_leader_costs_nothing() {
     cell.until("it gave up what it lost", |cell| {
         cell.json(1, "status -o json")["deployments"][0]["progress"]["is"] == "steady"
     });
+}
+
+#[test]
+fn a_leader_that_is_stopped_hands_over_before_it_closes_its_doors() {
+    let mut cell = Cell::of_three(Site::Loopback);
+    let leader = cell.until_led(&[0, 1, 2]);
+    let others = cell.others(leader);
+    let begun = Instant::now();
+    cell.stop(leader);
+    let took = begun.elapsed();
+    cell.until_led(&others);
+    let said = cell.said(leader);
+    // Links of other nodes end with its leadership. While it has both, it waits for them until its patience ends.
+    assert!(!said.contains("does not end"), "{said}");
+    assert!(took < Duration::from_secs(5), "nobody can write meanwhile: {took:?}");
+}
+
+#[test]
+fn a_daemon_opens_as_many_files_as_it_may_and_services_as_many_as_it_was_given() {
+    let mut cell = Cell::idle(Site::Loopback);
+    cell.habits[0].under = ["prlimit", "--nofile=600:2000"].map(str::to_owned).into();
+    cell.up(0, None);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", cell.daemon(0).pid())).unwrap();
+    assert_eq!(files(&limits), ["2000", "2000"], "a link of a node is a file");
+    cell.write_shop();
+    assert_eq!(cell.run(0, "apply -f compose.yaml").code(), 0);
+    let told = cell.run(0, "exec shop-web-1 -- cat /proc/self/limits");
+    assert_eq!(files(&told.stdout()), ["600", "2000"], "{}", told.text());
+}
+
+/// At how many open files a process is warned, and at how many it is held.
+fn files(limits: &str) -> Vec<String> {
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    files.split_whitespace().skip(3).take(2).map(str::to_owned).collect()
 }
 
 #[test]

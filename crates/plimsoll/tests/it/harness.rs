@@ -24,10 +24,11 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What is shown of each daemon's log when a test fails.
-const LOG_TAIL: usize = 6_000;
+/// How many lines are shown of each daemon's log when a test fails.
+const LOG_TAIL: usize = 40;
 
-const PORT: u16 = 7117;
+/// Not the one a node has by itself: then it is on all addresses, also on those of a test.
+const PORT: u16 = 7217;
 const API_PORT: u16 = 7654;
 
 /// Six replicas, which every node can run.
@@ -309,20 +310,26 @@ impl Cell {
         begun.elapsed()
     }
 
-    /// Everything there is to see when a test fails.
+    /// Everything there is to see when a test fails: what the cell knows first, then each node and what it logged.
     pub(crate) fn diagnosis(&self) -> String {
+        let of_the_cell = |path| self.nodes().find_map(|at| self.get(at, path)).unwrap_or_default();
+        let nodes = of_the_cell("/v1/nodes");
         let mut text = String::new();
+        for node in nodes.as_array().into_iter().flatten() {
+            let known =
+                ["name", "status", "last_heard", "version"].map(|field| node[field].to_string());
+            text.extend([&known.join(" "), "\n"]);
+        }
         for at in self.nodes() {
             let ready = self.get(at, "/readyz").unwrap_or_default();
+            text.extend(["--- ", NAMES[at], ": ", &ready.to_string(), "\n"]);
             let log = self.said(at);
-            let tail = log.len().saturating_sub(LOG_TAIL);
-            let tail = (tail..log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(0);
-            let parts = ["--- ", NAMES[at], ": ", &ready.to_string(), "\n", &log[tail..], "\n"];
-            text.extend(parts);
+            let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("20")).collect();
+            for line in &lines[lines.len().saturating_sub(LOG_TAIL)..] {
+                text.extend([line, "\n"]);
+            }
         }
-        let nodes = self.nodes().find_map(|at| self.get(at, "/v1/nodes")).unwrap_or_default();
-        let shop = self.nodes().find_map(|at| self.get(at, "/v1/deployments/shop"));
-        text + &format!("{nodes}\n{}\n", shop.unwrap_or_default())
+        text + &format!("{}\n", of_the_cell("/v1/deployments/shop"))
     }
 
     pub(crate) fn write_shop(&self) {

@@ -178,7 +178,7 @@ fn an_old_node_cannot_join(cell: &Cell, leader: usize) {
 }
 
 /// It says why, waits, and leaves its replicas alone; with the right build it goes on.
-fn an_old_build_cannot_go_on(cell: &mut Cell, at: usize, next: &PathBuf) {
+fn an_old_build_cannot_go_on(cell: &mut Cell, at: usize, next: &Path) {
     cell.stop(at);
     cell.habits[at].build = None;
     let before = cell.said(at).len();
@@ -187,7 +187,7 @@ fn an_old_build_cannot_go_on(cell: &mut Cell, at: usize, next: &PathBuf) {
     cell.until("it says why", |cell| cell.said(at)[before..].contains(&why));
     cell.must_live();
     cell.stop(at);
-    cell.habits[at].build = Some(next.clone());
+    cell.habits[at].build = Some(next.to_owned());
     cell.up(at, None);
     until_equal(cell);
 }

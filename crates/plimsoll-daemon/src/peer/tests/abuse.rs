@@ -11,12 +11,15 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::kit::{PATIENCE, Served, text};
-use crate::peer::{Client, Limits, bench::resident_kb};
+use crate::peer::{Client, Limits};
 use crate::pki::testkit::cell;
 use crate::pki::{Authority, join_config};
 
 /// The most that any of this may cost, with other tests running beside it.
 const MAX_GROWTH_KB: usize = 96 << 10;
+
+/// Kernels tell sizes in pages.
+const PAGE_KB: usize = 4;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -198,4 +201,10 @@ async fn strangers_are_few_and_do_not_stay() {
     assert_eq!(text(&client, &ash.target, "/known").await, "birch", "nodes have their own");
     assert!(is_closed(&mut first).await && is_closed(&mut second).await, "their time is over");
     stranger(&blue, &ash).await;
+}
+
+/// Memory of this process that is really there.
+fn resident_kb() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE_KB
 }

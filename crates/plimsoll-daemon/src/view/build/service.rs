@@ -5,13 +5,18 @@ use std::fmt::Write as _;
 use plimsoll_kernel::explain::misplaced;
 use plimsoll_model::spec::{Port, PortMode};
 use plimsoll_model::state::Service as Row;
-use plimsoll_model::{ReplicaId, ServiceKey, ServiceSpec, Slot, SpecHash, State};
+use plimsoll_model::{
+    NodeId, NodeStatus, ReplicaId, ServiceKey, ServiceSpec, Slot, SpecHash, State,
+};
 
 use super::{Source, reason};
 use crate::view::{Assignment, Replica, Service, Time};
 
 pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service {
-    let running = || row.replicas.values().filter(|replica| replica.is_running());
+    let is_there = |replica: &&plimsoll_model::Replica| {
+        replica.assignment.as_ref().is_some_and(|given| !is_lost(source.state, &given.node))
+    };
+    let running = || row.replicas.values().filter(|replica| replica.is_running()).filter(is_there);
     let desired = row.row.desired;
     let is_current = |replica: &&plimsoll_model::Replica| {
         replica.assignment.as_ref().map(|assignment| assignment.spec) == desired
@@ -42,7 +47,7 @@ pub(super) fn wanted(state: &State, row: &Row, spec: &ServiceSpec) -> u32 {
     if let Some(replicas) = spec.placement.mode.replicas() {
         return replicas;
     }
-    let has = |node: &plimsoll_model::NodeId| {
+    let has = |node: &NodeId| {
         let replica = row.replicas.get(&Slot::Node(node.clone()));
         replica.is_some_and(|replica| replica.assignment.is_some())
     };
@@ -89,13 +94,19 @@ fn assignment(
     let fact = source.facts.replicas.get(&(id.clone(), given.generation));
     let fact = fact.copied().unwrap_or_default();
     let code = seen.and_then(|seen| seen.code.as_ref());
+    // What it was when its node was last heard says nothing of what it is.
+    let state = if is_lost(source.state, &given.node) {
+        "lost"
+    } else {
+        seen.map_or("assigned", |seen| seen.state.word())
+    };
     Assignment {
         node: given.node.to_string(),
         generation: given.generation.0,
         revision: given.revision.0.into(),
         spec: given.spec.short(),
         image: row.spec_of(given).map_or_else(String::new, |spec| spec.container.image.clone()),
-        state: seen.map_or("assigned", |seen| seen.state.word()).to_owned(),
+        state: state.to_owned(),
         since: Time(seen.map_or(given.at, |seen| seen.at)),
         reason: code.map(|code| reason(id, code.word(), code.to_string())),
         failures: fact.failures,
@@ -103,6 +114,10 @@ fn assignment(
         cpu_millis: fact.cpu.map(|cpu| cpu.0),
         memory_bytes: fact.memory.map(|memory| memory.0),
     }
+}
+
+fn is_lost(state: &State, node: &NodeId) -> bool {
+    state.node(node).is_none_or(|node| node.status == NodeStatus::Down)
 }
 
 /// `8080→80/tcp`, with `host` before it where only the replica's own node listens.

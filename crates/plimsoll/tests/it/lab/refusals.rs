@@ -57,7 +57,8 @@ fn a_data_directory_that_cannot_be_used_is_refused_and_left_as_it_is() {
     newer[8] += 1;
     fs::write(&identity, &newer).unwrap();
     let said = refused(&lab, &lab.data());
-    assert!(said.stderr.contains("format 2, this build knows up to 1"), "{said:#?}");
+    let formats = format!("format {}, this build knows up to {}", newer[8], sealed[8]);
+    assert!(said.stderr.contains(&formats), "{said:#?}");
     assert!(said.stderr.contains("use a newer plimsoll"), "{said:#?}");
     assert!(said.stderr.contains("store/identity"), "{said:#?}");
     assert_eq!(fs::read(&identity).unwrap(), newer, "nothing was written");

@@ -1,0 +1,10 @@
+//! The client against real etcd clusters.
+
+#![expect(clippy::unwrap_used, reason = "what fails here has failed its test")]
+
+mod auth;
+mod keys;
+mod leases;
+mod members;
+mod tls;
+mod watches;

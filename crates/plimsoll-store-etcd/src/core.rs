@@ -1,0 +1,333 @@
+//! The task that is the engine: it follows the log, campaigns when nobody leads, and leads when it won. One task writes
+//! the machine, so entries are applied in one order whoever leads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use plimsoll_etcd::{Change, Client, Error as EtcdError, Keys, Op, Range, Txn, Watching, When};
+use plimsoll_model::Command;
+use plimsoll_store::{Committed, Error};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::layout::{Layout, Leader, Thing, to_json};
+use crate::rules::{self, Move};
+use crate::session::{Session, doubted};
+use crate::shared::Shared;
+use crate::sync::{Held, News, Note, Reader, Trouble, Turn, note};
+
+/// What is asked of the one who leads.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Propose(Proposal),
+    CatchUp(oneshot::Sender<Result<u64, Error>>),
+    Snapshot(oneshot::Sender<Result<u64, Error>>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Proposal {
+    pub(crate) bytes: Bytes,
+    pub(crate) command: Command,
+    pub(crate) reply: oneshot::Sender<Result<Committed, Error>>,
+}
+
+impl Ask {
+    /// Whoever asked may have gone away.
+    pub(crate) fn refuse(self, error: Error) {
+        match self {
+            Self::Propose(proposal) => drop(proposal.reply.send(Err(error))),
+            Self::CatchUp(reply) | Self::Snapshot(reply) => drop(reply.send(Err(error))),
+        }
+    }
+}
+
+/// How the engine behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) me: Leader,
+    pub(crate) ttl: Duration,
+    pub(crate) snapshot_every: u64,
+    pub(crate) compacts: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Client,
+    /// Connections of its own, so that renewals wait behind nothing.
+    pub(crate) keeper: Client,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    pub(crate) asks: mpsc::Receiver<Ask>,
+    /// Asked of us while we lead, and not yet taken up.
+    pub(crate) queue: VecDeque<Ask>,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) turn: Turn,
+    pub(crate) held: Option<Held>,
+    /// All up to there is known.
+    pub(crate) revision: i64,
+    pub(crate) session: Option<Session>,
+    pub(crate) watching: Option<Watching>,
+}
+
+/// How a stretch of following or leading ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Stop,
+    /// Look again at who leads.
+    Turn,
+    Unreadable(String),
+}
+
+impl Core {
+    /// Runs until it is told to stop, or cannot go on.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let end = match self.follow().await {
+                Ok(term) => self.lead(term).await,
+                Err(end) => end,
+            };
+            self.refuse_all();
+            match end {
+                End::Turn => {}
+                End::Stop => break,
+                End::Unreadable(why) => {
+                    self.shared.fail(&why);
+                    self.shared.trouble(Some(why));
+                    break;
+                }
+            }
+        }
+        self.shared.announce(None, false);
+        self.shared.fenced_at(None);
+        if let Some(session) = self.session.take() {
+            // Its keys go at once, so that nobody waits for them to expire. If etcd does not hear it, they expire.
+            self.client.revoke(session.lease).await.ok();
+        }
+        self.asks.close();
+        while let Ok(ask) = self.asks.try_recv() {
+            ask.refuse(Error::Stopped);
+        }
+    }
+
+    /// Told to stop, or left alone: nobody holds the engine any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stop.borrow() || self.stop.has_changed().is_err()
+    }
+
+    pub(crate) fn reader(&self) -> Reader {
+        Reader {
+            client: self.client.clone(),
+            layout: self.layout.clone(),
+            machine: Arc::clone(&self.shared.machine),
+            turn: self.turn.clone(),
+        }
+    }
+
+    /// Follows until this server holds the leader's key; returns its term.
+    async fn follow(&mut self) -> Result<i64, End> {
+        loop {
+            if self.is_stopping() {
+                return Err(End::Stop);
+            }
+            let lease = match self.ready().await {
+                Ok(lease) => lease,
+                Err(Trouble::Unreadable(why)) => return Err(End::Unreadable(why)),
+                Err(Trouble::Etcd(error)) => {
+                    self.in_trouble(&error);
+                    self.pause().await;
+                    continue;
+                }
+            };
+            self.shared.trouble(None);
+            let held = self.held.as_ref();
+            self.shared.announce(held.map(|held| (&held.leader, held.seen.term)), false);
+            match rules::standby(held.map(|held| held.seen), lease) {
+                Move::Lead { term } => return Ok(term),
+                Move::Campaign => {
+                    if let Err(error) = self.campaign().await {
+                        self.in_trouble(&error);
+                        self.pause().await;
+                    }
+                }
+                Move::Wait => {
+                    if let Err(Trouble::Unreadable(why)) = self.wait().await {
+                        return Err(End::Unreadable(why));
+                    }
+                }
+            }
+        }
+    }
+
+    fn in_trouble(&mut self, error: &EtcdError) {
+        self.shared.trouble(Some(error.to_string()));
+        if matches!(error, EtcdError::NoSuchLease { .. }) {
+            self.session = None;
+        }
+        // Whoever led when we last heard of it may have been followed by others, once our own lease is in doubt.
+        let now = Instant::now();
+        if self.session.as_ref().and_then(Session::fence).is_none_or(|fence| fence <= now) {
+            self.shared.announce(None, false);
+        }
+        self.client.turn();
+    }
+
+    /// Sees to it that this server has a lease, knows all there is, and watches what comes.
+    async fn ready(&mut self) -> Result<i64, Trouble> {
+        // One that is in doubt may have expired: then nothing that hangs on it can be trusted.
+        let now = Instant::now();
+        if self.session.as_ref().and_then(Session::fence).is_none_or(|fence| fence <= now) {
+            self.session = None;
+            let key = self.layout.member(self.options.me.server);
+            let value = to_json(&self.options.me.peer);
+            let (client, keeper) = (&self.client, &self.keeper);
+            let session = Session::open(client, keeper, self.options.ttl, key, value).await?;
+            self.session = Some(session);
+        }
+        if self.watching.is_none() {
+            let news = self.reader().sync().await?;
+            self.learn(news);
+            let keys = self.layout.standby_watches();
+            self.watching = Some(self.client.watch(keys, self.revision + 1).await?);
+        }
+        let session = self.session.as_ref().expect("it was opened above");
+        self.shared.fenced_at(session.fence());
+        Ok(session.lease.0)
+    }
+
+    pub(crate) fn learn(&mut self, news: News) {
+        self.revision = news.revision;
+        self.held = news.held;
+        self.shared.set_members(news.members);
+    }
+
+    /// Takes what is watched as it comes, until who leads may have changed or something went wrong.
+    async fn wait(&mut self) -> Result<(), Trouble> {
+        let reader = self.reader();
+        let Some(session) = &self.session else { return Ok(()) };
+        let mut alive = session.alive.clone();
+        let doubt = doubted(alive.clone());
+        tokio::pin!(doubt);
+        let Some(mut watching) = self.watching.take() else { return Ok(()) };
+        let idle = rules::renew_after(self.options.ttl);
+        let (mut heard, mut asked) = (tokio::time::Instant::now(), false);
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.stop.changed() => return Ok(()),
+                Some(ask) = self.asks.recv() => {
+                    let error = self.shared.check_leading().err().unwrap_or(Error::NoLeader);
+                    ask.refuse(error);
+                }
+                changed = alive.changed() => {
+                    let fence = self.session.as_ref().and_then(Session::fence);
+                    self.shared.fenced_at(fence);
+                    if changed.is_err() || fence.is_none() {
+                        // The lease is gone, not the watch.
+                        self.watching = Some(watching);
+                        return Ok(());
+                    }
+                }
+                // Whether anybody leads is no longer known.
+                () = &mut doubt => {
+                    self.shared.announce(None, false);
+                    return Ok(());
+                }
+                changes = tokio::time::timeout_at(heard + idle, watching.next()) => match changes {
+                    Ok(Ok(changes)) => {
+                        (heard, asked) = (tokio::time::Instant::now(), false);
+                        if !self.take(&reader, &changes.changes).await? {
+                            return Ok(());
+                        }
+                        self.revision = watching.resume() - 1;
+                        let noted = changes.changes.iter().any(|change| is_leaders(&self.layout, change));
+                        if noted {
+                            self.watching = Some(watching);
+                            return Ok(());
+                        }
+                    }
+                    // A watch that etcd ended is begun anew, with all that was missed.
+                    Ok(Err(error)) => {
+                        self.in_trouble(&error);
+                        return Ok(());
+                    }
+                    // The member may hang, and its connection not know it yet.
+                    Err(_) if asked => {
+                        self.client.turn();
+                        return Ok(());
+                    }
+                    Err(_) => {
+                        (heard, asked) = (tokio::time::Instant::now(), true);
+                        watching.ask_progress();
+                    }
+                },
+            }
+        }
+    }
+
+    /// False: it must all be read anew.
+    async fn take(&mut self, reader: &Reader, changes: &[Change]) -> Result<bool, Trouble> {
+        for change in changes {
+            if let Some(Note::Member(server, peer)) = note(&self.layout, change, &mut self.held) {
+                self.shared.set_member(server, peer);
+            }
+            let Change::Put(pair) = change else { continue };
+            if let Thing::Entry(index) = self.layout.thing(&pair.key) {
+                match reader.follow(index, pair).await {
+                    Ok(true) => {}
+                    Ok(false) | Err(Trouble::Etcd(_)) => return Ok(false),
+                    Err(unreadable) => return Err(unreadable),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts our name on the leader's key if nobody's is there. Either way it is known afterwards whose it is.
+    async fn campaign(&mut self) -> Result<(), EtcdError> {
+        let Some(session) = &self.session else { return Ok(()) };
+        let key = self.layout.leader();
+        let mine = Op::put_leased(key.clone(), to_json(&self.options.me), session.lease);
+        let look = || Op::get(Range::of(Keys::one(key.clone())));
+        let txn = Txn::when([When::absent(key.clone())])
+            .then([mine, look()])
+            .otherwise([look()])
+            .repeatable();
+        let found = self.client.txn(txn).await?.reads().next();
+        self.held = found.and_then(|mut found| found.pairs.pop()).as_ref().map(Held::of);
+        Ok(())
+    }
+
+    /// Waits a little before etcd is tried again, and refuses what is asked meanwhile.
+    async fn pause(&mut self) {
+        let over = tokio::time::sleep(rules::retry_after(self.options.ttl));
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.stop.changed() => return,
+                Some(ask) = self.asks.recv() => {
+                    ask.refuse(self.shared.check_leading().err().unwrap_or(Error::NoLeader));
+                }
+                () = &mut over => return,
+            }
+        }
+    }
+
+    /// Nothing of this was taken up.
+    fn refuse_all(&mut self) {
+        let error = self.shared.check_leading().err().unwrap_or(Error::NoLeader);
+        for ask in self.queue.drain(..) {
+            ask.refuse(error.clone());
+        }
+    }
+}
+
+fn is_leaders(layout: &Layout, change: &Change) -> bool {
+    let key = match change {
+        Change::Put(pair) => &pair.key,
+        Change::Gone { key, .. } => key,
+    };
+    layout.thing(key) == Thing::Leader
+}

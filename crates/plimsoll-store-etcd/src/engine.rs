@@ -1,0 +1,134 @@
+//! The engine as others hold it: a door to the task that does the work.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use plimsoll_model::Command;
+use plimsoll_store::backup::{self, Summary};
+use plimsoll_store::engine::Answer;
+use plimsoll_store::{Committed, Engine, Error, Leadership, Machine, Member, ServerId};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::MAX_COMMAND;
+use crate::core::{Ask, Proposal};
+use crate::shared::{Shared, Standing};
+
+/// A server of the etcd engine.
+#[derive(Debug)]
+pub struct Etcd {
+    shared: Arc<Shared>,
+    asks: mpsc::Sender<Ask>,
+    stop: watch::Sender<bool>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Etcd {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        asks: mpsc::Sender<Ask>,
+        stop: watch::Sender<bool>,
+        task: JoinHandle<()>,
+    ) -> Self {
+        Self { shared, asks, stop, task: Mutex::new(Some(task)) }
+    }
+
+    /// Waits until it is known who leads, for so long at most.
+    pub(crate) async fn settle(&self, limit: Duration) {
+        let mut leadership = self.leadership();
+        let known = leadership.wait_for(|now| now.leader.is_some());
+        let _ = tokio::time::timeout(limit, known).await;
+    }
+
+    pub fn id(&self) -> ServerId {
+        self.shared.server
+    }
+
+    pub fn standing(&self) -> Standing {
+        self.shared.standing()
+    }
+
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Ask,
+        dropped: Error,
+    ) -> Result<T, Error> {
+        if self.asks.is_closed() {
+            return Err(Error::Stopped);
+        }
+        self.shared.check_leading()?;
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(ask(reply)).await.map_err(|_| Error::Stopped)?;
+        answer.await.unwrap_or(Err(dropped))
+    }
+
+    async fn write(&self, command: Command) -> Result<Committed, Error> {
+        let bytes = postcard::to_stdvec(&command).expect("every command can be written");
+        if bytes.len() > MAX_COMMAND {
+            return Err(Error::TooLarge { size: bytes.len(), max: MAX_COMMAND });
+        }
+        let bytes = bytes.into();
+        // A proposal that is dropped had been sent when the leadership came into doubt.
+        self.ask(|reply| Ask::Propose(Proposal { bytes, command, reply }), Error::Unsettled).await
+    }
+
+    async fn write_backup(&self, file: &Path) -> Result<Summary, Error> {
+        let term = self.leadership().borrow().term;
+        let (machine, file) = (Arc::clone(&self.shared.machine), file.to_owned());
+        let written = tokio::task::spawn_blocking(move || backup::take(&machine, term, &file));
+        match written.await {
+            Ok(Ok(summary)) => Ok(summary),
+            Ok(Err(error)) => Err(Error::Disk(backup::chain(&error).into())),
+            Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    async fn end(&self) -> Result<(), Error> {
+        self.stop.send_replace(true);
+        let task = self.task.lock().expect("no holder of the task panics").take();
+        if let Some(task) = task {
+            task.await.map_err(|_| Error::Stopped)?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for Etcd {
+    fn propose(&self, command: Command) -> Answer<'_, Committed> {
+        Box::pin(self.write(command))
+    }
+
+    fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.shared.leadership.subscribe()
+    }
+
+    fn machine(&self) -> &Arc<Machine> {
+        &self.shared.machine
+    }
+
+    fn members(&self) -> Vec<Member> {
+        self.shared.members()
+    }
+
+    /// They are not in the log: who has a lease is one, and what this server sees is as of now.
+    fn members_since(&self) -> u64 {
+        *self.shared.machine.applied().borrow()
+    }
+
+    fn catch_up(&self) -> Answer<'_, u64> {
+        Box::pin(self.ask(Ask::CatchUp, Error::NoLeader))
+    }
+
+    fn snapshot(&self) -> Answer<'_, u64> {
+        Box::pin(self.ask(Ask::Snapshot, Error::NoLeader))
+    }
+
+    fn backup<'a>(&'a self, file: &'a Path) -> Answer<'a, Summary> {
+        Box::pin(self.write_backup(file))
+    }
+
+    fn shutdown(&self) -> Answer<'_, ()> {
+        Box::pin(self.end())
+    }
+}

@@ -1,0 +1,269 @@
+//! What is stored where, and how it is written.
+//!
+//! ```text
+//! <prefix>cluster                              whose prefix it is
+//! <prefix><role>/entry/<index>                 the log: a term and a command
+//! <prefix><role>/leader                        who leads, under its lease
+//! <prefix><role>/members/<server>              who is there, each under its lease
+//! <prefix><role>/part/<index>/<term>/<nth>     commands that are too large for one key
+//! <prefix><role>/snapshot                      which snapshot holds
+//! <prefix><role>/state/<index>-<term>/<nth>    and its parts
+//! ```
+//!
+//! Numbers have leading zeros, so that keys sort as they count. A standby watches from the entries to the members, a
+//! leader from its own key to the members: in both cases that is one range without anything else in it.
+
+use bytes::Bytes;
+use plimsoll_etcd::Keys;
+use plimsoll_model::ClusterId;
+use plimsoll_store::{Peer, ServerId};
+use serde::{Deserialize, Serialize};
+
+/// The newest form of what is stored that this build knows.
+pub(crate) const FORMAT: u32 = 1;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    prefix: String,
+    base: String,
+}
+
+/// What a key that is watched holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thing {
+    Entry(u64),
+    Leader,
+    Member(ServerId),
+    Unknown,
+}
+
+impl Layout {
+    /// The prefix ends with a slash.
+    pub(crate) fn new(prefix: &str, role: &str) -> Self {
+        Self { prefix: prefix.to_owned(), base: format!("{prefix}{role}/") }
+    }
+
+    fn key(&self, rest: impl std::fmt::Display) -> Bytes {
+        format!("{}{rest}", self.base).into()
+    }
+
+    pub(crate) fn cluster(&self) -> Bytes {
+        format!("{}cluster", self.prefix).into()
+    }
+
+    pub(crate) fn leader(&self) -> Bytes {
+        self.key("leader")
+    }
+
+    pub(crate) fn member(&self, server: ServerId) -> Bytes {
+        self.key(format_args!("members/{:020}", server.0))
+    }
+
+    pub(crate) fn entry(&self, index: u64) -> Bytes {
+        self.key(format_args!("entry/{index:020}"))
+    }
+
+    /// Entries from one to before another.
+    pub(crate) fn entries(&self, from: u64, to: u64) -> Keys {
+        Keys::between(self.entry(from), self.entry(to))
+    }
+
+    /// The first byte after a slash is a zero's.
+    fn after_members(&self) -> Bytes {
+        self.key("members0")
+    }
+
+    pub(crate) fn standby_watches(&self) -> Keys {
+        Keys::between(self.key("entry/"), self.after_members())
+    }
+
+    pub(crate) fn leader_watches(&self) -> Keys {
+        Keys::between(self.leader(), self.after_members())
+    }
+
+    /// The entries from one on, the leader and the members: all that a standby needs to be up to date.
+    pub(crate) fn news(&self, from: u64) -> Keys {
+        Keys::between(self.entry(from), self.after_members())
+    }
+
+    pub(crate) fn part(&self, index: u64, term: i64, nth: usize) -> Bytes {
+        self.key(format_args!("part/{index:020}/{term:020}/{nth:06}"))
+    }
+
+    pub(crate) fn parts(&self, index: u64, term: u64) -> Keys {
+        Keys::prefix(self.key(format_args!("part/{index:020}/{term:020}/")))
+    }
+
+    /// The parts of all entries from one to before another.
+    pub(crate) fn parts_between(&self, from: u64, to: u64) -> Keys {
+        let at = |index: u64| self.key(format_args!("part/{index:020}/"));
+        Keys::between(at(from), at(to))
+    }
+
+    pub(crate) fn snapshot(&self) -> Bytes {
+        self.key("snapshot")
+    }
+
+    pub(crate) fn state_part(&self, index: u64, term: i64, nth: usize) -> Bytes {
+        self.key(format_args!("state/{index:020}-{term:020}/{nth:06}"))
+    }
+
+    pub(crate) fn state(&self, index: u64, term: i64) -> Keys {
+        Keys::prefix(self.key(format_args!("state/{index:020}-{term:020}/")))
+    }
+
+    /// The parts of every other snapshot.
+    pub(crate) fn other_states(&self, index: u64, term: i64) -> [Keys; 2] {
+        let this = self.key(format_args!("state/{index:020}-{term:020}/"));
+        let after = self.key(format_args!("state/{index:020}-{term:020}0"));
+        [Keys::between(self.key("state/"), this), Keys::between(after, self.key("state0"))]
+    }
+
+    pub(crate) fn thing(&self, key: &[u8]) -> Thing {
+        let rest =
+            key.strip_prefix(self.base.as_bytes()).and_then(|rest| str::from_utf8(rest).ok());
+        match rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))) {
+            Some(("leader", "")) => Thing::Leader,
+            Some(("entry", index)) => index.parse().map_or(Thing::Unknown, Thing::Entry),
+            Some(("members", server)) => {
+                server.parse().map_or(Thing::Unknown, |server| Thing::Member(ServerId(server)))
+            }
+            _ => Thing::Unknown,
+        }
+    }
+}
+
+/// Whose prefix it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) format: u32,
+    pub(crate) cluster: ClusterId,
+}
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Leader {
+    pub(crate) server: ServerId,
+    #[serde(flatten)]
+    pub(crate) peer: Peer,
+    /// For people: the revision that created the key says the same. It is known only once the key is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) term: Option<i64>,
+}
+
+/// Which snapshot holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) format: u32,
+    pub(crate) index: u64,
+    pub(crate) term: i64,
+    pub(crate) bytes: u64,
+    pub(crate) checksum: u32,
+}
+
+/// These are read by people too.
+pub(crate) fn to_json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("plain structures can be written").into()
+}
+
+pub(crate) fn from_json<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Option<T> {
+    serde_json::from_slice(value).ok()
+}
+
+const WHOLE: u8 = 1;
+const SPLIT: u8 = 2;
+
+/// An entry of the log: the term it was written in, and a command, here or in parts elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) term: u64,
+    pub(crate) body: Body,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Body {
+    Whole(Bytes),
+    Split { bytes: u64 },
+}
+
+impl Entry {
+    pub(crate) fn encode(&self) -> Bytes {
+        let length;
+        let (kind, body) = match &self.body {
+            Body::Whole(command) => (WHOLE, &command[..]),
+            Body::Split { bytes } => {
+                length = bytes.to_le_bytes();
+                (SPLIT, &length[..])
+            }
+        };
+        let mut value = Vec::with_capacity(9 + body.len());
+        value.push(kind);
+        value.extend_from_slice(&self.term.to_le_bytes());
+        value.extend_from_slice(body);
+        value.into()
+    }
+
+    /// None if it was written by a newer plimsoll, or by nobody we know.
+    pub(crate) fn decode(value: &Bytes) -> Option<Self> {
+        let (kind, rest) = value.split_first()?;
+        let (term, body) = rest.split_first_chunk()?;
+        let body = match *kind {
+            WHOLE => Body::Whole(value.slice_ref(body)),
+            SPLIT => Body::Split { bytes: u64::from_le_bytes(body.try_into().ok()?) },
+            _ => return None,
+        };
+        Some(Self { term: u64::from_le_bytes(*term), body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_where_an_operator_looks_for_them_and_sort_as_they_count() {
+        let layout = Layout::new("/plimsoll/test/", "scheduler");
+        assert_eq!(layout.leader(), "/plimsoll/test/scheduler/leader");
+        assert_eq!(layout.cluster(), "/plimsoll/test/cluster");
+        assert!(layout.entry(9) < layout.entry(10) && layout.entry(u64::MAX) < layout.leader());
+        assert!(layout.leader() < layout.member(ServerId(1)));
+        assert!(layout.member(ServerId(u64::MAX)) < layout.after_members());
+        assert!(layout.after_members() < layout.part(1, 1, 0));
+        assert!(layout.after_members() < layout.snapshot());
+    }
+
+    #[test]
+    fn a_key_says_what_it_holds() {
+        let layout = Layout::new("/p/", "scheduler");
+        for (key, expected) in [
+            (layout.entry(12), Thing::Entry(12)),
+            (layout.leader(), Thing::Leader),
+            (layout.member(ServerId(3)), Thing::Member(ServerId(3))),
+            (layout.snapshot(), Thing::Unknown),
+            (Bytes::from("/p/scheduler/entry/x"), Thing::Unknown),
+            (Bytes::from("/q/scheduler/leader"), Thing::Unknown),
+        ] {
+            assert_eq!(layout.thing(&key), expected, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_reads_as_it_was_written() {
+        for body in [Body::Whole(Bytes::from("command")), Body::Split { bytes: 1 << 40 }] {
+            let entry = Entry { term: 77, body };
+            assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+        }
+        for noise in [&b""[..], b"\x01", b"\x09\0\0\0\0\0\0\0\0x", b"\x02\0\0\0\0\0\0\0\0x"] {
+            assert_eq!(Entry::decode(&Bytes::from_static(noise)), None);
+        }
+    }
+
+    #[test]
+    fn a_leader_is_written_so_that_people_can_read_it() {
+        let peer = Peer { name: "ash".into(), address: "10.0.0.1:7600".into() };
+        let leader = Leader { server: ServerId(4), peer, term: Some(12) };
+        let text = to_json(&leader);
+        assert_eq!(text, r#"{"server":4,"name":"ash","address":"10.0.0.1:7600","term":12}"#);
+        assert_eq!(from_json(&text), Some(leader));
+    }
+}

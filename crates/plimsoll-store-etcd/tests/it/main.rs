@@ -1,0 +1,11 @@
+//! The engine on real etcd clusters: leading, following, taking over, and everything that goes wrong.
+
+#![expect(clippy::unwrap_used, reason = "what fails here has failed its test")]
+
+mod election;
+mod log;
+mod outage;
+mod proxy;
+mod refused;
+mod stalled;
+mod support;

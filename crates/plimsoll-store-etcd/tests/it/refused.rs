@@ -1,0 +1,98 @@
+//! Starts that must not happen: each says why, and leaves etcd as it was.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::{Client, Credentials, Keys, Range};
+use plimsoll_model::ClusterId;
+use plimsoll_store::Engine;
+use plimsoll_store_etcd::{Config, Etcd};
+
+use crate::support::*;
+
+async fn refusal(config: Config) -> String {
+    Etcd::start(config).await.unwrap_err().to_string()
+}
+
+async fn everything(client: &Client) -> usize {
+    client.range(Range::of(Keys::prefix(""))).await.unwrap().pairs.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefix_of_another_cluster_or_of_somebody_else_is_left_alone() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let engine = server(&lab, 1).await;
+    engine.propose(join("ash")).await.unwrap();
+    let client = client(&lab);
+    let before = everything(&client).await;
+    let other = ClusterId::new("other").unwrap();
+    let taken = Config { cluster: other, ..config(lab.config(), 2) };
+    let says = refusal(taken).await;
+    assert_eq!(
+        says,
+        "the keys below /plimsoll/test/ in etcd belong to cluster test, not to other; choose another prefix"
+    );
+    assert_eq!(everything(&client).await, before, "nothing was written");
+    engine.propose(join("birch")).await.unwrap();
+    engine.shutdown().await.unwrap();
+
+    client.put("/theirs/cluster", "something else").await.unwrap();
+    let foreign = Config { prefix: "/theirs/".into(), ..config(lab.config(), 2) };
+    assert!(refusal(foreign).await.contains("are not plimsoll's"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_credentials_and_wrong_endpoints_are_named() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let client = client(&lab);
+    lab.ctl(&["user", "add", "root:secret"]);
+    lab.ctl(&["user", "grant-role", "root", "root"]);
+    lab.ctl(&["user", "add", "ash:birch"]);
+    lab.ctl(&["role", "add", "writer"]);
+    lab.ctl(&["role", "grant-permission", "writer", "--prefix=true", "readwrite", "/plimsoll/"]);
+    lab.ctl(&["user", "grant-role", "ash", "writer"]);
+    assert_eq!(everything(&client).await, 0);
+    lab.ctl(&["auth", "enable"]);
+    let with = |user: &str, password: &str| {
+        let credentials = Some(Credentials { user: user.into(), password: password.into() });
+        plimsoll_etcd::Config { credentials, ..lab.config() }
+    };
+    assert!(refusal(config(lab.config(), 1)).await.contains("wants a user name and a password"));
+    let wrong = refusal(config(with("ash", "cedar"), 1)).await;
+    assert!(wrong.contains("does not accept user ash"), "{wrong}");
+    let elsewhere = Config { prefix: "/elsewhere/".into(), ..config(with("ash", "birch"), 1) };
+    assert!(refusal(elsewhere).await.contains("no permission"));
+    let started = Instant::now();
+    let nobody = lab.endpoints[0].replace(":2379", ":9");
+    let says = refusal(config(plimsoll_etcd::Config::open([nobody.clone()]), 1)).await;
+    assert!(says.contains(&nobody) && says.contains("no etcd answers"), "{says}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+
+    // With the right ones it leads, under a role that may touch its prefix alone.
+    let engine = Etcd::start(config(with("ash", "birch"), 1)).await.unwrap();
+    engine.propose(join("ash")).await.unwrap();
+    engine.snapshot().await.unwrap();
+    engine.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_cannot_be_read_is_not_passed_over() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let engine = server(&lab, 1).await;
+    engine.propose(join("ash")).await.unwrap();
+    engine.shutdown().await.unwrap();
+    let client = client(&lab);
+    client
+        .put(format!("/plimsoll/test/scheduler/entry/{:020}", 2), "\u{9}from the future")
+        .await
+        .unwrap();
+    let says = refusal(config(lab.config(), 1)).await;
+    assert_eq!(says, "log entry 2 needs a newer plimsoll; upgrade this node");
+    client.delete(Keys::prefix("/plimsoll/test/scheduler/entry/")).await.unwrap();
+    client
+        .put(format!("/plimsoll/test/scheduler/entry/{:020}", 7), "\u{1}12345678x")
+        .await
+        .unwrap();
+    let says = refusal(config(lab.config(), 1)).await;
+    assert!(says.contains("lacks the entries after 0 and before 7"), "{says}");
+}

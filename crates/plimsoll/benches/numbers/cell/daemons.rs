@@ -1,0 +1,165 @@
+//! A cell of daemons, each a process of its own: on loopback addresses, or on hosts that can be switched off.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_daemon::client::{Client, Endpoint};
+use plimsoll_daemon::view::NewJoinToken;
+use plimsoll_lab::{Lab, NAMES, Process};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::node::command;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+const PORT: u16 = 7117;
+
+/// Where the daemons run.
+pub(super) enum Site {
+    Loopback,
+    Hosts(Lab),
+}
+
+pub(super) struct Cell {
+    site: Site,
+    daemons: Vec<Option<Process>>,
+    dir: TempDir,
+}
+
+impl Cell {
+    /// Three servers that vote and can serve.
+    pub(super) async fn of_three(site: Site) -> Self {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let mut cell = Self { site, daemons: vec![None, None, None], dir };
+        cell.up(0, None).await;
+        for at in 1..3 {
+            let asked = NewJoinToken::default();
+            let token = cell.client(0).create_join_token(&asked).await.expect("a token is made");
+            cell.up(at, Some(&token.join)).await;
+        }
+        cell.until_whole().await;
+        cell
+    }
+
+    fn path(&self, at: usize) -> PathBuf {
+        self.dir.path().join(NAMES[at])
+    }
+
+    pub(super) fn client(&self, at: usize) -> Client {
+        Client::new(Endpoint::Unix(self.path(at).join("plimsoll.sock")))
+    }
+
+    fn command(&self, at: usize, join: Option<&str>) -> Command {
+        let address = match &self.site {
+            Site::Loopback => loopback(at),
+            Site::Hosts(lab) => format!("{}:{PORT}", lab.host(at).address()),
+        };
+        let mut up = command();
+        up.args(["up", "--runtime", "process", "--log-level", "error"]);
+        up.args(["--name", NAMES[at], "--address", &address, "--data-dir"]).arg(self.path(at));
+        up.args(join.map(|join| ["--join", join]).into_iter().flatten());
+        up.stdout(Stdio::null()).stderr(Stdio::null());
+        up
+    }
+
+    /// Starts a daemon, and waits until it can serve.
+    pub(super) async fn up(&mut self, at: usize, join: Option<&str>) {
+        let command = self.command(at, join);
+        let daemon = match &self.site {
+            Site::Loopback => Process::new({ command }.spawn().expect("a daemon starts")),
+            Site::Hosts(lab) => {
+                lab.host(at).switch_on().expect("the host starts");
+                lab.host(at).spawn(command).expect("a daemon starts")
+            }
+        };
+        self.daemons[at] = Some(daemon);
+        let client = self.client(at);
+        until("a daemon can serve", async || {
+            client.ready(false).await.is_ok_and(|ready| ready.is_ready)
+        })
+        .await;
+    }
+
+    /// Waits until all three vote, can serve and hear the same leader, and returns that.
+    pub(super) async fn until_whole(&self) -> usize {
+        let mut leader = None;
+        until("all three vote and agree", async || {
+            leader = self.agreed().await;
+            leader.is_some()
+        })
+        .await;
+        leader.expect("it was there a moment ago")
+    }
+
+    async fn agreed(&self) -> Option<usize> {
+        let cluster = self.client(0).cluster().await.ok()?;
+        let votes = cluster.servers.iter().filter(|server| server.votes).count();
+        let leader = cluster.leader.filter(|_| votes == self.daemons.len())?;
+        for at in 0..self.daemons.len() {
+            let ready = self.client(at).ready(false).await.ok()?;
+            let agrees = ready.health.leader.as_ref() == Some(&leader);
+            let is_whole = ready.is_ready && ready.health.lag == 0;
+            if !agrees || !is_whole || ready.health.term != cluster.term {
+                return None;
+            }
+        }
+        NAMES.iter().position(|name| *name == leader)
+    }
+
+    /// Ends a daemon as a crash does, and returns when that was.
+    pub(super) fn kill(&mut self, at: usize) -> Instant {
+        let begun = Instant::now();
+        self.take(at).kill();
+        begun
+    }
+
+    /// Asks a daemon to end, and returns it and when that was.
+    pub(super) fn stop(&mut self, at: usize) -> (Process, Instant) {
+        let daemon = self.take(at);
+        let begun = Instant::now();
+        daemon.terminate().expect("the daemon lives");
+        (daemon, begun)
+    }
+
+    /// Ends all there is on the daemon's host, as a power cut does, and returns when that was.
+    pub(super) fn switch_off(&mut self, at: usize) -> Instant {
+        let Site::Hosts(lab) = &self.site else { panic!("loopback has no hosts") };
+        let begun = Instant::now();
+        lab.host(at).switch_off();
+        self.daemons[at] = None;
+        begun
+    }
+
+    fn take(&mut self, at: usize) -> Process {
+        self.daemons[at].take().expect("its daemon runs")
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.daemons.iter().flatten().for_each(Process::kill);
+        if let Site::Hosts(lab) = &self.site {
+            lab.hosts().iter().for_each(plimsoll_lab::Host::switch_off);
+        }
+    }
+}
+
+/// Asks until it is so.
+pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// An address that no other run has.
+pub(super) fn loopback(at: usize) -> String {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    format!("127.{}.{}.{}:{PORT}", 120 + at, high, low.max(1))
+}
