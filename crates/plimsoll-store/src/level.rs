@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Why a command or a state cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum Undecoded {
+pub enum Undecoded {
     #[error("{}: {}", outdated(VERSION, *.0), remedy(None))]
     Newer(Level),
     #[error("its content cannot be understood ({0})")]
@@ -15,7 +15,7 @@ pub(crate) enum Undecoded {
 }
 
 /// A command or a state. A newer one is refused before the rest of it is looked at, which may have a form of its own.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Undecoded> {
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Undecoded> {
     let (level, _) = postcard::take_from_bytes::<Level>(bytes).map_err(Undecoded::Damaged)?;
     if !level.is_readable() {
         return Err(Undecoded::Newer(level));

@@ -8,7 +8,7 @@ pub mod backup;
 pub mod disk;
 pub mod embedded;
 pub mod engine;
-mod level;
+pub mod level;
 pub mod log;
 pub mod machine;
 pub mod recovery;

@@ -69,8 +69,8 @@ impl Machine {
         Level(self.level.load(Ordering::Relaxed))
     }
 
-    /// The cell writes what this build cannot read.
-    pub(crate) fn outgrow(&self, level: Level) {
+    /// The cell writes what this build cannot read. Called by the engine alone.
+    pub fn outgrow(&self, level: Level) {
         // It is the first that counts: levels never sink.
         let _ = self.outgrown.set(level);
     }
