@@ -30,6 +30,8 @@ pub struct Facts {
     pub levels: BTreeMap<NodeId, (u64, Level)>,
     /// How many words on that there were.
     pub words: u64,
+    /// Nodes of the cell that were turned away here as too old, and what they were told.
+    pub turned_away: BTreeMap<NodeId, Problem>,
     /// What the leader said when it turned this node away as too old.
     pub outdated: Option<Problem>,
 }

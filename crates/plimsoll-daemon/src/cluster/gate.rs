@@ -195,8 +195,7 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
     }
     let (reads, version) = upgrade::announced(request.headers());
     if let Some(problem) = upgrade::refusal(&gate.cell, reads, &version) {
-        tracing::warn!(node = %caller.node, "turned away: {}", problem.message);
-        return (StatusCode::UPGRADE_REQUIRED, axum::Json(problem)).into_response();
+        return upgrade::turn_away(&gate.cell, &caller.node, problem);
     }
     let (to, outgoing) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);
     let (incoming, from) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);

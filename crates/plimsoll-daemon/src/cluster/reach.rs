@@ -13,7 +13,6 @@ use super::{ANSWER, target, upgrade};
 use crate::cell::Cell;
 use crate::link::{Connect, PIECES_AHEAD, Pipe, Unopened};
 use crate::peer::{Client, Target};
-use crate::view::Problem;
 
 /// Where an agent brings its link.
 pub const LINK: &str = "/peer/link";
@@ -58,10 +57,7 @@ impl Connect for Reach {
                 return Err(Unopened::NotLeader { leader });
             }
             if exchange.status == StatusCode::UPGRADE_REQUIRED {
-                let said = exchange.receiver.next().await.ok().flatten();
-                let problem = said.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-                let unsaid = || Problem::refusal("outdated", "this node is too old for its cell");
-                return Err(Unopened::Outdated(Box::new(problem.unwrap_or_else(unsaid))));
+                return Err(Unopened::Outdated(Box::new(upgrade::reason(&exchange.headers))));
             }
             if exchange.status == StatusCode::FORBIDDEN {
                 return Err(Unopened::Removed);

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use hyper::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use hyper::header::{HeaderName, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
 use plimsoll_kernel::level;
 use plimsoll_model::level::{VERSION, outdated, remedy};
 use plimsoll_model::{Change, Level, NodeId, State, Writer};
@@ -19,6 +20,9 @@ const LEVEL: HeaderName = HeaderName::from_static("plimsoll-level");
 
 /// The version of its program.
 const PROGRAM: HeaderName = HeaderName::from_static("plimsoll-version");
+
+/// Why a node is turned away. Not in the body, for the reason that `reach::LEADER` gives.
+const REASON: HeaderName = HeaderName::from_static("plimsoll-outdated");
 
 /// Who the audit says it was.
 const IDENTITY: &str = "leader";
@@ -40,6 +44,27 @@ pub fn announced(headers: &HeaderMap) -> (Level, String) {
 pub fn refusal(cell: &Cell, reads: Level, version: &str) -> Option<Problem> {
     let speaks = cell.engine.machine().level();
     (reads < speaks).then(|| problem(version, speaks, Some(&example(cell))))
+}
+
+/// The answer to a node that is too old for its link. It will ask again and again; here it is said once.
+pub fn turn_away(cell: &Cell, node: &NodeId, problem: Problem) -> Response {
+    let text = serde_json::to_string(&problem).expect("problems have string keys only");
+    let mut answer = StatusCode::UPGRADE_REQUIRED.into_response();
+    if let Ok(text) = HeaderValue::try_from(text) {
+        answer.headers_mut().insert(REASON, text);
+    }
+    let message = problem.message.clone();
+    let before = cell.soft.facts().turned_away.insert(node.clone(), problem);
+    if before.is_none_or(|before| before.message != message) {
+        tracing::warn!(%node, "turned away: {message}");
+    }
+    answer
+}
+
+/// What the leader said when it turned this node away.
+pub fn reason(headers: &HeaderMap) -> Problem {
+    let said = headers.get(REASON).and_then(|text| serde_json::from_slice(text.as_bytes()).ok());
+    said.unwrap_or_else(|| Problem::refusal("outdated", "this node is too old for its cell"))
 }
 
 /// What this node is told, or tells, where the cell has outgrown it.
@@ -76,6 +101,7 @@ impl Word {
         facts.words += 1;
         let number = facts.words;
         facts.levels.insert(node.clone(), (number, level));
+        facts.turned_away.remove(node);
         drop(facts);
         Self { cell: cell.clone(), node: node.clone(), number }
     }

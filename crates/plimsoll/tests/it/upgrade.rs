@@ -8,7 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use plimsoll_daemon::cluster::reach::Reach;
+use plimsoll_daemon::link::{Connect, Unopened};
+use plimsoll_daemon::peer::Client;
+use plimsoll_daemon::pki::{Credentials, Identity};
+use plimsoll_lab::NAMES;
+use plimsoll_store::Peer;
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 use crate::harness::{Cell, Site, loopback};
 use crate::run::{binary, run_in};
@@ -40,17 +47,6 @@ fn replicas(cell: &Cell) -> BTreeMap<String, (String, String)> {
 
 fn cluster(cell: &Cell, at: usize) -> Value {
     cell.json(at, "cluster status -o json")
-}
-
-/// All servers have applied as much and hold the same state.
-fn until_equal(cell: &Cell) {
-    cell.until("all servers hold the same state", |cell| {
-        let told: Option<Vec<Value>> =
-            cell.nodes().map(|at| cell.get(at, "/healthz?hash=true")).collect();
-        let Some(told) = told else { return false };
-        let first = (&told[0]["applied"], &told[0]["hash"]);
-        told.iter().all(|one| (&one["applied"], &one["hash"]) == first && !first.1.is_null())
-    });
 }
 
 /// What the next build writes in a form of its own, as soon as it may. Whoever asks for it reads it, and so is as new.
@@ -145,7 +141,7 @@ fn a_cell_is_upgraded_node_by_node_under_load_and_an_old_node_is_told_what_to_do
     has_ended.store(true, Ordering::Relaxed);
     let written = writing.join().unwrap();
     back_up(&cell, second, &next, "upgraded.backup");
-    until_equal(&cell);
+    cell.until_equal(&[0, 1, 2]);
     assert_eq!(replicas(&cell), before, "no replica was touched");
     let said = cell.run(0, "cluster status").stdout();
     assert!(said.contains("level 2") && !said.contains("half done"), "{said}");
@@ -159,6 +155,7 @@ fn a_cell_is_upgraded_node_by_node_under_load_and_an_old_node_is_told_what_to_do
     assert!(lost.is_empty(), "acknowledged and gone: {lost:?}");
 
     an_old_node_cannot_join(&cell, second);
+    an_old_agent_gets_no_link(&cell, first, second);
     an_old_build_cannot_go_on(&mut cell, first, &next);
     assert_eq!(replicas(&cell), before, "nor by that");
 }
@@ -177,6 +174,23 @@ fn an_old_node_cannot_join(cell: &Cell, leader: usize) {
     assert!(said.contains(&why) && said.contains("install the same plimsoll as"), "{said}");
 }
 
+/// A member of the cell, as this test is built: with its certificate, and too old. It is told so by the leader itself,
+/// and what it gets is worth showing to people.
+fn an_old_agent_gets_no_link(cell: &Cell, member: usize, leader: usize) {
+    let identity = Identity::load(&cell.path(member)).unwrap().unwrap();
+    let reach = Reach(Client::new(Credentials::new(&identity).unwrap()));
+    let peer = Peer { name: NAMES[leader].to_owned(), address: cell.address(leader) };
+    let opened = Runtime::new().unwrap().block_on(async { reach.open(&peer).await });
+    let Err(Unopened::Outdated(problem)) = opened else { panic!("{opened:?}") };
+    assert_eq!(problem.code, "outdated");
+    assert_eq!(problem.message, format!("this node runs plimsoll {OLD}, the cell speaks level 2"));
+    let hint = format!("install the same plimsoll as {} ({NEW})", NAMES[leader]);
+    assert_eq!(problem.hint, Some(hint));
+    cell.until("the leader says whom it turned away", |cell| {
+        cell.said(leader).contains(&format!("turned away: {}", problem.message))
+    });
+}
+
 /// It says why, waits, and leaves its replicas alone; with the right build it goes on.
 fn an_old_build_cannot_go_on(cell: &mut Cell, at: usize, next: &Path) {
     cell.stop(at);
@@ -189,5 +203,5 @@ fn an_old_build_cannot_go_on(cell: &mut Cell, at: usize, next: &Path) {
     cell.stop(at);
     cell.habits[at].build = Some(next.to_owned());
     cell.up(at, None);
-    until_equal(cell);
+    cell.until_equal(&[0, 1, 2]);
 }
