@@ -61,6 +61,7 @@ pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> Stri
     let mut table = Table::new([
         "NODE",
         "STATE",
+        ">SEEN",
         "ROLE",
         "ZONE",
         ">REPLICAS",
@@ -74,6 +75,7 @@ pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> Stri
         table.row([
             node.name.clone(),
             state(node, now),
+            node.last_heard.map_or_else(|| "-".to_owned(), |heard| age(heard, now)),
             node.role.clone(),
             node.zone.clone().unwrap_or_else(|| "-".to_owned()),
             node.replicas.to_string(),
@@ -154,17 +156,19 @@ mod tests {
         birch.status = "down".into();
         birch.version = Some("0.2.0".into());
         birch.since = ago(245);
+        birch.last_heard = Some(ago(260));
         birch.pressure = None;
         birch.zone = Some("north".into());
         cedar.availability = "draining".into();
         cedar.runtime.as_mut().unwrap().trouble = Some("connection refused".into());
         cedar.capacity.gpus = 2;
+        cedar.last_heard = None;
         let table = text(&[ash, birch, cedar], NOW, None);
         expect![[r#"
-            NODE   STATE            ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  VERSION  RUNTIME
-            ash    ready            leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              0.1.0    docker 27.1
-            birch  down 4m          agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              0.2.0    docker 27.1
-            cedar  ready, draining  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  0.1.0    docker does not answer: connection refused (retrying)
+            NODE   STATE            SEEN  ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  VERSION  RUNTIME
+            ash    ready              1s  leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              0.1.0    docker 27.1
+            birch  down 4m            4m  agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              0.2.0    docker 27.1
+            cedar  ready, draining     -  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  0.1.0    docker does not answer: connection refused (retrying)
 
             an upgrade is half done: nodes run 0.1.0 and 0.2.0; see `plimsoll cluster status`
         "#]].assert_eq(&anstream::adapter::strip_str(&table).to_string());
