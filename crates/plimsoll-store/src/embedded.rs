@@ -27,6 +27,7 @@ use crate::engine::{
 use crate::log::{Cut, MAX_ENTRY, SEGMENT_SIZE};
 use crate::machine::Machine;
 
+mod addresses;
 mod allegiance;
 mod answer;
 #[cfg(any(test, feature = "testkit"))]

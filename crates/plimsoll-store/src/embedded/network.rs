@@ -18,6 +18,7 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
+use super::addresses::Addresses;
 use super::allegiance::Allegiance;
 use super::snapshot::StateBytes;
 use super::types::{Ballot, Blob, Header, Types};
@@ -61,6 +62,7 @@ pub(crate) struct Links {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) allegiance: Arc<Allegiance>,
     pub(crate) machine: Arc<Machine>,
+    pub(crate) addresses: Arc<Addresses>,
 }
 
 impl RaftNetworkFactory<Types> for Links {
@@ -68,8 +70,9 @@ impl RaftNetworkFactory<Types> for Links {
 
     async fn new_client(&mut self, target: ServerId, node: &Peer) -> Link {
         let (network, allegiance) = (Arc::clone(&self.network), Arc::clone(&self.allegiance));
-        let (machine, peer) = (Arc::clone(&self.machine), node.clone());
-        Link { network, allegiance, machine, target, peer }
+        let (machine, addresses) = (Arc::clone(&self.machine), Arc::clone(&self.addresses));
+        addresses.note(target, node);
+        Link { network, allegiance, machine, addresses, target, peer: node.clone() }
     }
 }
 
@@ -79,7 +82,9 @@ pub(crate) struct Link {
     network: Arc<dyn Network>,
     allegiance: Arc<Allegiance>,
     machine: Arc<Machine>,
+    addresses: Arc<Addresses>,
     target: ServerId,
+    /// Where it was when the way was made.
     peer: Peer,
 }
 
@@ -92,7 +97,9 @@ impl Link {
         }
         let envelope = self.allegiance.envelope(self.target, self.machine.level());
         let bytes = wire::encode(&(envelope, request));
-        let sent = self.network.send(self.target, &self.peer, bytes, within);
+        let found = self.addresses.of(self.target);
+        let peer = found.as_ref().unwrap_or(&self.peer);
+        let sent = self.network.send(self.target, peer, bytes, within);
         let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
         let response = answered.flatten().and_then(|bytes| wire::decode(&bytes));
         match response.map_err(|error| CallError::new(&error))? {

@@ -20,6 +20,7 @@ use plimsoll_model::{ClusterId, Level, State};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::addresses::Addresses;
 use super::allegiance::{Allegiance, Incarnation};
 use super::leading::Seat;
 use super::network::{Arrivals, Links};
@@ -243,14 +244,24 @@ impl Embedded {
             header.membership().map_err(|error| failed(error.to_string()))?;
         let applied = header.last;
         let machine = Arc::new(Machine::new(state, applied.map_or(0, |mark| mark.index)));
-        let state_machine =
-            StateMachine { machine: Arc::clone(&machine), applied, membership, snapshots };
+        let addresses = Arc::<Addresses>::default();
+        let state_machine = StateMachine {
+            machine: Arc::clone(&machine),
+            applied,
+            membership,
+            snapshots,
+            addresses: Arc::clone(&addresses),
+        };
         let raft_config = raft_config(&config, timing).map_err(failed)?;
         let allegiance = Allegiance::new(&config.disk, config.data_dir.clone(), identity.clone());
         let allegiance = Arc::new(allegiance);
         let network = Arc::clone(&config.network);
-        let links =
-            Links { network, allegiance: Arc::clone(&allegiance), machine: Arc::clone(&machine) };
+        let links = Links {
+            network,
+            allegiance: Arc::clone(&allegiance),
+            machine: Arc::clone(&machine),
+            addresses,
+        };
         let raft =
             Raft::new(identity.server, raft_config, links, store.clone(), state_machine).await;
         let unstarted = |why: String| match machine.outgrown() {

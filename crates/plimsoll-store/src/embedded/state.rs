@@ -10,6 +10,7 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use plimsoll_model::Command;
 
+use super::addresses::Addresses;
 use super::snapshot::{Snapshots, StateBytes, encode_state};
 use super::types::{Header, Mark, Types};
 use crate::level::{self, Undecoded};
@@ -21,6 +22,7 @@ pub(crate) struct StateMachine {
     pub(crate) applied: Option<Mark>,
     pub(crate) membership: StoredMembershipOf<Types>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) addresses: Arc<Addresses>,
 }
 
 impl RaftStateMachine<Types> for StateMachine {
@@ -54,6 +56,7 @@ impl RaftStateMachine<Types> for StateMachine {
                 EntryPayload::Membership(membership) => {
                     let at = Some(mark.into());
                     self.membership = StoredMembershipOf::<Types>::new(at, membership.clone());
+                    self.addresses.replace(membership);
                     self.machine.pass(mark.index);
                     None
                 }
@@ -86,6 +89,7 @@ impl RaftStateMachine<Types> for StateMachine {
         self.machine.replace(state, header.last.map_or(0, |mark| mark.index));
         self.applied = header.last;
         self.membership = meta.last_membership.clone();
+        self.addresses.replace(self.membership.membership());
         Ok(())
     }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use plimsoll_lab::NAMES;
+
 use crate::harness::{Cell, SHOP, Site, loopback};
 use crate::run::run_in;
 
@@ -127,6 +129,51 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
         let nodes = cell.json(0, "node list -o json");
         nodes.as_array().unwrap().iter().all(|node| node["status"] == "ready")
     });
+}
+
+#[test]
+fn a_server_that_comes_back_elsewhere_is_found_there_whoever_leads() {
+    let mut cell = Cell::of_three(Site::Loopback);
+    let first = cell.until_led(&[0, 1, 2]);
+    let [moved, other] = cell.others(first)[..] else { panic!("three nodes") };
+    cell.stop(moved);
+    assert_eq!(cell.run(first, "token create meanwhile").code(), 0);
+    let elsewhere = loopback(moved + 8);
+    cell.habits[moved].address = Some(elsewhere.clone());
+    cell.up(moved, None);
+    let address = |cell: &Cell, at: usize| {
+        let told = cell.get(at, "/v1/cluster")?;
+        let server = told["servers"].as_array()?.iter().find(|it| it["node"] == NAMES[moved])?;
+        server["address"].as_str().map(str::to_owned)
+    };
+    for at in cell.nodes() {
+        cell.until("it is known where it is", |cell| {
+            address(cell, at).as_ref() == Some(&elsewhere)
+        });
+    }
+    assert_eq!(cell.until_led(&[0, 1, 2]), first, "that cost no election");
+    cell.until_equal(&[0, 1, 2]);
+
+    // Without it the other could neither lead nor write: the log reaches it where it is now.
+    cell.kill(first);
+    cell.until_led(&[moved, other]);
+    cell.until("a write is taken", |cell| cell.run(other, "token create after").code() == 0);
+    cell.until_equal(&[moved, other]);
+
+    // And the one that led comes back elsewhere, to a cell that has another leader.
+    cell.habits[first].address = Some(loopback(first + 8));
+    cell.up(first, None);
+    cell.until("all are heard", |cell| {
+        let Some(nodes) = cell.get(other, "/v1/nodes") else { return false };
+        nodes.as_array().is_some_and(|all| all.iter().all(|node| node["status"] == "ready"))
+    });
+    cell.until_equal(&[0, 1, 2]);
+    let heir = cell.until_led(&[0, 1, 2]);
+    cell.kill(heir);
+    let left = cell.others(heir);
+    cell.until_led(&left);
+    cell.until("a write is taken", |cell| cell.run(left[0], "token create last").code() == 0);
+    cell.until_equal(&left);
 }
 
 #[test]
