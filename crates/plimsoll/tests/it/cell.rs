@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_lab::NAMES;
 
+use crate::cell_people::Going;
 use crate::harness::{Cell, SHOP, Site, loopback};
 use crate::run::run_in;
 
@@ -110,6 +111,7 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
     assert!(refused.contains("ci may read, and this takes deploy"), "{refused}");
     let refused = by_token("node list", "plo_nonsense").text();
     assert!(refused.contains("not a token of this cell"), "{refused}");
+    streams_end_with_their_token(&cell, larch, &token);
 
     cell.kill(0);
     cell.until("it finds the next leader", |cell| {
@@ -129,6 +131,26 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
         let nodes = cell.json(0, "node list -o json");
         nodes.as_array().unwrap().iter().all(|node| node["status"] == "ready")
     });
+}
+
+/// What is followed through a node that cannot tell whether a token is good ends all the same when it is not.
+fn streams_end_with_their_token(cell: &Cell, at: usize, token: &str) {
+    let host = format!("http://{}", cell.api(at).unwrap());
+    let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
+    let follows = ["status -w -o json", "audit -f"];
+    let mut streams = follows.map(|args| (args, Going::asking(cell, args, &env)));
+    cell.until("all streams tell something", |_| {
+        streams.iter().all(|(_, going)| !going.said().is_empty())
+    });
+    assert!(streams.iter_mut().all(|(_, going)| going.ended().is_none()));
+    assert_eq!(cell.run(at, "token revoke ci").code(), 0);
+    let took = cell
+        .until("all streams end", |_| streams.iter_mut().all(|(_, going)| going.ended().is_some()));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    for (args, going) in &mut streams {
+        let said = going.complained();
+        assert!(going.ended() == Some(1) && said.contains("revoked"), "{args}: {said}");
+    }
 }
 
 #[test]
