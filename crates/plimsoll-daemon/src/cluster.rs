@@ -25,6 +25,7 @@ pub mod quorum;
 pub mod reach;
 pub mod seats;
 pub mod servers;
+pub mod upgrade;
 
 /// How long one node may take to answer another.
 pub const ANSWER: Duration = Duration::from_secs(10);

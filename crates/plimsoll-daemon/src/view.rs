@@ -546,6 +546,12 @@ pub struct Cluster {
     /// Why nobody leads; none while somebody does.
     #[serde(default)]
     pub trouble: Option<Problem>,
+    /// The forms it writes, which every server can read.
+    #[serde(default)]
+    pub level: u32,
+    /// What is said while nodes run different versions.
+    #[serde(default)]
+    pub upgrade: Option<String>,
     pub servers: Vec<Server>,
 }
 
@@ -557,6 +563,9 @@ pub struct Server {
     pub address: String,
     pub votes: bool,
     pub is_leader: bool,
+    /// Of the program it runs, as it last said.
+    #[serde(default)]
+    pub version: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]

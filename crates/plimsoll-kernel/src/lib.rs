@@ -10,6 +10,7 @@ pub mod dirty;
 pub mod drain;
 pub mod explain;
 pub mod foresee;
+pub mod level;
 pub mod lint;
 pub mod liveness;
 pub mod moves;

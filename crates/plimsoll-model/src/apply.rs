@@ -5,8 +5,9 @@
 
 use crate::audit::{Author, Happening};
 use crate::command::{
-    Change, Command, Deed, Event, FORMAT, Guarded, MAX_BATCH, Refusal, Rejection, Require,
+    Change, Command, Deed, Event, Guarded, MAX_BATCH, Refusal, Rejection, Require,
 };
+use crate::level::Level;
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
@@ -27,8 +28,8 @@ impl State {
     /// Makes every change of the command, in order, or none of them.
     pub fn apply(&mut self, command: &Command) -> Result<Vec<Event>, Rejection> {
         let refuse = |reason| Rejection { position: 0, reason };
-        if command.format > FORMAT {
-            return Err(refuse(Refusal::Format { found: command.format, known: FORMAT }));
+        if command.level > self.level {
+            return Err(refuse(Refusal::Level { needed: command.level, cell: self.level }));
         }
         if command.batch.len() > MAX_BATCH {
             let (what, found) = ("changes".to_owned(), command.batch.len());
@@ -121,6 +122,10 @@ impl<'s> Txn<'s> {
                 Ok(())
             }
             Change::Survive { node, server, lost } => self.survive(node, *server, lost),
+            Change::Raise { level } => {
+                self.raise(*level);
+                Ok(())
+            }
         }
     }
 
@@ -151,7 +156,19 @@ impl<'s> Txn<'s> {
         self.happened(match deed {
             Deed::Exec { replica } => Happening::CommandRun { replica: replica.clone() },
             Deed::Backup => Happening::BackupTaken,
+            #[cfg(feature = "next-level")]
+            Deed::NextBackup => Happening::BackupTaken,
         });
+    }
+
+    /// It never sinks: what was written at a level stays written.
+    fn raise(&mut self, level: Level) {
+        let before = self.state.level;
+        if level > before {
+            self.undo.push(Undo::Level(before));
+            self.state.level = level;
+            self.happened(Happening::LevelRaised { level });
+        }
     }
 
     fn take_generation(&mut self) -> Generation {

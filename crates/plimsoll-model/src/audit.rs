@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Role;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{NoPlace, Undone, Waiting};
 use crate::replica::{MoveCause, ObservedCode};
@@ -75,11 +76,12 @@ pub enum Happening {
     CommandRun { replica: ReplicaId },
     BackupTaken,
     Survived { node: NodeId, lost: u32 },
+    LevelRaised { level: Level },
 }
 
 impl Happening {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 33] = [
+    pub const WORDS: [&'static str; 34] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -113,6 +115,7 @@ impl Happening {
         "command_run",
         "backup_taken",
         "survived",
+        "level_raised",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -150,6 +153,7 @@ impl Happening {
             Self::CommandRun { .. } => "command_run",
             Self::BackupTaken => "backup_taken",
             Self::Survived { .. } => "survived",
+            Self::LevelRaised { .. } => "level_raised",
         }
     }
 }
@@ -227,6 +231,9 @@ impl fmt::Display for Happening {
             }
             Self::VolumesRemoved { deployment, node } => {
                 write!(f, "the volumes of {deployment} on {node} are removed")
+            }
+            Self::LevelRaised { level } => {
+                write!(f, "every server is upgraded: the cell speaks {level}")
             }
             Self::Survived { node, lost } => {
                 write!(
@@ -365,7 +372,8 @@ mod tests {
             H::VolumesRemoved { .. } => Some(H::CommandRun { replica: replica.clone() }),
             H::CommandRun { .. } => Some(H::BackupTaken),
             H::BackupTaken => Some(H::Survived { node: node.clone(), lost: 1 }),
-            H::Survived { .. } => None,
+            H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
+            H::LevelRaised { .. } => None,
         } {
             all.push(next);
         }

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::access::{Authority, Digest, Role};
 use crate::audit::Author;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
+use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{Undone, Unplaced, Waiting};
 use crate::replica::{MoveCause, Observation};
@@ -17,16 +18,14 @@ use crate::rollout::Halt;
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
-/// The version of the written form of commands and state. A reader refuses what is newer than itself.
-pub const FORMAT: u32 = 1;
-
 /// The most changes one command may carry: a pass that places a full cell from empty fits ten times over.
 pub const MAX_BATCH: usize = 1_000_000;
 
 /// One entry of the log. It commits whole, or is refused naming the change that could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    pub format: u32,
+    /// What a reader must be able to read. It comes first, so that also one that cannot read the rest can tell.
+    pub level: Level,
     /// The leader's clock when it proposed this; applying reads no other.
     pub at: Timestamp,
     pub term: Term,
@@ -36,7 +35,8 @@ pub struct Command {
 
 impl Command {
     pub fn new(at: Timestamp, term: Term, by: Author, batch: Vec<Guarded>) -> Self {
-        Self { format: FORMAT, at, term, by, batch }
+        let level = batch.iter().map(|guarded| guarded.change.level()).max();
+        Self { level: level.unwrap_or_default(), at, term, by, batch }
     }
 }
 
@@ -213,6 +213,10 @@ pub enum Change {
     Record {
         deed: Deed,
     },
+    /// Every server reads this level: from here on it may be written.
+    Raise {
+        level: Level,
+    },
 }
 
 /// What people do with a cell that leaves its state as it was.
@@ -223,6 +227,22 @@ pub enum Deed {
     Exec { replica: ReplicaId },
     /// Took a copy of everything, secrets included.
     Backup,
+    /// The same, as a build of the level after this one writes it.
+    #[cfg(feature = "next-level")]
+    NextBackup,
+}
+
+impl Deed {
+    /// A backup in the form of this level.
+    #[cfg(not(feature = "next-level"))]
+    pub fn backup(_: Level) -> Self {
+        Self::Backup
+    }
+
+    #[cfg(feature = "next-level")]
+    pub fn backup(level: Level) -> Self {
+        if level < Level::BUILD { Self::Backup } else { Self::NextBackup }
+    }
 }
 
 impl Change {
@@ -236,6 +256,15 @@ impl Change {
 
     pub fn at_revision(self, revision: Option<Revision>) -> Guarded {
         Guarded { require: Require::Revision(revision), change: self }
+    }
+
+    /// The level from which on it may be written: what is new in a build is named here.
+    pub fn level(&self) -> Level {
+        match self {
+            #[cfg(feature = "next-level")]
+            Self::Record { deed: Deed::NextBackup } => Level::BUILD,
+            _ => Level::FIRST,
+        }
     }
 
     /// Which replica it is about, if it is about one.
@@ -283,8 +312,10 @@ pub struct Rejection {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    #[error("it is written in format {found}, this node knows up to {known}; upgrade this node")]
-    Format { found: u32, known: u32 },
+    #[error("it is of {level}, this plimsoll reads up to {}; install a newer one", Level::BUILD)]
+    Newer { level: Level },
+    #[error("it is of {needed}, the cell is at {cell}; upgrade its other nodes first")]
+    Level { needed: Level, cell: Level },
     #[error("it holds {found} {what}, at most {max} are allowed")]
     TooMany { what: String, found: usize, max: usize },
     #[error("{what} is {found}, at most {max} is allowed")]

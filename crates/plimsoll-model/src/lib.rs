@@ -10,6 +10,7 @@ pub mod audit;
 pub mod command;
 mod hex;
 pub mod ids;
+pub mod level;
 pub mod lookup;
 pub mod node;
 pub mod privilege;
@@ -27,6 +28,7 @@ pub mod volumes;
 pub use audit::{Author, Happening};
 pub use command::{Change, Command, Deed, Event, Guarded, Refusal, Rejection, Require};
 pub use ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
+pub use level::Level;
 pub use lookup::Lookup;
 pub use node::{Availability, Node, NodeFacts, NodeStatus};
 pub use replica::{

@@ -120,6 +120,9 @@ impl Shared {
 
     /// Why a command is not taken, if it is not. Asked of the clock too: the task may not have had its turn yet.
     pub(crate) fn check_leading(&self) -> Result<(), Error> {
+        if let Some(level) = self.machine.outgrown() {
+            return Err(Error::Outgrown { level });
+        }
         let notes = self.notes();
         if let Some(why) = &notes.failed {
             return Err(Error::Disk(Arc::clone(why)));

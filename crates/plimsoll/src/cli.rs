@@ -31,7 +31,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
 
 /// A container orchestrator that keeps every node above its line.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, after_help = EXAMPLES)]
+#[command(name = "plimsoll", version = plimsoll_model::level::VERSION, after_help = EXAMPLES)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 #[command(disable_help_subcommand = true)]
 pub(crate) struct Cli {

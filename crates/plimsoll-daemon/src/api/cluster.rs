@@ -1,5 +1,6 @@
 //! Who is of the cell and who may ask it for things: join tokens, operators, and the servers that hold the log.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -10,6 +11,7 @@ use super::answer::{Answer, Failure, json};
 use super::context::Context;
 use super::extract::{By, Json, MaybeJson, Named};
 use crate::cell::now;
+use crate::cluster::upgrade;
 use crate::operations;
 use crate::pki::{Fingerprint, JoinToken, OperatorToken};
 use crate::view::{self, Problem, Time};
@@ -23,7 +25,13 @@ const JOIN_LIFETIME: Millis = Millis::minutes(24 * 60);
 pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
     let here = context.here();
     let members = context.cell.engine.members();
+    let machine = context.cell.engine.machine();
+    let versions: BTreeMap<String, String> = machine.read(|state| {
+        let said = state.nodes().iter().filter(|(_, node)| !node.facts.version.is_empty());
+        said.map(|(id, node)| (id.to_string(), node.facts.version.clone())).collect()
+    });
     let servers = members.into_iter().map(|member| view::Server {
+        version: versions.get(&member.peer.name).cloned(),
         is_leader: here.leader.as_deref() == Some(member.peer.name.as_str()),
         id: member.id.0,
         node: member.peer.name,
@@ -43,6 +51,8 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         applied: here.applied,
         joinable,
         trouble: here.leader.is_none().then(|| context.leaderless()),
+        level: machine.level().0,
+        upgrade: machine.read(upgrade::half_done),
         servers: servers.collect(),
     }))
 }

@@ -1,15 +1,12 @@
 //! Who may do what over TCP: whoever has this daemon's own token may do anything, and an operator of the cell what their
 //! role allows. A token that is revoked is unknown here as soon as the log has said so.
 
-use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
 use plimsoll_model::access::{Digest, Role};
-use tokio::time::sleep;
 
 use super::answer::Failure;
 use super::peer::Peer;
@@ -20,9 +17,6 @@ use crate::view::Problem;
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
 const ADMIN: [&str; 3] = ["/v1/tokens", "/v1/operators", "/v1/backup"];
-
-/// How long a stream may go on after its reader's token was revoked here.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone)]
 pub(super) struct Permits {
@@ -54,23 +48,8 @@ impl Permits {
         Ok(Peer::Operator { name: name.into(), role, token })
     }
 
-    /// Returns once the token of whoever asks is no longer good; never for one that cannot be revoked.
-    pub(super) async fn revoked(&self, peer: &Peer) {
-        let Peer::Operator { name, token, .. } = peer else { return pending().await };
-        let machine = self.cell.engine.machine();
-        let mut applied = machine.applied();
-        loop {
-            let is_good = machine.read(|state| {
-                let operator = state.access().operators.get(&**name);
-                operator.is_some_and(|operator| operator.token == *token)
-            });
-            if !is_good || applied.changed().await.is_err() {
-                return;
-            }
-            // A busy log must not have every stream look at every entry of it.
-            sleep(LOOK_AGAIN).await;
-            applied.mark_unchanged();
-        }
+    pub(super) fn cell(&self) -> &Cell {
+        &self.cell
     }
 }
 
@@ -79,7 +58,7 @@ impl Permits {
 pub(super) struct Operator {
     pub(super) name: String,
     pub(super) role: Role,
-    token: Digest,
+    pub(super) token: Digest,
 }
 
 /// The token of a request, if it has one.
@@ -125,12 +104,6 @@ fn needed(method: &Method, path: &str) -> Role {
     } else {
         Role::Deploy
     }
-}
-
-/// What whoever had a token is told when it is revoked under way.
-pub(super) fn revocation() -> Problem {
-    Problem::refusal("unauthorized", "this token was revoked")
-        .hint("an admin can give another: `plimsoll token create NAME --role ...`")
 }
 
 fn stranger(message: &str) -> Response {

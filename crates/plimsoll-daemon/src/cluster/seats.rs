@@ -10,6 +10,7 @@ use plimsoll_store::{Embedded, Engine, Member, Peer, ServerId};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::upgrade;
 use crate::cell::Cell;
 
 /// How often the leader looks.
@@ -21,12 +22,13 @@ const CAUGHT_UP: u64 = 1_000;
 /// Runs until told to stop.
 pub async fn run(cell: Cell, engine: Arc<Embedded>, mut shutdown: watch::Receiver<bool>) {
     loop {
-        // Who was let go must not ask for votes it would never get.
-        engine.stand(cell.holds_log());
+        // Who was let go must not ask for votes it would never get, nor lead what it cannot read.
+        engine.stand(cell.holds_log() && engine.machine().outgrown().is_none());
         let is_leader = engine.leadership().borrow().is_me;
         if is_leader {
             let members = engine.members();
             readdress(&cell, &engine, &members).await;
+            upgrade::raise(&cell, &*engine, &members).await;
             if let Some(step) = next(&cell, &engine, &members) {
                 take(&cell, &engine, step).await;
             }

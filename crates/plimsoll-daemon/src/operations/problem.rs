@@ -1,5 +1,6 @@
 //! Errors as the API words them: a code from a closed list, and the next step.
 
+use plimsoll_model::level::remedy;
 use plimsoll_model::{Refusal, Rejection};
 use plimsoll_runtime::chain;
 
@@ -98,6 +99,9 @@ fn stored(error: &plimsoll_store::Error) -> Problem {
             failure("quorum_lost").hint("bring back the servers that are down, then try again")
         }
         Error::Superseded => crate::cluster::quorum::superseded(),
+        Error::Outgrown { .. } => failure("outdated").hint(remedy(None)),
+        Error::Early { .. } => failure("upgrade_unfinished")
+            .hint("upgrade every node; `plimsoll node list` shows which"),
         Error::Unsettled => failure("unsettled").hint("look at the status before you try again"),
         Error::Stopped => failure("stopped").hint("the daemon is going down; start it again"),
         Error::TooLarge { .. } => Problem::refusal("too_large", error.to_string())

@@ -60,11 +60,12 @@ fn text(cluster: &Cluster) -> String {
         Some(problem) => format!("{}: {}\n", problem.code, problem.message),
         None => String::new(),
     };
+    let upgrade = cluster.upgrade.as_ref().map(|said| format!("{said}\n")).unwrap_or_default();
     let mut text = format!(
-        "cell {}: {leader}; {} has applied entry {}\n{trouble}\n",
-        cluster.cluster, cluster.node, cluster.applied
+        "cell {}: {leader}; {} has applied entry {}; level {}\n{trouble}{upgrade}\n",
+        cluster.cluster, cluster.node, cluster.applied, cluster.level
     );
-    let mut table = Table::new(["SERVER", "NODE", "ADDRESS", "VOTES", "ROLE"]);
+    let mut table = Table::new(["SERVER", "NODE", "ADDRESS", "VOTES", "ROLE", "VERSION"]);
     for server in &cluster.servers {
         let role = if server.is_leader { "leader" } else { "follower" };
         let votes = if server.votes { "yes" } else { "no" };
@@ -74,6 +75,7 @@ fn text(cluster: &Cluster) -> String {
             server.address.clone(),
             votes.to_owned(),
             role.to_owned(),
+            server.version.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     text.push_str(&table.within(None));
@@ -95,6 +97,7 @@ mod tests {
             address: format!("10.0.0.{id}:7117"),
             votes,
             is_leader: id == 1,
+            version: Some("0.1.0".to_owned()),
         };
         let cluster = Cluster {
             cluster: "shop".into(),
@@ -104,20 +107,23 @@ mod tests {
             applied: 120,
             joinable: true,
             trouble: None,
+            level: 1,
+            upgrade: Some("an upgrade is half done".to_owned()),
             servers: vec![server(1, "ash", true), server(2, "birch", false)],
         };
         expect![[r#"
-            cell shop: ash leads in term 3; birch has applied entry 120
+            cell shop: ash leads in term 3; birch has applied entry 120; level 1
+            an upgrade is half done
 
-            [2mSERVER  NODE   ADDRESS        VOTES  ROLE[0m
-            1       ash    10.0.0.1:7117  yes    leader
-            2       birch  10.0.0.2:7117  no     follower
+            [2mSERVER  NODE   ADDRESS        VOTES  ROLE      VERSION[0m
+            1       ash    10.0.0.1:7117  yes    leader    0.1.0
+            2       birch  10.0.0.2:7117  no     follower  0.1.0
         "#]]
         .assert_eq(&text(&cluster));
         let trouble = Some(Problem::failure("quorum_lost", "1 of 3 servers answers; 2 are needed"));
         let said = text(&Cluster { leader: None, trouble, ..cluster });
-        let beginning = "cell shop: nobody leads; birch has applied entry 120\n\
-            quorum_lost: 1 of 3 servers answers; 2 are needed\n\n";
+        let beginning = "cell shop: nobody leads; birch has applied entry 120; level 1\n\
+            quorum_lost: 1 of 3 servers answers; 2 are needed\nan upgrade is half done\n\n";
         assert!(said.starts_with(beginning), "{said}");
     }
 }

@@ -61,28 +61,44 @@ pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> Stri
     let mut table = Table::new([
         "NODE",
         "STATE",
+        ">SEEN",
         "ROLE",
         "ZONE",
         ">REPLICAS",
         ">CPU",
         ">MEMORY",
         "RESERVED",
+        "VERSION",
         "RUNTIME",
     ]);
     for node in nodes {
         table.row([
             node.name.clone(),
             state(node, now),
+            node.last_heard.map_or_else(|| "-".to_owned(), |heard| age(heard, now)),
             node.role.clone(),
             node.zone.clone().unwrap_or_else(|| "-".to_owned()),
             node.replicas.to_string(),
             share(node.pressure.and_then(|pressure: Pressure| pressure.cpu)),
             share(node.pressure.and_then(|pressure| pressure.memory)),
             reserved(node.reserved, node.capacity),
+            node.version.clone().unwrap_or_else(|| "-".to_owned()),
             runtime(node),
         ]);
     }
-    table.within(width)
+    table.within(width) + &half_done(nodes)
+}
+
+/// A line for as long as nodes run different versions.
+fn half_done(nodes: &[Node]) -> String {
+    let mut versions: Vec<&str> = nodes.iter().filter_map(|it| it.version.as_deref()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() < 2 {
+        return String::new();
+    }
+    let versions = versions.join(" and ");
+    format!("\nan upgrade is half done: nodes run {versions}; see `plimsoll cluster status`\n")
 }
 
 /// `ready`, `down 4m`, `ready, draining`
@@ -138,18 +154,23 @@ mod tests {
     fn nodes_say_how_busy_they_are_and_what_is_wrong() {
         let (ash, mut birch, mut cedar) = (node("ash"), node("birch"), node("cedar"));
         birch.status = "down".into();
+        birch.version = Some("0.2.0".into());
         birch.since = ago(245);
+        birch.last_heard = Some(ago(260));
         birch.pressure = None;
         birch.zone = Some("north".into());
         cedar.availability = "draining".into();
         cedar.runtime.as_mut().unwrap().trouble = Some("connection refused".into());
         cedar.capacity.gpus = 2;
+        cedar.last_heard = None;
         let table = text(&[ash, birch, cedar], NOW, None);
         expect![[r#"
-            NODE   STATE            ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  RUNTIME
-            ash    ready            leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
-            birch  down 4m          agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
-            cedar  ready, draining  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  docker does not answer: connection refused (retrying)
+            NODE   STATE            SEEN  ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  VERSION  RUNTIME
+            ash    ready              1s  leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              0.1.0    docker 27.1
+            birch  down 4m            4m  agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              0.2.0    docker 27.1
+            cedar  ready, draining     -  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  0.1.0    docker does not answer: connection refused (retrying)
+
+            an upgrade is half done: nodes run 0.1.0 and 0.2.0; see `plimsoll cluster status`
         "#]].assert_eq(&anstream::adapter::strip_str(&table).to_string());
     }
 }

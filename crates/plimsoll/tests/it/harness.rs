@@ -55,6 +55,10 @@ pub(crate) struct Habit {
     /// A program that runs the daemon, and its arguments.
     pub(crate) under: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
+    /// Another build of the daemon than the one under test.
+    pub(crate) build: Option<PathBuf>,
+    /// Another address than its first.
+    pub(crate) address: Option<String>,
 }
 
 pub(crate) struct Cell {
@@ -155,6 +159,9 @@ impl Cell {
 
     /// Where other nodes reach this one.
     pub(crate) fn address(&self, at: usize) -> String {
+        if let Some(elsewhere) = &self.habits[at].address {
+            return elsewhere.clone();
+        }
         match &self.site {
             Site::Loopback => loopback(at),
             Site::Hosts(lab) => format!("{}:{PORT}", lab.host(at).address()),
@@ -197,13 +204,13 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment } = &self.habits[at];
-        let daemon = binary();
+        let Habit { under, environment, build, .. } = &self.habits[at];
+        let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
-            None => binary(),
+            None => daemon(),
             Some((program, args)) => {
                 let mut command = Command::new(program);
-                command.args(args).arg(daemon.get_program());
+                command.args(args).arg(daemon().get_program());
                 command
             }
         };
@@ -291,6 +298,17 @@ impl Cell {
             leader.is_some()
         });
         leader.expect("it was there a moment ago")
+    }
+
+    /// These servers have applied as much and hold the same state.
+    #[track_caller]
+    pub(crate) fn until_equal(&self, nodes: &[usize]) {
+        self.until("these servers hold the same state", |cell| {
+            let told = nodes.iter().map(|at| cell.get(*at, "/healthz?hash=true"));
+            let Some(told) = told.collect::<Option<Vec<Value>>>() else { return false };
+            let first = (&told[0]["applied"], &told[0]["hash"]);
+            told.iter().all(|one| (&one["applied"], &one["hash"]) == first && !first.1.is_null())
+        });
     }
 
     /// The term as the node knows it.

@@ -27,4 +27,5 @@ mod report;
 mod run;
 mod shell;
 mod sim;
+mod upgrade;
 mod validate;
