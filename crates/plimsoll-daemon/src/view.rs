@@ -552,6 +552,9 @@ pub struct Cluster {
     /// What is said while nodes run different versions.
     #[serde(default)]
     pub upgrade: Option<String>,
+    /// Servers come, go, or get or lose their votes just now: what is shown of them is not settled.
+    #[serde(default)]
+    pub is_changing: bool,
     pub servers: Vec<Server>,
 }
 

@@ -395,6 +395,14 @@ impl Engine for Embedded {
         metrics.membership_config.log_id().as_ref().map_or(0, |id| id.index)
     }
 
+    fn is_changing(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let stored = &metrics.membership_config;
+        let committed = metrics.cluster_committed.as_ref().max(metrics.local_committed.as_ref());
+        stored.membership().get_joint_config().len() > 1 || stored.log_id().as_ref() > committed
+    }
+
     fn standing(&self) -> Standing {
         let standing = self.seat.standing(&self.raft.metrics().borrow_watched());
         // The metrics follow what is applied a moment later.

@@ -184,6 +184,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// The entry of the log that made these the members. Of two words on the members, the one of the later entry counts.
     fn members_since(&self) -> u64;
 
+    /// Whether the members are being changed just now, so that what is said of them is not settled.
+    fn is_changing(&self) -> bool {
+        false
+    }
+
     /// How far this server has come. One without a log knows no more than what it has applied.
     fn standing(&self) -> Standing {
         let applied = *self.machine().applied().borrow();

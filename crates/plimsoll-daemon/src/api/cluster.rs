@@ -53,6 +53,7 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         trouble: here.leader.is_none().then(|| context.leaderless()),
         level: machine.level().0,
         upgrade: machine.read(upgrade::half_done),
+        is_changing: context.cell.engine.is_changing(),
         servers: servers.collect(),
     }))
 }

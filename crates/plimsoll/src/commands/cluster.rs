@@ -109,6 +109,7 @@ mod tests {
             trouble: None,
             level: 1,
             upgrade: Some("an upgrade is half done".to_owned()),
+            is_changing: false,
             servers: vec![server(1, "ash", true), server(2, "birch", false)],
         };
         expect![[r#"

@@ -88,7 +88,10 @@ impl Cell {
             let token = self.token(0);
             self.up(at, Some(&token));
         }
-        self.until("all servers vote", |cell| cell.voters(0).len() == count.min(MAX_SERVERS));
+        self.until("all servers vote", |cell| {
+            let is_changing = cell.json(0, "cluster status -o json")["is_changing"] == true;
+            !is_changing && cell.voters(0).len() == count.min(MAX_SERVERS)
+        });
         self.until("all nodes are heard", |cell| {
             let nodes = cell.json(0, "node list -o json");
             let nodes = nodes.as_array().unwrap();
