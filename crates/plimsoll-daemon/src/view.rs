@@ -8,9 +8,14 @@ use utoipa::ToSchema;
 
 pub mod build;
 pub mod freshness;
+mod nodes;
 mod time;
 
 pub use freshness::Freshness;
+pub use nodes::{
+    ChangeRollout, Drain, DrainPlan, DrainState, NodeChanged, PlannedMove, RolloutAction,
+    RolloutChanged, Shortfall,
+};
 pub use time::Time;
 
 /// Everything: what `plimsoll status` shows.
@@ -70,6 +75,9 @@ pub struct Node {
     pub runtime: Option<Runtime>,
     pub version: Option<String>,
     pub last_heard: Option<Time>,
+    /// How its drain goes on, or how the last one ended.
+    #[serde(default)]
+    pub drain: Option<DrainState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -63,6 +63,7 @@ pub(crate) fn node(name: &str) -> Node {
             limits: Vec::new(),
         }),
         version: Some("0.1.0".into()),
+        drain: None,
         last_heard: Some(ago(1)),
     }
 }

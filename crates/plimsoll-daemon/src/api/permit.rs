@@ -97,9 +97,11 @@ fn known(cell: &Cell, given: &str) -> Option<Operator> {
 }
 
 fn needed(method: &Method, path: &str) -> Role {
-    if ADMIN.iter().any(|admin| path.starts_with(admin)) {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let is_of_nodes = path.starts_with("/v1/nodes") && !is_read;
+    if is_of_nodes || ADMIN.iter().any(|admin| path.starts_with(admin)) {
         Role::Admin
-    } else if matches!(*method, Method::GET | Method::HEAD) {
+    } else if is_read {
         Role::Read
     } else {
         Role::Deploy
@@ -127,6 +129,8 @@ mod tests {
             (Method::PUT, "/v1/deployments/shop", Role::Deploy),
             (Method::DELETE, "/v1/deployments/shop", Role::Deploy),
             (Method::POST, "/v1/replicas/shop-web-1/exec", Role::Deploy),
+            (Method::GET, "/v1/nodes", Role::Read),
+            (Method::POST, "/v1/nodes/ash/drain", Role::Admin),
             (Method::POST, "/v1/tokens/join", Role::Admin),
             (Method::GET, "/v1/operators", Role::Admin),
             (Method::POST, "/v1/backup", Role::Admin),

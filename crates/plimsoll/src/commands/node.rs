@@ -9,13 +9,15 @@ use crate::age::age;
 use crate::fresh::{Reading, remark};
 use crate::glance::{coloured, silence};
 use crate::live::{self, Host};
-use crate::output::{Format, print};
+use crate::output::{Format, data, print};
 use crate::settle::now;
 use crate::table::Table;
 use crate::terminal::Target;
 use crate::trouble::Trouble;
 
-/// See the nodes of the cell.
+mod drain;
+
+/// See the nodes of the cell, and empty them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,6 +28,31 @@ pub(crate) struct Args {
 pub(crate) enum What {
     #[command(visible_alias = "ls")]
     List(ListArgs),
+    /// Have a node take nothing new; what it runs stays
+    Cordon(NodeArgs),
+    /// Have a node take replicas again; calls off its drain
+    Uncordon(NodeArgs),
+    Drain(drain::Args),
+    #[command(visible_alias = "rm")]
+    Remove(drain::RemoveArgs),
+}
+
+impl What {
+    pub(crate) fn host(&mut self) -> &mut Host {
+        match self {
+            Self::List(args) => &mut args.host,
+            Self::Cordon(args) | Self::Uncordon(args) => &mut args.host,
+            Self::Drain(args) => &mut args.host,
+            Self::Remove(args) => &mut args.host,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeArgs {
+    node: String,
+    #[command(flatten)]
+    pub(crate) host: Host,
 }
 
 const EXAMPLES: &str = "\
@@ -47,7 +74,30 @@ pub(crate) struct ListArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let What::List(args) = &args.what;
+    match &args.what {
+        What::List(args) => list(args),
+        What::Cordon(args) => cordon(args, true),
+        What::Uncordon(args) => cordon(args, false),
+        What::Drain(args) => drain::run(args),
+        What::Remove(args) => drain::remove(args),
+    }
+}
+
+fn cordon(args: &NodeArgs, is_cordon: bool) -> Result<(), Trouble> {
+    let client = args.host.client()?;
+    live::block_on(async {
+        let changed = if is_cordon {
+            client.cordon(&args.node).await?
+        } else {
+            client.uncordon(&args.node).await?
+        };
+        let what = if is_cordon { "takes nothing new" } else { "takes replicas" };
+        let already = if changed.index.is_none() { " already" } else { "" };
+        data(&format!("{} {what}{already}\n", changed.node))
+    })
+}
+
+fn list(args: &ListArgs) -> Result<(), Trouble> {
     let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let nodes = client.nodes().await?;
@@ -107,7 +157,12 @@ fn state(node: &Node, now: Timestamp) -> String {
     if node.status != "ready" {
         text.extend([" ", &age(node.since, now)]);
     }
-    if node.availability != "active" {
+    let has_timed_out = node.drain.as_ref().is_some_and(|drain| drain.has_timed_out);
+    if has_timed_out {
+        text.extend([", ", &coloured("cordoned"), " (drain_timeout)"]);
+    } else if node.availability == "draining" && node.replicas == 0 {
+        text.push_str(", drained");
+    } else if node.availability != "active" {
         text.extend([", ", &coloured(&node.availability)]);
     }
     text

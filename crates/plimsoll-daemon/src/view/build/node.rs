@@ -7,7 +7,7 @@ use plimsoll_runtime::pressure::{Reading, Stall};
 use super::Source;
 use super::signals::is_fresh;
 use crate::soft::NodeFact;
-use crate::view::{Node, Pressure, Resources, Time};
+use crate::view::{DrainState, Node, Pressure, Resources, Time};
 
 pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node) -> Node {
     let load = source.state.load(id);
@@ -43,6 +43,11 @@ pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node
             fact.and_then(|fact| fact.version.clone()).or(noted)
         },
         last_heard: fact.and_then(|fact| fact.heard_at).map(Time),
+        drain: node.drain.map(|drain| DrainState {
+            since: Time(drain.since),
+            is_forced: drain.is_forced,
+            has_timed_out: drain.has_timed_out,
+        }),
     }
 }
 
