@@ -13,6 +13,7 @@ use crate::trouble::Trouble;
 
 /// See and steer changes of spec as they reach the replicas.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) what: What,

@@ -19,6 +19,7 @@ mod hosts;
 mod http;
 mod lab;
 mod live;
+mod moves;
 mod node;
 mod quorum;
 mod recovery;
