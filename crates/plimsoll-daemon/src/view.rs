@@ -13,7 +13,7 @@ mod time;
 
 pub use freshness::Freshness;
 pub use nodes::{
-    ChangeRollout, Drain, DrainPlan, DrainState, NodeChanged, PlannedMove, RolloutAction,
+    ChangeRollout, Drain, DrainPlan, DrainState, Move, NodeChanged, PlannedMove, RolloutAction,
     RolloutChanged, Shortfall,
 };
 pub use time::Time;
@@ -333,6 +333,9 @@ pub struct Explanation {
     pub node: Option<String>,
     /// As a sentence.
     pub why: String,
+    /// Its move, where one is under way.
+    #[serde(default)]
+    pub moving: Option<Move>,
     /// Best first.
     pub nodes: Vec<Verdict>,
 }

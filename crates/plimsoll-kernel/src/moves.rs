@@ -4,7 +4,8 @@
 
 use plimsoll_model::reason::Undone;
 use plimsoll_model::{
-    Assignment, Node, NodeStatus, ObservedCode, ObservedState, Replica, SpecHash, Timestamp,
+    Assignment, MoveCause, Node, NodeStatus, ObservedCode, ObservedState, Replica, SpecHash,
+    Timestamp,
 };
 
 use crate::policy::Policy;
@@ -52,6 +53,58 @@ pub(crate) fn step(replica: &Replica, given: &Circumstances<'_>) -> Step {
     }
     let deadline = deadline(replica, &successor.assignment, given.policy);
     if given.now >= deadline { Step::Abandon(Undone::TimedOut) } else { Step::Wait(deadline) }
+}
+
+/// How far a move has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Room is set aside at the destination.
+    Reserve,
+    Start,
+    /// It runs and is about to take over.
+    Healthy,
+    /// The new one serves; the old one stops.
+    Stop,
+}
+
+impl Stage {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reserve => "reserve",
+            Self::Start => "start",
+            Self::Healthy => "healthy",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// A move under way, as people ask about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Under<'a> {
+    pub src: &'a Assignment,
+    pub dst: &'a Assignment,
+    /// None for what is only stopping: what it made way for is known, why is in the audit.
+    pub cause: Option<MoveCause>,
+    pub stage: Stage,
+    /// When it is given up, unless it comes further before.
+    pub deadline: Option<Timestamp>,
+}
+
+/// The replica's move, if one is under way.
+pub fn under_way<'a>(replica: &'a Replica, policy: &Policy) -> Option<Under<'a>> {
+    let current = replica.assignment.as_ref()?;
+    let Some(successor) = &replica.successor else {
+        let src = replica.leaving.last()?;
+        return Some(Under { src, dst: current, cause: None, stage: Stage::Stop, deadline: None });
+    };
+    let dst = &successor.assignment;
+    let stage = match replica.observation(dst).map(|seen| seen.state) {
+        None | Some(ObservedState::Pending) => Stage::Reserve,
+        Some(ObservedState::Running) => Stage::Healthy,
+        Some(_) => Stage::Start,
+    };
+    let (cause, deadline) = (Some(successor.cause), Some(deadline(replica, dst, policy)));
+    Some(Under { src: current, dst, cause, stage, deadline })
 }
 
 /// Until when an assignment may take for what it is doing. A large image on a slow line is not a fault; one that is not

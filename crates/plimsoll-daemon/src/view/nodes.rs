@@ -80,6 +80,23 @@ pub enum RolloutAction {
     Abort,
 }
 
+/// A replica on its way from one assignment to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Move {
+    pub replica: String,
+    pub from: String,
+    pub to: String,
+    /// What made it necessary; none for what only stops.
+    pub cause: Option<String>,
+    /// `reserve`, `start`, `healthy` or `stop`.
+    pub step: String,
+    pub since: Time,
+    /// When it is given up, unless it comes further before.
+    pub deadline: Option<Time>,
+    /// What its new node says of it.
+    pub reason: Option<Reason>,
+}
+
 /// What to do about the rollouts of a deployment; without a service, of all that are under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeRollout {

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_kernel::Policy;
-use plimsoll_kernel::explain;
 use plimsoll_kernel::place::{Roster, Score, Verdict as Said};
+use plimsoll_kernel::{Policy, explain, moves};
 use plimsoll_model::{NodeId, ReplicaId};
 
 use super::{Source, reason, signals};
-use crate::view::{Explanation, Verdict};
+use crate::view::{Explanation, Move, Time, Verdict};
 
 /// None of a replica that does not exist.
 pub fn explanation(source: &Source<'_>, policy: &Policy, id: &ReplicaId) -> Option<Explanation> {
@@ -29,8 +28,26 @@ pub fn explanation(source: &Source<'_>, policy: &Policy, id: &ReplicaId) -> Opti
         service: id.service.to_string(),
         mode: mode.to_owned(),
         why,
+        moving: moving(policy, id, replica),
         nodes: verdicts.iter().map(|said| verdict(id, said, node.as_ref())).collect(),
         node: node.map(|node| node.to_string()),
+    })
+}
+
+/// The replica's move, if one is under way.
+fn moving(policy: &Policy, id: &ReplicaId, replica: &plimsoll_model::Replica) -> Option<Move> {
+    let under = moves::under_way(replica, policy)?;
+    let seen = replica.observation(under.dst);
+    let code = seen.and_then(|seen| seen.code.as_ref());
+    Some(Move {
+        replica: id.to_string(),
+        from: under.src.node.to_string(),
+        to: under.dst.node.to_string(),
+        cause: under.cause.map(|cause| cause.word().to_owned()),
+        step: under.stage.word().to_owned(),
+        since: Time(seen.map_or(under.dst.at, |seen| seen.at)),
+        deadline: under.deadline.map(Time),
+        reason: code.map(|code| reason(id, code.word(), code.to_string())),
     })
 }
 

@@ -1,10 +1,12 @@
 //! Why replicas of a running cell are where they are, as its daemon says.
 
 use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{Explanation, Verdict};
+use plimsoll_daemon::view::{Explanation, Move, Verdict};
 
+use crate::age::until;
 use crate::glance::plain;
 use crate::output::{Format, print};
+use crate::settle::now;
 use crate::subject;
 use crate::table::Table;
 use crate::trouble::Trouble;
@@ -54,7 +56,25 @@ fn text(explanation: &Explanation) -> String {
         let (word, detail) = words(verdict, service);
         table.row([verdict.node.clone(), word, detail]);
     }
-    format!("{replica} {is}: {}\n{}", plain(why), table.render())
+    let moving = explanation.moving.as_ref().map(moving).unwrap_or_default();
+    format!("{replica} {is}: {}\n{moving}{}", plain(why), table.render())
+}
+
+/// `moves ash → birch (misplaced): start; given up in 58s unless it comes further`
+fn moving(under: &Move) -> String {
+    let Move { from, to, cause, step, deadline, reason, .. } = under;
+    let mut text = match cause {
+        Some(cause) if from == to => format!("is renewed on {to} ({cause}): {step}"),
+        Some(cause) => format!("moves {from} → {to} ({cause}): {step}"),
+        None => format!("moved from {from}: {step}"),
+    };
+    if let Some(reason) = reason {
+        text.extend([", ", &plain(&reason.text)]);
+    }
+    if let Some(deadline) = deadline {
+        text.extend(["; given up ", &until(*deadline, now()), " unless it comes further"]);
+    }
+    text + "\n"
 }
 
 fn words(verdict: &Verdict, service: &str) -> (String, String) {
@@ -114,10 +134,21 @@ mod tests {
             mode: "spread".into(),
             node: Some("ash".into()),
             why: "existing placements on eligible nodes stay".into(),
+            moving: Some(Move {
+                replica: "shop-web-2".to_owned(),
+                from: "cedar".to_owned(),
+                to: "ash".to_owned(),
+                cause: Some("misplaced".to_owned()),
+                step: "start".to_owned(),
+                since: crate::sample::ago(2),
+                deadline: None,
+                reason: None,
+            }),
             nodes: vec![verdict("ash", true), birch, cedar],
         };
         expect![[r#"
             shop-web-2 is on ash: existing placements on eligible nodes stay
+            moves cedar → ash (misplaced): start
               ash    10000      zone 7545, node 1845, headroom 410, preferred 200; here
               birch  10000      zone 7545, node 1845, headroom 410, preferred 200; has 1 of shop/web
               cedar  not_ready  the node is down
