@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 
 use plimsoll_model::spec::{OnFailure, UpdateOrder};
 use plimsoll_model::testkit::{cpus, global, hosts, node_id, pack, spread};
@@ -189,23 +190,30 @@ fn any_service(chance: &mut Chance, names: &[&str]) -> ServiceSpec {
 /// cell settles.
 #[test]
 fn under_any_faults_every_invariant_holds_and_the_cell_settles() {
-    // More by hand: PLIMSOLL_SIM_SEEDS=20000 cargo test --release -p plimsoll-sim under_any_faults
+    // More by hand: PLIMSOLL_SIM_SEEDS=60000 cargo test --release -p plimsoll-sim under_any_faults
     let count =
-        option_env!("PLIMSOLL_SIM_SEEDS").and_then(|count| count.parse().ok()).unwrap_or(400);
-    let seeds = 0_u64..count;
-    for seed in seeds.clone() {
-        let mut scenario =
-            if seed.is_multiple_of(2) { small(Millis::minutes(75)) } else { any_cell(seed) };
-        let chaos = Chaos {
-            until: Millis::minutes(45),
-            every: Millis::seconds(20 + seed % 90),
-            outage: (Millis::seconds(1), Millis::minutes(1 + seed % 12)),
-        };
-        chaos.unleash(&mut scenario, seed);
-        let outcome = run_quietly(&scenario, seed);
-        assert_eq!(outcome.failure, None, "seed {seed}");
-    }
-    println!("{} seeded runs, seeds {seeds:?}, all invariants green", seeds.clone().count());
+        option_env!("PLIMSOLL_SIM_SEEDS").and_then(|count| count.parse().ok()).unwrap_or(10_000);
+    let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
+    thread::scope(|scope| {
+        for nth in 0..threads {
+            scope.spawn(move || {
+                (nth..count).step_by(usize::try_from(threads).unwrap()).for_each(run_any)
+            });
+        }
+    });
+    println!("{count} seeded runs, seeds 0..{count}, all invariants green");
+}
+
+fn run_any(seed: u64) {
+    let mut scenario =
+        if seed.is_multiple_of(2) { small(Millis::minutes(75)) } else { any_cell(seed) };
+    let chaos = Chaos {
+        until: Millis::minutes(45),
+        every: Millis::seconds(20 + seed % 90),
+        outage: (Millis::seconds(1), Millis::minutes(1 + seed % 12)),
+    };
+    chaos.unleash(&mut scenario, seed);
+    assert_eq!(run_quietly(&scenario, seed).failure, None, "seed {seed}");
 }
 
 /// A check that cannot fail is no check: a cell that overcommits a node is caught.
