@@ -4,15 +4,89 @@
 //! cell nor the log nor the runtime, and goes on with the last table it was given when nobody feeds it. Whether a replica
 //! is healthy is settled elsewhere; whether it can be reached just now is settled here.
 
+mod arrive;
 mod clock;
+mod connect;
+mod core;
+mod limits;
 pub mod metrics;
 mod pool;
+mod ports;
+mod relay;
+mod seat;
 mod table;
+mod tcp;
+mod tunnel;
+mod udp;
 mod upstream;
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub use arrive::{Arrival, ArriveError};
 pub use clock::Moment;
+pub use limits::Limits;
 pub use pool::pick;
-pub use table::{Member, Pool, PoolKey, Protocol, Published, Route, RouteSpec, Table, Tls, Wanted};
+pub use table::{
+    Member, Pool, PoolKey, Protocol, Published, Route, RouteSpec, Table, Tls, Wanted, bare_host,
+};
+pub use tunnel::{Far, NoTunnel, Opening, Stream, Tunnel, receive_datagram, send_datagram};
 pub use upstream::{
     FULL_WEIGHT, InFlight, SLOW_START, Standing, State, Target, Upstream, UpstreamKey,
 };
+
+use crate::core::Core;
+
+/// A node's router. Clones are the same router.
+#[derive(Debug, Clone)]
+pub struct Router {
+    core: Arc<Core>,
+    /// One feeder at a time: each table is made from the one before.
+    feeding: Arc<Mutex<()>>,
+}
+
+impl Router {
+    pub fn new(limits: Limits, tunnel: Arc<dyn Tunnel>) -> Self {
+        Self { core: Arc::new(Core::new(limits, tunnel)), feeding: Arc::default() }
+    }
+
+    /// Does from now on what is wanted. When this returns, nothing new is sent to what is not in.
+    pub fn feed(&self, wanted: &Wanted) {
+        let _one = self.feeding.lock().expect("no holder panics");
+        let before = self.core.table.load_full();
+        let next = Arc::new(before.next(wanted));
+        // Upstreams hear that they leave once no one is sent to them any more.
+        self.core.table.store(Arc::clone(&next));
+        next.settle(&before, clock::now());
+        self.core.swapped.send_replace(());
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.core.table.load_full()
+    }
+
+    /// Listens on published ports, for as long as it is polled. Connections that were let in outlive it.
+    pub async fn publish(&self) {
+        ports::run(Arc::clone(&self.core)).await;
+    }
+
+    /// Published ports that cannot be listened on, and why.
+    pub fn troubles(&self) -> BTreeMap<Published, String> {
+        self.core.troubles.lock().expect("no holder panics").clone()
+    }
+
+    /// Connects to an upstream of this node for another one.
+    pub async fn arrive(
+        &self,
+        key: &UpstreamKey,
+        protocol: Protocol,
+    ) -> Result<Arrival, ArriveError> {
+        arrive::arrive(&self.core, key, protocol).await
+    }
+
+    /// Waits until no client is connected any more, but no longer than that; says whether they are all gone.
+    pub async fn parted(&self, grace: Duration) -> bool {
+        tokio::time::timeout(grace, self.core.seats.all_free()).await.is_ok()
+    }
+}

@@ -4,6 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::table::{PoolKey, RouteSpec, Table};
+use crate::upstream::UpstreamKey;
+
 /// Upper ends of the latency buckets in microseconds; what is above the last falls into one more.
 pub const BUCKETS_US: [u64; 14] = [
     250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
@@ -91,6 +94,64 @@ pub struct UpstreamMeter {
     /// Bytes to it and from it.
     pub sent: Counter,
     pub received: Counter,
+}
+
+/// What was counted for one route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteReading {
+    pub route: RouteSpec,
+    /// Answers 1xx to 5xx.
+    pub classes: [u64; 5],
+    pub latency: Latencies,
+    pub unserved: u64,
+    pub retries: u64,
+    pub tunnels: u64,
+}
+
+/// What was counted for one upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamReading {
+    pub pool: PoolKey,
+    pub upstream: UpstreamKey,
+    pub in_flight: u32,
+    pub classes: [u64; 5],
+    pub latency: Latencies,
+    pub connections: u64,
+    pub connect_errors: u64,
+    pub sent: u64,
+    pub received: u64,
+}
+
+/// What was counted for all that a table has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    pub routes: Vec<RouteReading>,
+    pub upstreams: Vec<UpstreamReading>,
+}
+
+/// Reads everything. Nobody who counts waits for it.
+pub fn read(table: &Table) -> Reading {
+    let routes = table.routes().map(|route| RouteReading {
+        route: route.spec.clone(),
+        classes: route.meter.classes.read(),
+        latency: route.meter.latency.read(),
+        unserved: route.meter.unserved.get(),
+        retries: route.meter.retries.get(),
+        tunnels: route.meter.tunnels.get(),
+    });
+    let all = table.pools().flat_map(|pool| pool.all().iter().map(move |(one, _)| (pool, one)));
+    let upstreams = all.map(|(pool, upstream)| UpstreamReading {
+        pool: pool.key().clone(),
+        upstream: upstream.key().clone(),
+        in_flight: upstream.in_flight(),
+        classes: upstream.meter.classes.read(),
+        latency: upstream.meter.latency.read(),
+        connections: upstream.meter.connections.get(),
+        connect_errors: upstream.meter.connect_errors.get(),
+        sent: upstream.meter.sent.get(),
+        received: upstream.meter.received.get(),
+    });
+    Reading { routes: routes.collect(), upstreams: upstreams.collect() }
 }
 
 #[cfg(test)]

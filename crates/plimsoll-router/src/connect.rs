@@ -1,0 +1,157 @@
+//! Connects to one upstream of a pool: chooses, tries, and where that fails tells the upstream and tries another.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::clock;
+use crate::core::Core;
+use crate::pool::pick;
+use crate::table::{Pool, Protocol};
+use crate::tunnel::{Far, Stream};
+use crate::upstream::{InFlight, Target, Upstream};
+
+/// A connection to an upstream.
+pub(crate) enum Link {
+    Near(TcpStream),
+    Far(Box<dyn Stream>),
+}
+
+impl Link {
+    /// Ends it so that the other side sees an error and not an end.
+    pub(crate) fn reset(self) {
+        if let Self::Near(stream) = self {
+            // A connection that is gone already needs no reset.
+            let _ = stream.set_zero_linger();
+        }
+    }
+}
+
+/// Why nothing was connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreached {
+    /// No upstream takes requests.
+    Nobody,
+    /// Those that were tried did not accept.
+    Refused { tried: usize },
+}
+
+/// Chooses an upstream that was not tried yet and counts the request there.
+pub(crate) fn choose(
+    core: &Core,
+    pool: &Pool,
+    tried: &[Arc<Upstream>],
+) -> Result<InFlight, Unreached> {
+    let roll = core.roll();
+    match pick(pool.members(), tried, clock::now(), roll) {
+        Some(upstream) if tried.len() < core.limits.tries => Ok(upstream.begin()),
+        _ if tried.is_empty() => Err(Unreached::Nobody),
+        _ => Err(Unreached::Refused { tried: tried.len() }),
+    }
+}
+
+/// Connects to one of the pool's upstreams.
+pub(crate) async fn reach(core: &Core, pool: &Pool) -> Result<(InFlight, Link), Unreached> {
+    let mut tried = Vec::new();
+    loop {
+        let chosen = choose(core, pool, &tried)?;
+        match dial(core, chosen.upstream(), Protocol::Tcp).await {
+            Ok(link) => return Ok((chosen, link)),
+            Err(_) => tried.push(Arc::clone(chosen.upstream())),
+        }
+    }
+}
+
+/// Connects to this upstream, and has it know how that went.
+pub(crate) async fn dial(core: &Core, upstream: &Upstream, protocol: Protocol) -> io::Result<Link> {
+    let connected = match upstream.target() {
+        Target::Local(address) => {
+            let connecting = timeout(core.limits.connect, TcpStream::connect(address));
+            connecting.await.map_err(io::Error::from).flatten().map(|stream| {
+                // Small messages must not wait for the acknowledgement of others.
+                let _ = stream.set_nodelay(true);
+                Link::Near(stream)
+            })
+        }
+        Target::Via { node } => {
+            let upstream = upstream.key().clone();
+            let far = Far { node: Arc::clone(node), upstream, protocol };
+            let opening = timeout(core.limits.connect_via, core.tunnel.open(far));
+            opening.await.map_err(io::Error::from).flatten().map(Link::Far)
+        }
+    };
+    match &connected {
+        Ok(_) => {
+            upstream.note_success();
+            upstream.meter.connections.add(1);
+        }
+        Err(error) => {
+            tracing::debug!(%error, ?upstream, "cannot connect");
+            upstream.note_failure(clock::now());
+        }
+    }
+    connected
+}
+
+impl AsyncRead for Link {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Near(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Far(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Near(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Far(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Near(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Far(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Near(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Far(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Near(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Far(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Near(stream) => stream.is_write_vectored(),
+            Self::Far(stream) => stream.is_write_vectored(),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The router on real sockets: one file for each promise.
+
+mod kit;
+mod tcp;
+mod udp;
+mod via;
