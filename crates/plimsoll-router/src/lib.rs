@@ -8,6 +8,7 @@ mod arrive;
 mod clock;
 mod connect;
 mod core;
+mod http;
 mod limits;
 pub mod metrics;
 mod pool;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 pub use arrive::{Arrival, ArriveError};
 pub use clock::Moment;
+pub use http::Door;
 pub use limits::Limits;
 pub use pool::pick;
 pub use table::{
@@ -35,6 +37,10 @@ pub use tunnel::{Far, NoTunnel, Opening, Stream, Tunnel, receive_datagram, send_
 pub use upstream::{
     FULL_WEIGHT, InFlight, SLOW_START, Standing, State, Target, Upstream, UpstreamKey,
 };
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{interval, timeout};
 
 use crate::core::Core;
 
@@ -71,6 +77,21 @@ impl Router {
         ports::run(Arc::clone(&self.core)).await;
     }
 
+    /// Serves HTTP routes at a door until `ending` is true. Who is inside then is let go after the request under way.
+    pub async fn serve(&self, listener: TcpListener, door: Door, ending: watch::Receiver<bool>) {
+        http::serve(Arc::clone(&self.core), listener, door, ending).await;
+    }
+
+    /// Closes connections to upstreams that nobody has used for a while, for as long as it is polled.
+    pub async fn sweep(&self) {
+        let mut ticks = interval(self.core.limits.kept_for);
+        loop {
+            ticks.tick().await;
+            let (table, now) = (self.table(), clock::now());
+            table.upstreams().for_each(|upstream| upstream.links.sweep(&self.core.limits, now));
+        }
+    }
+
     /// Published ports that cannot be listened on, and why.
     pub fn troubles(&self) -> BTreeMap<Published, String> {
         self.core.troubles.lock().expect("no holder panics").clone()
@@ -87,6 +108,6 @@ impl Router {
 
     /// Waits until no client is connected any more, but no longer than that; says whether they are all gone.
     pub async fn parted(&self, grace: Duration) -> bool {
-        tokio::time::timeout(grace, self.core.seats.all_free()).await.is_ok()
+        timeout(grace, self.core.seats.all_free()).await.is_ok()
     }
 }

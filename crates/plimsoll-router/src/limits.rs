@@ -24,9 +24,8 @@ pub struct Limits {
     pub idle: Duration,
     /// For anything to move in a tunnel (WebSocket), either way.
     pub tunnel_idle: Duration,
-    /// The head of a request or an answer, in bytes, and its fields.
+    /// The head of a request or an answer, in bytes. Of fields it has at most 100, as hyper has it.
     pub header_bytes: usize,
-    pub headers: usize,
     /// Requests at once on one connection of HTTP/2.
     pub streams: u32,
     /// Idle connections kept to one upstream, and for how long. Less than what servers commonly keep (nginx 75 s,
@@ -52,7 +51,6 @@ impl Default for Limits {
             idle: Duration::from_mins(5),
             tunnel_idle: Duration::from_hours(1),
             header_bytes: 64 << 10,
-            headers: 100,
             streams: 128,
             kept: 256,
             kept_for: Duration::from_secs(4),

@@ -52,7 +52,7 @@ impl Activity {
         self.busy.load(Relaxed) > 0
     }
 
-    fn last_moved(&self) -> Moment {
+    pub(crate) fn last_moved(&self) -> Moment {
         Moment(self.moved.load(Relaxed))
     }
 

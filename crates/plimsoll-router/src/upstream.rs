@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::{self, Moment};
+use crate::http::Links;
 use crate::metrics::UpstreamMeter;
 
 /// How long the first failed connection keeps an upstream out of the choice. Doubled by each that follows.
@@ -92,6 +93,7 @@ pub struct Upstream {
     joined: AtomicU64,
     standing: watch::Sender<Standing>,
     pub(crate) meter: UpstreamMeter,
+    pub(crate) links: Links,
 }
 
 impl Upstream {
@@ -105,6 +107,7 @@ impl Upstream {
             joined: AtomicU64::new(0),
             standing: watch::Sender::new(Standing::Joining),
             meter: UpstreamMeter::default(),
+            links: Links::default(),
         }
     }
 
@@ -146,6 +149,10 @@ impl Upstream {
             *standing = next;
             is_new
         });
+        if !self.is_kept() {
+            // Idle connections are ours to close first, so that no request is sent on one that the upstream closes.
+            self.links.clear();
+        }
     }
 
     /// The share of requests it may have, out of [`FULL_WEIGHT`].

@@ -1,0 +1,300 @@
+//! The router beside `HAProxy`: the same upstream, the same load, one core each, in turns. Rates differ from machine to
+//! machine and from minute to minute; the ratios, taken in the same run, tell what the router costs.
+//!
+//! `cargo bench -p plimsoll-router`; needs `haproxy`, `wrk` and `taskset` (Debian: haproxy, wrk, util-linux) and two cores.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_router::{
+    Door, Limits, Member, NoTunnel, PoolKey, RouteSpec, Router, State, Target, Tls, Wanted,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Where the load and the upstream run, and where what is measured does.
+const LOAD_CORE: &str = "0";
+const PROXY_CORE: &str = "1";
+
+const UPSTREAM: SocketAddr = at(7);
+const ROUTER: SocketAddr = at(8);
+const HAPROXY: SocketAddr = at(9);
+
+const fn at(last: u8) -> SocketAddr {
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 53, 0, last)), 18_080)
+}
+
+/// How often the two take turns, and for how long each.
+const TURNS: usize = 7;
+const SECONDS: u64 = 4;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let role = words.first().map(String::as_str);
+    match role {
+        Some("be-upstream") => alone(upstream()),
+        Some("be-router") => alone(router()),
+        _ if words.iter().any(|word| word == "--bench") => measure(),
+        // `cargo test --benches` asks benchmarks to show that they run, not how fast: the tests do that.
+        _ => {}
+    }
+}
+
+fn alone(task: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(task);
+}
+
+/// Answers whatever is asked with as many bytes as the path says, and with as little work as can be.
+async fn upstream() {
+    let listener = TcpListener::bind(UPSTREAM).await.expect("the address is free");
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let _ = stream.set_nodelay(true);
+        tokio::spawn(async move {
+            let (mut space, mut length) = (vec![0; 16 << 10], 0);
+            let mut answer = Vec::new();
+            loop {
+                match stream.read(&mut space[length..]).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(count) => length += count,
+                }
+                if !space[..length].ends_with(b"\r\n\r\n") {
+                    continue;
+                }
+                if answer.is_empty() {
+                    answer = answer_to(&space[..length]);
+                }
+                length = 0;
+                if stream.write_all(&answer).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+fn answer_to(head: &[u8]) -> Vec<u8> {
+    let head = String::from_utf8_lossy(head);
+    let path = head.split(' ').nth(1).expect("a request has a path");
+    let size: usize = path.trim_start_matches('/').parse().expect("the path is a number");
+    let mut answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nserver: bench\r\ncontent-length: {size}\r\n\r\n"
+    )
+    .into_bytes();
+    answer.resize(answer.len() + size, b'x');
+    answer
+}
+
+async fn router() {
+    let router = Router::new(Limits::default(), Arc::new(NoTunnel));
+    let pool = PoolKey::new("shop/web", 80);
+    let member = Member {
+        replica: "shop-web-1".into(),
+        generation: 1,
+        target: Target::Local(UPSTREAM),
+        state: State::In,
+    };
+    let route = RouteSpec {
+        host: None,
+        path: "/".to_owned(),
+        strip_path: false,
+        pool: pool.clone(),
+        tls: Tls::Off,
+    };
+    let wanted = Wanted {
+        pools: [(pool, [member].into())].into(),
+        routes: vec![route],
+        ..Wanted::default()
+    };
+    router.feed(&wanted);
+    let listener = TcpListener::bind(ROUTER).await.expect("the address is free");
+    let (_ending, ending) = watch::channel(false);
+    router.serve(listener, Door::Plain { secure_port: None }, ending).await;
+}
+
+/// A process that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn start(core: &str, words: &[&str], listens: SocketAddr) -> Self {
+        let child = Command::new("taskset").args(["-c", core]).args(words).spawn();
+        let child = Self(child.expect("taskset (util-linux) is there"));
+        for _ in 0..500 {
+            if TcpStream::connect(listens).is_ok() {
+                return child;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("nobody listens on {listens}");
+    }
+
+    /// Processor time it has used so far, in seconds.
+    fn used(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let ticks: u32 = fields[11..13].iter().filter_map(|ticks| ticks.parse::<u32>().ok()).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a hundred ticks a second")]
+        let per_second = rustix::param::clock_ticks_per_second() as f64;
+        f64::from(ticks) / per_second
+    }
+}
+
+fn haproxy() -> Running {
+    let config = format!(
+        "global\n  nbthread 1\n  maxconn 60000\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 60s\n  \
+         timeout server 60s\n  timeout http-request 10s\n  http-reuse always\n  option forwardfor\nfrontend f\n  bind {HAPROXY}\n  \
+         http-request set-header X-Forwarded-Proto http\n  http-request set-header X-Forwarded-Host %[req.hdr(host)]\n  \
+         default_backend b\nbackend b\n  balance leastconn\n  server s {UPSTREAM}\n"
+    );
+    let path = std::env::temp_dir().join(format!("plimsoll-haproxy-{}.cfg", std::process::id()));
+    let mut file = std::fs::File::create(&path).expect("a temporary file");
+    file.write_all(config.as_bytes()).expect("a temporary file");
+    let running = Running::start(
+        PROXY_CORE,
+        &["haproxy", "-db", "-q", "-f", path.to_str().expect("a plain path")],
+        HAPROXY,
+    );
+    let _ = std::fs::remove_file(path);
+    running
+}
+
+/// What one run of `wrk` saw.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    rate: f64,
+    p50_us: f64,
+    p99_us: f64,
+    /// Processor time of the proxy for one request, in microseconds.
+    cost_us: f64,
+}
+
+fn load(to: SocketAddr, case: &Case, proxy: Option<&Running>) -> Seen {
+    let before = proxy.map_or(0.0, Running::used);
+    let (connections, duration) = (case.connections.to_string(), format!("{SECONDS}s"));
+    let address = format!("http://{to}/{}", case.size);
+    let mut words = vec!["-c", LOAD_CORE, "wrk", "--latency", "-t", "1", "-c", &connections];
+    words.extend(["-d", &duration]);
+    if case.closes {
+        words.extend(["-H", "Connection: close"]);
+    }
+    words.push(&address);
+    let mut wrk = Command::new("taskset").args(words).stdout(Stdio::piped()).spawn().expect("wrk");
+    let mut text = String::new();
+    wrk.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    wrk.wait().expect("it ends");
+    assert!(!text.contains("Non-2xx"), "{text}");
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} in {text}")).trim().to_owned()
+    };
+    let rate: f64 = number("Requests/sec:").parse().expect("a number");
+    let used = proxy.map_or(0.0, Running::used) - before;
+    #[expect(clippy::cast_precision_loss, reason = "seconds")]
+    let cost_us = used * 1e6 / (rate * SECONDS as f64);
+    Seen { rate, p50_us: micros(&number("50%")), p99_us: micros(&number("99%")), cost_us }
+}
+
+/// `1.25ms` in microseconds.
+fn micros(text: &str) -> f64 {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_alphabetic()).expect("a unit"));
+    let factor = match unit {
+        "us" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        unit => panic!("{unit} is no unit of time"),
+    };
+    number.parse::<f64>().expect("a number") * factor
+}
+
+struct Case {
+    name: &'static str,
+    connections: u32,
+    size: usize,
+    closes: bool,
+}
+
+const CASES: [Case; 4] = [
+    Case { name: "1 KiB, 64 connections", connections: 64, size: 1 << 10, closes: false },
+    Case { name: "1 KiB, 512 connections", connections: 512, size: 1 << 10, closes: false },
+    Case { name: "64 KiB, 64 connections", connections: 64, size: 64 << 10, closes: false },
+    Case {
+        name: "1 KiB, each on a connection of its own",
+        connections: 64,
+        size: 1 << 10,
+        closes: true,
+    },
+];
+
+fn measure() {
+    for tool in ["haproxy", "wrk", "taskset"] {
+        if Command::new(tool)
+            .arg("-v")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_err()
+        {
+            println!("left out: there is no {tool} here");
+            return;
+        }
+    }
+    let this = std::env::current_exe().expect("a path");
+    let this = this.to_str().expect("a plain path");
+    let _upstream = Running::start(LOAD_CORE, &[this, "be-upstream"], UPSTREAM);
+    let router = Running::start(PROXY_CORE, &[this, "be-router"], ROUTER);
+    let haproxy = haproxy();
+    println!(
+        "medians of {TURNS} turns of {SECONDS} s each; ratios are router / HAProxy, turn by turn"
+    );
+    for case in &CASES {
+        let turns: Vec<(Seen, Seen)> = (0..TURNS)
+            .map(|_| (load(ROUTER, case, Some(&router)), load(HAPROXY, case, Some(&haproxy))))
+            .collect();
+        println!("\n{}", case.name);
+        println!("  {}", Row("requests/s", &turns, |seen| seen.rate));
+        println!("  {}", Row("p50 µs", &turns, |seen| seen.p50_us));
+        println!("  {}", Row("p99 µs", &turns, |seen| seen.p99_us));
+        println!("  {}", Row("cpu µs/request", &turns, |seen| seen.cost_us));
+    }
+    let one = Case { name: "one at a time", connections: 1, size: 1 << 10, closes: false };
+    let added = |to: SocketAddr| {
+        let turns =
+            (0..TURNS).map(|_| load(to, &one, None).p50_us - load(UPSTREAM, &one, None).p50_us);
+        median(turns.collect())
+    };
+    println!("\none at a time, added to the p50 of the upstream alone");
+    println!("  router {:.0} µs, HAProxy {:.0} µs", added(ROUTER), added(HAPROXY));
+}
+
+/// A line of the table: both medians, and the median of the ratios.
+struct Row<'a>(&'static str, &'a [(Seen, Seen)], fn(&Seen) -> f64);
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(name, turns, of) = self;
+        let ours = median(turns.iter().map(|(ours, _)| of(ours)).collect());
+        let theirs = median(turns.iter().map(|(_, theirs)| of(theirs)).collect());
+        let ratio = median(turns.iter().map(|(ours, theirs)| of(ours) / of(theirs)).collect());
+        write!(f, "{name:<16} router {ours:>9.1}  HAProxy {theirs:>9.1}  ratio {ratio:.2}")
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
