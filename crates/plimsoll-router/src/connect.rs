@@ -56,15 +56,21 @@ pub(crate) fn choose(
 }
 
 /// Connects to one of the pool's upstreams.
-pub(crate) async fn reach(core: &Core, pool: &Pool) -> Result<(InFlight, Link), Unreached> {
+pub(crate) async fn reach(core: &Core, mut pool: Arc<Pool>) -> Result<(InFlight, Link), Unreached> {
     let mut tried = Vec::new();
     loop {
-        let chosen = choose(core, pool, &tried)?;
+        let chosen = choose(core, &pool, &tried)?;
         match dial(core, chosen.upstream(), Protocol::Tcp).await {
             Ok(link) => return Ok((chosen, link)),
             Err(_) => tried.push(Arc::clone(chosen.upstream())),
         }
+        pool = current(core, &pool);
     }
+}
+
+/// The pool as it is by now.
+pub(crate) fn current(core: &Core, pool: &Arc<Pool>) -> Arc<Pool> {
+    Arc::clone(core.table.load().pool(pool.key()).unwrap_or(pool))
 }
 
 /// Connects to this upstream, and has it know how that went.

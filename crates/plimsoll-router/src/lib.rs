@@ -40,7 +40,7 @@ pub use upstream::{
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use crate::core::Core;
 
@@ -104,6 +104,24 @@ impl Router {
         protocol: Protocol,
     ) -> Result<Arrival, ArriveError> {
         arrive::arrive(&self.core, key, protocol).await
+    }
+
+    /// Waits until nothing is under way to this generation of a replica, but no longer than that; says whether nothing is.
+    /// A replica that is out of the table, and stopped after this, loses no request; one that is stopped at once loses what
+    /// it has not read yet, and what of that may not be said twice is lost.
+    pub async fn is_quiet(&self, replica: &str, generation: u64, patience: Duration) -> bool {
+        /// Requests end by themselves, mostly within milliseconds, and nobody is told.
+        const LOOK: Duration = Duration::from_millis(2);
+        let is_this = |one: &&Arc<Upstream>| {
+            *one.key().replica == *replica && one.key().generation == generation
+        };
+        let watched: Vec<_> = self.table().upstreams().filter(is_this).cloned().collect();
+        let quiet = async {
+            while watched.iter().any(|upstream| upstream.in_flight() > 0) {
+                sleep(LOOK).await;
+            }
+        };
+        timeout(patience, quiet).await.is_ok()
     }
 
     /// Waits until no client is connected any more, but no longer than that; says whether they are all gone.

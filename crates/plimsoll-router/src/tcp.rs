@@ -41,7 +41,7 @@ async fn carry(core: Arc<Core>, at: Published, mut client: TcpStream, seat: Arc<
     seat.activity.begin();
     let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
     let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return };
-    match reach(&core, &pool).await {
+    match reach(&core, Arc::clone(&pool)).await {
         Ok((in_flight, link)) => {
             if !between(&mut client, link, &in_flight, &seat.activity).await {
                 let _ = client.set_zero_linger();

@@ -82,7 +82,9 @@ pub(super) async fn plain(
     if !early.is_empty() {
         guest.seat.activity.received(crate::clock::now());
     }
-    serve(guest, Watched::new(client, Arc::clone(&guest.seat), early), is_http2, ending).await;
+    let io = Watched::new(client, Arc::clone(&guest.seat), early);
+    // Boxed, so that a client that has said nothing does not take the room of one that has.
+    Box::pin(serve(guest, io, is_http2, ending)).await;
 }
 
 /// Reads until it is clear whether this is HTTP/2. A client that says nothing costs no more than these bytes.

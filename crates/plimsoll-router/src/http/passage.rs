@@ -19,8 +19,8 @@ use super::page::Problem;
 use super::source::{Outgoing, Source};
 use super::{Guest, head};
 use crate::clock;
-use crate::connect::{Unreached, choose};
-use crate::table::Route;
+use crate::connect::{Unreached, choose, current};
+use crate::table::{Pool, Route};
 use crate::upstream::{InFlight, Upstream};
 
 /// An upstream's answer, and what is needed until it is over.
@@ -38,6 +38,7 @@ pub(super) struct Passed {
 pub(super) struct Passage<'a> {
     guest: &'a Guest,
     route: &'a Route,
+    pool: Arc<Pool>,
     parts: Parts,
     source: Option<Arc<Source>>,
     near: Option<(OnUpgrade, HeaderValue)>,
@@ -84,6 +85,7 @@ impl<'a> Passage<'a> {
         Self {
             guest,
             route,
+            pool: Arc::clone(&route.pool),
             source: Source::of(body),
             may_repeat: parts.method.is_idempotent() && near.is_none(),
             parts,
@@ -97,12 +99,12 @@ impl<'a> Passage<'a> {
     /// Has an upstream answer.
     pub(super) async fn run(mut self) -> Result<Passed, Problem> {
         loop {
-            let chosen = choose(&self.guest.core, &self.route.pool, &self.tried);
+            let chosen = choose(&self.guest.core, &self.pool, &self.tried);
             let in_flight = chosen.map_err(|unreached| self.unreached(unreached))?;
             let upstream = in_flight.upstream();
             let Ok(mut way) = self.way(upstream).await else {
-                self.route.meter.retries.add(1);
                 self.tried.push(Arc::clone(upstream));
+                self.again();
                 continue;
             };
             match self.send(&mut way).await {
@@ -187,14 +189,20 @@ impl<'a> Passage<'a> {
         if self.sent >= self.guest.core.limits.tries {
             return Err(Problem::Broken { service });
         }
-        self.route.meter.retries.add(1);
         if way.is_fresh() {
             self.tried.push(Arc::clone(upstream));
         } else {
             // It ended while it was kept, and so may the others have; the upstream itself may be well.
             upstream.links.clear();
         }
+        self.again();
         Ok(())
+    }
+
+    /// Goes on with the upstreams that there are by now: what failed may have been on its way out.
+    fn again(&mut self) {
+        self.route.meter.retries.add(1);
+        self.pool = current(&self.guest.core, &self.pool);
     }
 
     fn unreached(&self, unreached: Unreached) -> Problem {

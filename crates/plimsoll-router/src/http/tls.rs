@@ -59,5 +59,5 @@ pub(super) async fn secure(
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
     let io = Watched::new(stream, Arc::clone(&guest.seat), bytes::Bytes::new());
-    attend::serve(guest, io, is_http2, ending).await;
+    Box::pin(attend::serve(guest, io, is_http2, ending)).await;
 }
