@@ -156,7 +156,7 @@ impl Running {
 
 fn haproxy() -> Running {
     let config = format!(
-        "global\n  nbthread 1\n  maxconn 60000\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 60s\n  \
+        "global\n  nbthread 1\n  maxconn 4096\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 60s\n  \
          timeout server 60s\n  timeout http-request 10s\n  http-reuse always\n  option forwardfor\nfrontend f\n  bind {HAPROXY}\n  \
          http-request set-header X-Forwarded-Proto http\n  http-request set-header X-Forwarded-Host %[req.hdr(host)]\n  \
          default_backend b\nbackend b\n  balance leastconn\n  server s {UPSTREAM}\n"

@@ -74,7 +74,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs));
+        let written = ready!(write_parts(Pin::new(&mut self.stream), cx, bufs));
         self.noted(written)
     }
 
@@ -138,7 +138,7 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.link).poll_write_vectored(cx, bufs));
+        let written = ready!(write_parts(Pin::new(&mut self.link), cx, bufs));
         self.sent(written)
     }
 
@@ -153,4 +153,27 @@ impl AsyncWrite for Counted {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.link).poll_shutdown(cx)
     }
+}
+
+/// What is copied together rather than handed to the kernel in parts, which costs it more than so small a copy.
+const SMALL: usize = 2 << 10;
+
+/// Writes several parts at once. Most messages are one part, or a head with a small body.
+fn write_parts<S: AsyncWrite>(
+    stream: Pin<&mut S>,
+    cx: &mut Context<'_>,
+    parts: &[io::IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    if let [one] = parts {
+        return stream.poll_write(cx, one);
+    }
+    if parts.iter().map(|part| part.len()).sum::<usize>() > SMALL {
+        return stream.poll_write_vectored(cx, parts);
+    }
+    let (mut together, mut length) = ([0; SMALL], 0);
+    for part in parts {
+        together[length..][..part.len()].copy_from_slice(part);
+        length += part.len();
+    }
+    stream.poll_write(cx, &together[..length])
 }

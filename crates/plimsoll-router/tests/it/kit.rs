@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_router::{
     Limits, Member, NoTunnel, PoolKey, Protocol, Published, Router, State, Target, Tunnel, Wanted,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -129,7 +129,7 @@ pub(crate) async fn echo(name: &'static str) -> SocketAddr {
 }
 
 /// The next so many bytes, as text.
-pub(crate) async fn text(stream: &mut TcpStream, length: usize) -> String {
+pub(crate) async fn text(stream: &mut (impl AsyncRead + Unpin), length: usize) -> String {
     let mut bytes = vec![0; length];
     timeout(PATIENCE, stream.read_exact(&mut bytes)).await.expect("in time").unwrap();
     String::from_utf8(bytes).unwrap()

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::kit::{Client, Server, Site, by_hand, head_of, mirror};
-use crate::kit::{PATIENCE, inside, resident};
+use crate::kit::{PATIENCE, connect, inside, resident};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -173,11 +173,11 @@ async fn a_client_that_is_served_is_never_asked_to_make_room() {
 async fn idle_connections_cost_little() {
     const COUNT: usize = 4_000;
     let site = site(Limits::default()).await;
-    let mut idle = vec![site.client().await];
-    idle[0].ask(GET).await;
+    let mut idle = Vec::with_capacity(COUNT);
+    assert_eq!(site.get("/").await.status, 200);
     let before = resident();
-    for _ in 1..COUNT {
-        idle.push(site.client().await);
+    for _ in 0..COUNT {
+        idle.push(connect(site.at).await);
     }
     assert_eq!(site.get("/").await.status, 200);
     let each = resident().saturating_sub(before) / COUNT;

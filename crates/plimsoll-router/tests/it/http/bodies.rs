@@ -21,7 +21,7 @@ const GROWTH: usize = 24 << 20;
 async fn a_huge_body_passes_both_ways_in_bounded_memory() {
     let server = Server::new(echo).await;
     let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
-    let (mut from, mut to) = site.client().await.0.into_split();
+    let (mut from, mut to) = site.client().await.0.into_inner().into_split();
     let chunk = vec![b'x'; 1 << 20];
     let length = mebibytes() << 20;
     let before = resident();

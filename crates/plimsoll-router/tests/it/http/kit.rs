@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_router::{Door, Limits, Member, NoTunnel, RouteSpec, Router, Tls, Tunnel, Wanted};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -72,7 +72,7 @@ impl Site {
     }
 
     pub(crate) async fn client(&self) -> Client {
-        Client(connect(self.at).await)
+        Client(BufReader::new(connect(self.at).await))
     }
 
     /// One request on a connection of its own.
@@ -86,7 +86,7 @@ impl Site {
 }
 
 /// A client that says exactly what it is told.
-pub(crate) struct Client(pub(crate) TcpStream);
+pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
 
 /// An answer as it came.
 #[derive(Debug)]
