@@ -60,7 +60,7 @@ async fn upstream() {
         let _ = stream.set_nodelay(true);
         tokio::spawn(async move {
             let (mut space, mut length) = (vec![0; 16 << 10], 0);
-            let mut answer = Vec::new();
+            let (mut line, mut answer) = (Vec::new(), Vec::new());
             loop {
                 match stream.read(&mut space[length..]).await {
                     Ok(0) | Err(_) => return,
@@ -69,8 +69,8 @@ async fn upstream() {
                 if !space[..length].ends_with(b"\r\n\r\n") {
                     continue;
                 }
-                if answer.is_empty() {
-                    answer = answer_to(&space[..length]);
+                if line.is_empty() || !space[..length].starts_with(&line) {
+                    (line, answer) = answer_to(&space[..length]);
                 }
                 length = 0;
                 if stream.write_all(&answer).await.is_err() {
@@ -81,8 +81,10 @@ async fn upstream() {
     }
 }
 
-fn answer_to(head: &[u8]) -> Vec<u8> {
+/// The request line, and the answer to it.
+fn answer_to(head: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let head = String::from_utf8_lossy(head);
+    let line = head.lines().next().expect("a request has a line");
     let path = head.split(' ').nth(1).expect("a request has a path");
     let size: usize = path.trim_start_matches('/').parse().expect("the path is a number");
     let mut answer = format!(
@@ -90,7 +92,7 @@ fn answer_to(head: &[u8]) -> Vec<u8> {
     )
     .into_bytes();
     answer.resize(answer.len() + size, b'x');
-    answer
+    (line.as_bytes().to_vec(), answer)
 }
 
 async fn router() {

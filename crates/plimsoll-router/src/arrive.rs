@@ -73,11 +73,12 @@ fn local(core: &Core, key: &UpstreamKey) -> Option<(Arc<Upstream>, SocketAddr)> 
 }
 
 impl Arrival {
-    /// Carries until both sides are done.
-    pub async fn carry(self, mut stream: impl Stream) {
+    /// Carries until both sides are done, and says whether they were. If not, the stream must end in an error on the
+    /// other node as well, so that nobody there takes a cut for an end.
+    pub async fn carry(self, stream: &mut impl Stream) -> bool {
         match self.way {
             Way::Stream(link) => {
-                tcp::between(&mut stream, link, &self.in_flight, &Activity::default()).await;
+                tcp::between(stream, link, &self.in_flight, &Activity::default()).await
             }
             Way::Datagrams(socket) => {
                 let upstream = self.in_flight.upstream();
@@ -85,15 +86,16 @@ impl Arrival {
                     ended = unframe(stream, &socket) => ended,
                     () = upstream.cut() => Ok(()),
                 };
-                if let Err(error) = ended {
+                if let Err(error) = &ended {
                     tracing::debug!(%error, ?upstream, "a session for another node ended early");
                 }
+                ended.is_ok()
             }
         }
     }
 }
 
-async fn unframe(stream: impl Stream, socket: &tokio::net::UdpSocket) -> io::Result<()> {
+async fn unframe(stream: &mut impl Stream, socket: &tokio::net::UdpSocket) -> io::Result<()> {
     let (mut from, mut to) = split(stream);
     let send = async {
         while let Some(datagram) = receive_datagram(&mut from).await? {

@@ -18,18 +18,27 @@ const SAMPLE: usize = 64;
 pub(crate) struct Activity {
     /// When something last moved on it.
     moved: AtomicU64,
-    /// When the head that it is sending began; nothing between heads.
+    /// When its last request ended, or it began.
+    idle_since: AtomicU64,
+    /// When the head that it is sending began; zero between heads.
     head_began: AtomicU64,
     /// Requests, or tunnels, under way.
     busy: AtomicU32,
 }
 
 impl Activity {
+    fn new(now: Moment) -> Self {
+        let activity = Self::default();
+        activity.moved(now);
+        activity.idle_since.store(now.0, Relaxed);
+        activity
+    }
+
     pub(crate) fn moved(&self, now: Moment) {
         self.moved.store(now.0, Relaxed);
     }
 
-    /// Bytes came in. Outside of a request they are the head of the next one.
+    /// Bytes came in of which, outside of a request, a head is made.
     pub(crate) fn received(&self, now: Moment) {
         self.moved(now);
         if self.busy.load(Relaxed) == 0 && self.head_began.load(Relaxed) == 0 {
@@ -38,13 +47,20 @@ impl Activity {
         }
     }
 
+    /// What came in was not a head after all.
+    pub(crate) fn greeted(&self) {
+        self.head_began.store(0, Relaxed);
+    }
+
     pub(crate) fn begin(&self) {
         self.busy.fetch_add(1, Relaxed);
         self.head_began.store(0, Relaxed);
     }
 
     pub(crate) fn end(&self) {
-        self.moved(clock::now());
+        let now = clock::now();
+        self.moved(now);
+        self.idle_since.store(now.0, Relaxed);
         self.busy.fetch_sub(1, Relaxed);
     }
 
@@ -56,28 +72,44 @@ impl Activity {
         Moment(self.moved.load(Relaxed))
     }
 
-    /// When it must have got on with what it is doing.
-    fn deadline(&self, limits: &Limits) -> Moment {
+    fn idle_since(&self) -> Moment {
+        Moment(self.idle_since.load(Relaxed))
+    }
+
+    /// By when something must have moved in its request, or its head must have come; none while it is idle.
+    fn deadline(&self, limits: &Limits) -> Option<Moment> {
         if self.is_busy() {
-            return self.last_moved().after(limits.idle);
+            return Some(self.last_moved().after(limits.idle));
         }
-        let idle = self.last_moved().after(limits.keep_alive);
         match self.head_began.load(Relaxed) {
-            0 => idle,
-            began => idle.min(Moment(began).after(limits.header_read)),
+            0 => None,
+            began => Some(Moment(began).after(limits.header_read)),
         }
     }
 
-    /// Returns once it has not.
+    /// Returns once it has not. It is looked at as often as a head may take, because one may begin at any time.
     pub(crate) async fn dawdles(&self, limits: &Limits) {
         loop {
-            let (now, deadline) = (clock::now(), self.deadline(limits));
-            if deadline <= now {
+            let now = clock::now();
+            let left = match self.deadline(limits) {
+                Some(deadline) if deadline <= now => return,
+                Some(deadline) => deadline.since(now).min(limits.header_read),
+                None => limits.header_read,
+            };
+            tokio::time::sleep(left).await;
+        }
+    }
+
+    /// Returns once it has been idle for as long as it may.
+    pub(crate) async fn is_done(&self, limits: &Limits) {
+        loop {
+            let idle = clock::now().since(self.idle_since());
+            if !self.is_busy() && idle >= limits.keep_alive {
                 return;
             }
-            // A head may begin at any time, so no wait is longer than one may take.
-            let wait = deadline.since(now).min(limits.header_read);
-            tokio::time::sleep(wait).await;
+            let left = limits.keep_alive.saturating_sub(idle);
+            // Under way, it will have been idle for nothing when it ends.
+            tokio::time::sleep(if left.is_zero() { limits.keep_alive } else { left }).await;
         }
     }
 }
@@ -122,8 +154,7 @@ impl Seats {
             Ok(permit) => permit,
             Err(_) => self.wait(roll).await,
         };
-        let activity = Activity::default();
-        activity.moved(clock::now());
+        let activity = Activity::new(clock::now());
         let seat = Arc::new(Seat { activity, leave: Notify::new(), _permit: permit });
         let mut taken = self.taken.lock().expect("no holder panics");
         if taken.len() == taken.capacity() {
@@ -157,6 +188,6 @@ impl Seats {
         seats
             .filter(|seat| !seat.activity.is_busy())
             .take(SAMPLE)
-            .min_by_key(|seat| seat.activity.last_moved())
+            .min_by_key(|seat| seat.activity.idle_since())
     }
 }

@@ -19,8 +19,9 @@ use tokio::sync::watch;
 
 use super::wire::Watched;
 use super::{Door, client_address, forward};
+use crate::clock;
 use crate::core::Core;
-use crate::seat::Seat;
+use crate::seat::{Activity, Seat};
 use crate::tunnel::Stream;
 
 /// What a client that speaks HTTP/2 without being asked begins with.
@@ -59,11 +60,12 @@ impl Guest {
         self.seat.activity.dawdles(&self.core.limits).await;
     }
 
-    /// Returns once the client is to leave when it is done with its request.
+    /// Returns once the client is to leave, with the request under way if there is one.
     async fn is_to_leave(&self, mut ending: watch::Receiver<bool>) {
         tokio::select! {
             _ = ending.wait_for(|over| *over) => {}
             () = self.seat.is_wanted_back() => {}
+            () = self.seat.activity.is_done(&self.core.limits) => {}
         }
     }
 }
@@ -75,20 +77,20 @@ pub(super) async fn plain(
     ending: watch::Receiver<bool>,
 ) {
     let greeted = tokio::select! {
-        greeted = greeting(&mut client) => greeted,
+        greeted = greeting(&mut client, &guest.seat.activity) => greeted,
         () = guest.is_to_leave(ending.clone()) => return,
     };
     let Ok((early, is_http2)) = greeted else { return };
-    if !early.is_empty() {
-        guest.seat.activity.received(crate::clock::now());
-    }
-    let io = Watched::new(client, Arc::clone(&guest.seat), early);
+    let io = Watched::new(client, Arc::clone(&guest.seat), early, is_http2);
     // Boxed, so that a client that has said nothing does not take the room of one that has.
     Box::pin(serve(guest, io, is_http2, ending)).await;
 }
 
 /// Reads until it is clear whether this is HTTP/2. A client that says nothing costs no more than these bytes.
-async fn greeting(client: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes, bool)> {
+async fn greeting(
+    client: &mut (impl AsyncRead + Unpin),
+    activity: &Activity,
+) -> io::Result<(Bytes, bool)> {
     let mut space = [0; PREFACE.len()];
     let mut length = 0;
     while length < PREFACE.len() && space[..length] == PREFACE[..length] {
@@ -96,8 +98,13 @@ async fn greeting(client: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes, b
             0 => break,
             count => length += count,
         }
+        activity.received(clock::now());
     }
-    Ok((Bytes::copy_from_slice(&space[..length]), space == *PREFACE))
+    let is_http2 = space == *PREFACE;
+    if is_http2 {
+        activity.greeted();
+    }
+    Ok((Bytes::copy_from_slice(&space[..length]), is_http2))
 }
 
 /// Serves requests until either side has had enough.

@@ -2,7 +2,7 @@
 //! who asks, for which host, and how.
 
 use hyper::header::{
-    CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
@@ -60,6 +60,10 @@ pub(super) fn strip_hops(headers: &mut HeaderMap) {
     let takes_trailers = headers.get_all(TE).iter().any(|value| {
         value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("trailers"))
     });
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // A length beside chunks is a lie to one of those who read it (RFC 9112, 6.3).
+        headers.remove(CONTENT_LENGTH);
+    }
     for name in named.iter().chain(&HOPS) {
         headers.remove(name);
     }
@@ -168,6 +172,11 @@ mod tests {
             ("what is known", &[("keep-alive", "5"), ("te", "gzip"), ("upgrade", "x")], &[]),
             ("what is named", &[("connection", "close, X-Mine"), ("x-mine", "1")], &[]),
             ("in several fields", &[("connection", "a"), ("connection", "b"), ("b", "1")], &[]),
+            (
+                "and a length beside chunks",
+                &[("content-length", "4"), ("transfer-encoding", "chunked")],
+                &[],
+            ),
             ("but not trailers", &[("te", "gzip, Trailers")], &["te: trailers"]),
         ] {
             assert_eq!(stripped(fields), left, "{case}");

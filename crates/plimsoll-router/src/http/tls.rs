@@ -1,14 +1,17 @@
 //! The door with TLS: certificates are the table's, so that a new one is used from the next connection on.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::wire::Watched;
@@ -49,8 +52,8 @@ pub(super) async fn secure(
     client: TcpStream,
     ending: watch::Receiver<bool>,
 ) {
-    let client = Watched::new(client, Arc::clone(&guest.seat), bytes::Bytes::new());
-    let stream = match acceptor.accept(client).await {
+    let handshake = timeout(guest.core.limits.header_read, acceptor.accept(client)).await;
+    let stream = match handshake.map_err(io::Error::from).flatten() {
         Ok(stream) => stream,
         Err(error) => {
             tracing::debug!(%error, from = %guest.from, "a handshake failed");
@@ -58,6 +61,6 @@ pub(super) async fn secure(
         }
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
-    let io = Watched::new(stream, Arc::clone(&guest.seat), bytes::Bytes::new());
+    let io = Watched::new(stream, Arc::clone(&guest.seat), Bytes::new(), is_http2);
     Box::pin(attend::serve(guest, io, is_http2, ending)).await;
 }

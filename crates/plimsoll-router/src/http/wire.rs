@@ -21,11 +21,13 @@ pub(super) struct Watched<S> {
     seat: Arc<Seat>,
     /// What was read to find out which version this is.
     early: Bytes,
+    /// Whether what comes in between requests need not be a head: HTTP/2 has other things to say.
+    has_frames: bool,
 }
 
 impl<S> Watched<S> {
-    pub(super) fn new(stream: S, seat: Arc<Seat>, early: Bytes) -> Self {
-        Self { stream, seat, early }
+    pub(super) fn new(stream: S, seat: Arc<Seat>, early: Bytes, has_frames: bool) -> Self {
+        Self { stream, seat, early, has_frames }
     }
 }
 
@@ -46,7 +48,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         if buf.filled().len() > before {
-            self.seat.activity.received(clock::now());
+            let (activity, now) = (&self.seat.activity, clock::now());
+            if self.has_frames { activity.moved(now) } else { activity.received(now) }
         }
         Poll::Ready(Ok(()))
     }

@@ -26,8 +26,8 @@ impl Tunnel for Between {
             assert_eq!(&*far.node, "birch");
             let arrival = self.far.arrive(&far.upstream, far.protocol).await;
             let arrival = arrival.map_err(io::Error::other)?;
-            let (here, there): (DuplexStream, DuplexStream) = tokio::io::duplex(16 << 10);
-            tokio::spawn(arrival.carry(there));
+            let (here, mut there): (DuplexStream, DuplexStream) = tokio::io::duplex(16 << 10);
+            tokio::spawn(async move { arrival.carry(&mut there).await });
             Ok(Box::new(here) as _)
         })
     }

@@ -197,3 +197,19 @@ async fn what_is_not_http_is_turned_away() {
     }
     assert_eq!(site.get("/").await.status, 200);
 }
+
+#[tokio::test]
+async fn a_request_with_two_lengths_reaches_the_upstream_with_one() {
+    let server = Server::new(super::kit::echo).await;
+    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    for fields in [
+        "Content-Length: 30\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 30",
+    ] {
+        let mut client = site.client().await;
+        let smuggled = "5\r\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+        client.say(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{smuggled}")).await;
+        let heard = client.hear().await;
+        assert!(heard.body == "hello" || heard.status == 400, "{heard:?}");
+    }
+}

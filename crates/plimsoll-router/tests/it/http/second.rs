@@ -172,3 +172,25 @@ async fn a_head_that_is_too_large_is_refused_and_the_connection_goes_on() {
         Request::get("http://a.example/").body(Full::from("").map_err(|n| match n {}).boxed());
     assert_eq!(sender.send_request(get.unwrap()).await.unwrap().status(), 200);
 }
+
+#[tokio::test]
+async fn an_idle_connection_is_told_to_go_and_not_cut() {
+    use std::time::Duration;
+    let server = Server::new(mirror).await;
+    let limits = Limits {
+        keep_alive: Duration::from_millis(600),
+        header_read: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let site = Site::new(limits, &[inside("web-1", server.at)]).await;
+    let builder = http2::Builder::new(TokioExecutor::new());
+    let io = TokioIo::new(connect(site.at).await);
+    let (mut sender, connection) = builder.handshake::<_, Body>(io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    // What it says between requests is no head that it is slow with.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let get = Request::get("http://a.example/").body(nothing()).unwrap();
+    assert_eq!(sender.send_request(get).await.unwrap().status(), 200);
+    let ended = tokio::time::timeout(crate::kit::PATIENCE, connection).await.expect("in time");
+    assert!(ended.unwrap().is_ok(), "it ended in order");
+}
