@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,21 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const LOAD_CORE: &str = "0";
 const PROXY_CORE: &str = "1";
 
-const UPSTREAM: SocketAddr = at(7);
-const ROUTER: SocketAddr = at(8);
-const HAPROXY: SocketAddr = at(9);
+/// Where all of them listen: on addresses that no other run has.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    upstream: SocketAddr,
+    router: SocketAddr,
+    haproxy: SocketAddr,
+}
 
-const fn at(last: u8) -> SocketAddr {
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 53, 0, last)), 18_080)
+impl Places {
+    /// Of the run with this process id.
+    fn of(run: u32) -> Self {
+        let [_, a, b, c] = run.to_be_bytes();
+        let at = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 128 + a, b, c)), port);
+        Self { upstream: at(18_080), router: at(18_081), haproxy: at(18_082) }
+    }
 }
 
 /// How often the two take turns, and for how long each.
@@ -38,11 +47,12 @@ const SECONDS: u64 = 4;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let role = words.first().map(String::as_str);
-    match role {
-        Some("be-upstream") => alone(upstream()),
-        Some("be-router") => alone(router()),
-        _ if words.iter().any(|word| word == "--bench") => measure(),
+    let run = words.get(1).and_then(|run| run.parse().ok()).unwrap_or_else(std::process::id);
+    let places = Places::of(run);
+    match words.first().map(String::as_str) {
+        Some("be-upstream") => alone(upstream(places)),
+        Some("be-router") => alone(router(places)),
+        _ if words.iter().any(|word| word == "--bench") => measure(places),
         // `cargo test --benches` asks benchmarks to show that they run, not how fast: the tests do that.
         _ => {}
     }
@@ -54,8 +64,8 @@ fn alone(task: impl Future<Output = ()>) {
 }
 
 /// Answers whatever is asked with as many bytes as the path says, and with as little work as can be.
-async fn upstream() {
-    let listener = TcpListener::bind(UPSTREAM).await.expect("the address is free");
+async fn upstream(places: Places) {
+    let listener = TcpListener::bind(places.upstream).await.expect("the address is free");
     while let Ok((mut stream, _)) = listener.accept().await {
         let _ = stream.set_nodelay(true);
         tokio::spawn(async move {
@@ -95,13 +105,13 @@ fn answer_to(head: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (line.as_bytes().to_vec(), answer)
 }
 
-async fn router() {
+async fn router(places: Places) {
     let router = Router::new(Limits::default(), Arc::new(NoTunnel));
     let pool = PoolKey::new("shop/web", 80);
     let member = Member {
         replica: "shop-web-1".into(),
         generation: 1,
-        target: Target::Local(UPSTREAM),
+        target: Target::Local(places.upstream),
         state: State::In,
     };
     let route = RouteSpec {
@@ -117,7 +127,7 @@ async fn router() {
         ..Wanted::default()
     };
     router.feed(&wanted);
-    let listener = TcpListener::bind(ROUTER).await.expect("the address is free");
+    let listener = TcpListener::bind(places.router).await.expect("the address is free");
     let (_ending, ending) = watch::channel(false);
     router.serve(listener, Door::Plain { secure_port: None }, ending).await;
 }
@@ -156,12 +166,13 @@ impl Running {
     }
 }
 
-fn haproxy() -> Running {
+fn haproxy(places: Places) -> Running {
+    let Places { upstream, haproxy, .. } = places;
     let config = format!(
         "global\n  nbthread 1\n  maxconn 4096\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 60s\n  \
-         timeout server 60s\n  timeout http-request 10s\n  http-reuse always\n  option forwardfor\nfrontend f\n  bind {HAPROXY}\n  \
+         timeout server 60s\n  timeout http-request 10s\n  http-reuse always\n  option forwardfor\nfrontend f\n  bind {haproxy}\n  \
          http-request set-header X-Forwarded-Proto http\n  http-request set-header X-Forwarded-Host %[req.hdr(host)]\n  \
-         default_backend b\nbackend b\n  balance leastconn\n  server s {UPSTREAM}\n"
+         default_backend b\nbackend b\n  balance leastconn\n  server s {upstream}\n"
     );
     let path = std::env::temp_dir().join(format!("plimsoll-haproxy-{}.cfg", std::process::id()));
     let mut file = std::fs::File::create(&path).expect("a temporary file");
@@ -169,7 +180,7 @@ fn haproxy() -> Running {
     let running = Running::start(
         PROXY_CORE,
         &["haproxy", "-db", "-q", "-f", path.to_str().expect("a plain path")],
-        HAPROXY,
+        haproxy,
     );
     let _ = std::fs::remove_file(path);
     running
@@ -242,7 +253,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-fn measure() {
+fn measure(places: Places) {
     for tool in ["haproxy", "wrk", "taskset"] {
         if Command::new(tool)
             .arg("-v")
@@ -257,15 +268,21 @@ fn measure() {
     }
     let this = std::env::current_exe().expect("a path");
     let this = this.to_str().expect("a plain path");
-    let _upstream = Running::start(LOAD_CORE, &[this, "be-upstream"], UPSTREAM);
-    let router = Running::start(PROXY_CORE, &[this, "be-router"], ROUTER);
-    let haproxy = haproxy();
+    let run = std::process::id().to_string();
+    let _upstream = Running::start(LOAD_CORE, &[this, "be-upstream", &run], places.upstream);
+    let router = Running::start(PROXY_CORE, &[this, "be-router", &run], places.router);
+    let haproxy = haproxy(places);
     println!(
         "medians of {TURNS} turns of {SECONDS} s each; ratios are router / HAProxy, turn by turn"
     );
     for case in &CASES {
         let turns: Vec<(Seen, Seen)> = (0..TURNS)
-            .map(|_| (load(ROUTER, case, Some(&router)), load(HAPROXY, case, Some(&haproxy))))
+            .map(|_| {
+                (
+                    load(places.router, case, Some(&router)),
+                    load(places.haproxy, case, Some(&haproxy)),
+                )
+            })
             .collect();
         println!("\n{}", case.name);
         println!("  {}", Row("requests/s", &turns, |seen| seen.rate));
@@ -275,12 +292,12 @@ fn measure() {
     }
     let one = Case { name: "one at a time", connections: 1, size: 1 << 10, closes: false };
     let added = |to: SocketAddr| {
-        let turns =
-            (0..TURNS).map(|_| load(to, &one, None).p50_us - load(UPSTREAM, &one, None).p50_us);
+        let turns = (0..TURNS)
+            .map(|_| load(to, &one, None).p50_us - load(places.upstream, &one, None).p50_us);
         median(turns.collect())
     };
     println!("\none at a time, added to the p50 of the upstream alone");
-    println!("  router {:.0} µs, HAProxy {:.0} µs", added(ROUTER), added(HAPROXY));
+    println!("  router {:.0} µs, HAProxy {:.0} µs", added(places.router), added(places.haproxy));
 }
 
 /// A line of the table: both medians, and the median of the ratios.
