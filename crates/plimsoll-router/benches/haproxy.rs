@@ -1,10 +1,10 @@
 //! The router beside `HAProxy`: the same upstream, the same load, one core each, in turns. Rates differ from machine to
 //! machine and from minute to minute; the ratios, taken in the same run, tell what the router costs.
 //!
-//! `cargo bench -p plimsoll-router`; needs `haproxy`, `wrk` and `taskset` (Debian: haproxy, wrk, util-linux) and two cores.
+//! `cargo bench -p plimsoll-router`; with `-- --write` the table goes into docs/reference/performance.md as well. Needs `haproxy`, `wrk` and `taskset` (Debian: haproxy, wrk, util-linux) and two cores.
 
-use std::fmt;
-use std::io::{Read, Write};
+use std::fmt::Write as _;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -52,7 +52,9 @@ fn main() {
     match words.first().map(String::as_str) {
         Some("be-upstream") => alone(upstream(places)),
         Some("be-router") => alone(router(places)),
-        _ if words.iter().any(|word| word == "--bench") => measure(places),
+        _ if words.iter().any(|word| word == "--bench") => {
+            measure(places, words.iter().any(|word| word == "--write"));
+        }
         // `cargo test --benches` asks benchmarks to show that they run, not how fast: the tests do that.
         _ => {}
     }
@@ -175,8 +177,7 @@ fn haproxy(places: Places) -> Running {
          default_backend b\nbackend b\n  balance leastconn\n  server s {upstream}\n"
     );
     let path = std::env::temp_dir().join(format!("plimsoll-haproxy-{}.cfg", std::process::id()));
-    let mut file = std::fs::File::create(&path).expect("a temporary file");
-    file.write_all(config.as_bytes()).expect("a temporary file");
+    std::fs::write(&path, config).expect("a temporary file");
     let running = Running::start(
         PROXY_CORE,
         &["haproxy", "-db", "-q", "-f", path.to_str().expect("a plain path")],
@@ -234,26 +235,50 @@ fn micros(text: &str) -> f64 {
     number.parse::<f64>().expect("a number") * factor
 }
 
+/// A load, and what is promised of it: the ratio of the rates, and of the 99th percentiles.
+#[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     connections: u32,
     size: usize,
     closes: bool,
+    promises: (&'static str, &'static str),
 }
 
+const PROMISED: (&str, &str) = ("≥ 0.8", "≤ 1.5");
+
 const CASES: [Case; 4] = [
-    Case { name: "1 KiB, 64 connections", connections: 64, size: 1 << 10, closes: false },
-    Case { name: "1 KiB, 512 connections", connections: 512, size: 1 << 10, closes: false },
-    Case { name: "64 KiB, 64 connections", connections: 64, size: 64 << 10, closes: false },
+    Case {
+        name: "1 KiB on 64 connections",
+        connections: 64,
+        size: 1 << 10,
+        closes: false,
+        promises: PROMISED,
+    },
+    Case {
+        name: "1 KiB on 512 connections",
+        connections: 512,
+        size: 1 << 10,
+        closes: false,
+        promises: PROMISED,
+    },
+    Case {
+        name: "64 KiB on 64 connections",
+        connections: 64,
+        size: 64 << 10,
+        closes: false,
+        promises: PROMISED,
+    },
     Case {
         name: "1 KiB, each on a connection of its own",
         connections: 64,
         size: 1 << 10,
         closes: true,
+        promises: ("", ""),
     },
 ];
 
-fn measure(places: Places) {
+fn measure(places: Places, writes: bool) {
     for tool in ["haproxy", "wrk", "taskset"] {
         if Command::new(tool)
             .arg("-v")
@@ -272,48 +297,92 @@ fn measure(places: Places) {
     let _upstream = Running::start(LOAD_CORE, &[this, "be-upstream", &run], places.upstream);
     let router = Running::start(PROXY_CORE, &[this, "be-router", &run], places.router);
     let haproxy = haproxy(places);
-    println!(
-        "medians of {TURNS} turns of {SECONDS} s each; ratios are router / HAProxy, turn by turn"
-    );
+    let mut table = Table::default();
     for case in &CASES {
         let turns: Vec<(Seen, Seen)> = (0..TURNS)
             .map(|_| {
-                (
-                    load(places.router, case, Some(&router)),
-                    load(places.haproxy, case, Some(&haproxy)),
-                )
+                let ours = load(places.router, case, Some(&router));
+                (ours, load(places.haproxy, case, Some(&haproxy)))
             })
             .collect();
-        println!("\n{}", case.name);
-        println!("  {}", Row("requests/s", &turns, |seen| seen.rate));
-        println!("  {}", Row("p50 µs", &turns, |seen| seen.p50_us));
-        println!("  {}", Row("p99 µs", &turns, |seen| seen.p99_us));
-        println!("  {}", Row("cpu µs/request", &turns, |seen| seen.cost_us));
+        table.compare(case.name, "requests/s", case.promises.0, &turns, |seen| seen.rate);
+        table.compare(case.name, "p50, µs", "", &turns, |seen| seen.p50_us);
+        table.compare(case.name, "p99, µs", case.promises.1, &turns, |seen| seen.p99_us);
+        table.compare(case.name, "processor, µs a request", "", &turns, |seen| seen.cost_us);
     }
-    let one = Case { name: "one at a time", connections: 1, size: 1 << 10, closes: false };
-    let added = |to: SocketAddr| {
-        let turns = (0..TURNS)
-            .map(|_| load(to, &one, None).p50_us - load(places.upstream, &one, None).p50_us);
-        median(turns.collect())
-    };
-    println!("\none at a time, added to the p50 of the upstream alone");
-    println!("  router {:.0} µs, HAProxy {:.0} µs", added(places.router), added(places.haproxy));
-}
-
-/// A line of the table: both medians, and the median of the ratios.
-struct Row<'a>(&'static str, &'a [(Seen, Seen)], fn(&Seen) -> f64);
-
-impl fmt::Display for Row<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(name, turns, of) = self;
-        let ours = median(turns.iter().map(|(ours, _)| of(ours)).collect());
-        let theirs = median(turns.iter().map(|(_, theirs)| of(theirs)).collect());
-        let ratio = median(turns.iter().map(|(ours, theirs)| of(ours) / of(theirs)).collect());
-        write!(f, "{name:<16} router {ours:>9.1}  HAProxy {theirs:>9.1}  ratio {ratio:.2}")
+    let one = Case { connections: 1, ..CASES[0] };
+    let added: Vec<(f64, f64)> = (0..TURNS)
+        .map(|_| {
+            let alone = load(places.upstream, &one, None).p50_us;
+            let added = |to| load(to, &one, None).p50_us - alone;
+            (added(places.router), added(places.haproxy))
+        })
+        .collect();
+    table.added("≤ 200 µs", &added);
+    println!("{}", table.0);
+    if writes {
+        table.write();
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md");
+const BEGIN: &str = "<!-- measured router: begin -->";
+const END: &str = "<!-- measured router: end -->";
+
+/// What was measured, a row for each number.
+struct Table(String);
+
+impl Default for Table {
+    fn default() -> Self {
+        let head = "| what | promised | router | HAProxy | ratio |\n|---|---|---|---|---|\n";
+        Self(head.to_owned())
+    }
+}
+
+impl Table {
+    /// Both medians, and the median of the ratios turn by turn.
+    fn compare(
+        &mut self,
+        case: &str,
+        what: &str,
+        promise: &str,
+        turns: &[(Seen, Seen)],
+        of: fn(&Seen) -> f64,
+    ) {
+        let ours = median(turns.iter().map(|(ours, _)| of(ours)));
+        let theirs = median(turns.iter().map(|(_, theirs)| of(theirs)));
+        let ratio = median(turns.iter().map(|(ours, theirs)| of(ours) / of(theirs)));
+        let (ours, theirs) = (number(ours), number(theirs));
+        self.row(&format!("{case}: {what}"), promise, &ours, &theirs, &format!("{ratio:.2}"));
+    }
+
+    fn added(&mut self, promise: &str, turns: &[(f64, f64)]) {
+        let ours = number(median(turns.iter().map(|(ours, _)| *ours)));
+        let theirs = number(median(turns.iter().map(|(_, theirs)| *theirs)));
+        self.row("one at a time: added to the upstream's p50, µs", promise, &ours, &theirs, "");
+    }
+
+    fn row(&mut self, what: &str, promise: &str, ours: &str, theirs: &str, ratio: &str) {
+        writeln!(self.0, "| {what} | {promise} | {ours} | {theirs} | {ratio} |").expect("a string");
+    }
+
+    fn write(&self) {
+        let page = std::fs::read_to_string(PAGE).expect("the page exists");
+        let (head, rest) = page.split_once(BEGIN).expect("the page has a begin mark");
+        let (_, tail) = rest.split_once(END).expect("the page has an end mark");
+        let text = format!("{head}{BEGIN}\n{}{END}{tail}", self.0);
+        std::fs::write(PAGE, text).expect("the page can be written");
+        eprintln!("written to docs/reference/performance.md");
+    }
+}
+
+/// Small numbers with a digit behind the point, large ones without.
+fn number(value: f64) -> String {
+    if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

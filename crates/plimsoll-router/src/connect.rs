@@ -41,30 +41,47 @@ pub(crate) enum Unreached {
     Refused { tried: usize },
 }
 
+/// What was tried for one connection or request.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    tried: Vec<Arc<Upstream>>,
+    count: usize,
+}
+
+impl Tries {
+    /// This one did not do. One that was only late is tried again where there is no other: its queue may have been full.
+    pub(crate) fn failed(&mut self, upstream: &Arc<Upstream>, error: &io::Error, pool: &Pool) {
+        self.count += 1;
+        self.tried.push(Arc::clone(upstream));
+        let is_late = error.kind() == io::ErrorKind::TimedOut;
+        if is_late && pick(pool.members(), &self.tried, clock::now(), 0).is_none() {
+            self.tried.pop();
+        }
+    }
+}
+
 /// Chooses an upstream that was not tried yet and counts the request there.
-pub(crate) fn choose(
-    core: &Core,
-    pool: &Pool,
-    tried: &[Arc<Upstream>],
-) -> Result<InFlight, Unreached> {
-    let roll = core.roll();
-    match pick(pool.members(), tried, clock::now(), roll) {
-        Some(upstream) if tried.len() < core.limits.tries => Ok(upstream.begin()),
-        _ if tried.is_empty() => Err(Unreached::Nobody),
-        _ => Err(Unreached::Refused { tried: tried.len() }),
+pub(crate) fn choose(core: &Core, pool: &Pool, tries: &Tries) -> Result<InFlight, Unreached> {
+    match pick(pool.members(), &tries.tried, clock::now(), core.roll()) {
+        Some(upstream) if tries.count < core.limits.tries => Ok(upstream.begin()),
+        _ if tries.count == 0 => Err(Unreached::Nobody),
+        _ => Err(Unreached::Refused { tried: tries.count }),
     }
 }
 
 /// Connects to one of the pool's upstreams.
 pub(crate) async fn reach(core: &Core, mut pool: Arc<Pool>) -> Result<(InFlight, Link), Unreached> {
-    let mut tried = Vec::new();
+    let mut tries = Tries::default();
     loop {
-        let chosen = choose(core, &pool, &tried)?;
-        match dial(core, chosen.upstream(), Protocol::Tcp).await {
+        let chosen = choose(core, &pool, &tries)?;
+        let upstream = chosen.upstream();
+        match dial(core, upstream, Protocol::Tcp).await {
             Ok(link) => return Ok((chosen, link)),
-            Err(_) => tried.push(Arc::clone(chosen.upstream())),
+            Err(error) => {
+                pool = current(core, &pool);
+                tries.failed(upstream, &error, &pool);
+            }
         }
-        pool = current(core, &pool);
     }
 }
 

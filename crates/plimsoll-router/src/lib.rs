@@ -8,6 +8,7 @@ mod arrive;
 mod clock;
 mod connect;
 mod core;
+mod explain;
 mod http;
 mod limits;
 pub mod metrics;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 pub use arrive::{Arrival, ArriveError};
 pub use clock::Moment;
+pub use explain::{Explanation, Verdict, explain};
 pub use http::Door;
 pub use limits::Limits;
 pub use pool::pick;
@@ -70,6 +72,16 @@ impl Router {
 
     pub fn table(&self) -> Arc<Table> {
         self.core.table.load_full()
+    }
+
+    /// Why a request for this host and path goes where it goes; none, if there is no route for it.
+    pub fn explain(&self, host: &str, path: &str) -> Option<Explanation> {
+        explain(&self.table(), host, path, clock::now())
+    }
+
+    /// What was counted so far.
+    pub fn read(&self) -> metrics::Reading {
+        metrics::read(&self.table())
     }
 
     /// Listens on published ports, for as long as it is polled. Connections that were let in outlive it.

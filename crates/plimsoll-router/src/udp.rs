@@ -13,11 +13,13 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 use crate::clock::{self, Moment};
-use crate::connect::{Link, choose, dial};
+use crate::connect::{Link, Tries, choose, dial};
 use crate::core::Core;
 use crate::table::{Protocol, Published};
+use crate::tcp::PAUSE;
 use crate::tunnel::{receive_datagram, send_datagram};
 use crate::upstream::{InFlight, Target, Upstream};
 
@@ -53,8 +55,8 @@ pub(crate) async fn serve(core: Arc<Core>, at: Published, socket: Arc<UdpSocket>
         let (length, client) = match socket.recv_from(&mut space).await {
             Ok(received) => received,
             Err(error) => {
-                // What a client's host says of an answer it did not want is not ours to fix.
                 tracing::debug!(address = %at.address, %error, "cannot receive");
+                sleep(PAUSE).await;
                 continue;
             }
         };
@@ -138,7 +140,7 @@ async fn hold(
     waiting: mpsc::Receiver<Datagram>,
 ) -> io::Result<()> {
     let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return Ok(()) };
-    let Ok(in_flight) = choose(core, &pool, &[]) else { return Ok(()) };
+    let Ok(in_flight) = choose(core, &pool, &Tries::default()) else { return Ok(()) };
     let upstream = in_flight.upstream();
     tokio::select! {
         ended = exchange(core, &in_flight, client, waiting) => ended,

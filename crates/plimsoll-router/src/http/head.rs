@@ -23,10 +23,13 @@ const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix
 const HOPS: [HeaderName; 7] =
     [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, EXPECT];
 
-/// The protocol that a request asks its connection to become, if any.
+/// The protocol that a request asks its connection to become, if any. HTTP/2 is not one of them: what followed would
+/// pass by every route (h2c smuggling).
 pub(super) fn wanted_upgrade(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
     let upgrade = headers.get(UPGRADE)?;
-    (version == Version::HTTP_11 && has_token(headers, "upgrade")).then(|| upgrade.clone())
+    let is_http = upgrade.to_str().is_ok_and(|name| name.to_ascii_lowercase().contains("h2c"));
+    let is_asked = version == Version::HTTP_11 && has_token(headers, "upgrade");
+    (is_asked && !is_http).then(|| upgrade.clone())
 }
 
 /// Whether it is a call that only HTTP/2 can carry.

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
 
 use super::source::Outgoing;
 use super::wire::Counted;
@@ -19,14 +21,33 @@ use crate::upstream::Upstream;
 pub(super) type First = http1::SendRequest<Outgoing>;
 pub(super) type Second = http2::SendRequest<Outgoing>;
 
+/// How many connections to one upstream are being opened at once. Who comes beyond waits for room, or for one that is free
+/// by then: a crowd that comes at once must not fill the upstream's queue with connections for one request each.
+const OPENING: usize = 64;
+
 /// What is kept of an upstream's connections.
-#[derive(Default)]
 pub(crate) struct Links {
     /// The one used last is used next, so that the others grow old and go.
     idle: Mutex<Vec<(First, Moment)>>,
+    /// Told when one was put there.
+    freed: Notify,
+    /// For those who open one of their own.
+    opening: Semaphore,
     shared: Mutex<Option<Second>>,
     /// One opens the shared connection, and the others wait for it.
-    opening: tokio::sync::Mutex<()>,
+    opening_shared: tokio::sync::Mutex<()>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            idle: Mutex::default(),
+            freed: Notify::new(),
+            opening: Semaphore::new(OPENING),
+            shared: Mutex::default(),
+            opening_shared: tokio::sync::Mutex::default(),
+        }
+    }
 }
 
 impl Links {
@@ -43,7 +64,7 @@ impl Links {
     }
 
     /// One that is idle, if there is any.
-    pub(super) fn take(&self, limits: &Limits) -> Option<First> {
+    fn take(&self, limits: &Limits) -> Option<First> {
         let mut idle = self.idle.lock().expect("no holder panics");
         while let Some((link, since)) = idle.pop() {
             if link.is_closed() {
@@ -82,14 +103,45 @@ pub(super) fn keep(limits: &Limits, upstream: &Upstream, link: First) {
         idle.push((link, clock::now()));
     }
     drop(idle);
+    upstream.links.freed.notify_one();
     if !upstream.is_kept() {
         // It left in between, and whoever cleared the others did not see this one.
         upstream.links.clear();
     }
 }
 
-/// A new connection of HTTP/1.1.
-pub(super) async fn first(core: &Core, upstream: &Arc<Upstream>) -> io::Result<First> {
+/// A connection of HTTP/1.1, and whether it is new. While many are being opened, one that is free by then will do.
+pub(super) async fn first(core: &Core, upstream: &Arc<Upstream>) -> io::Result<(First, bool)> {
+    let links = &upstream.links;
+    loop {
+        if let Some(link) = kept(core, links).await {
+            return Ok((link, false));
+        }
+        tokio::select! {
+            biased;
+            room = links.opening.acquire() => {
+                let _room = room.expect("it is never closed");
+                return match kept(core, links).await {
+                    Some(link) => Ok((link, false)),
+                    None => Ok((open(core, upstream).await?, true)),
+                };
+            }
+            () = links.freed.notified() => {}
+        }
+    }
+}
+
+/// One that was kept and is ready. It may still be finishing with its last request, or have ended just now.
+async fn kept(core: &Core, links: &Links) -> Option<First> {
+    while let Some(mut link) = links.take(&core.limits) {
+        if matches!(timeout(core.limits.connect, link.ready()).await, Ok(Ok(()))) {
+            return Some(link);
+        }
+    }
+    None
+}
+
+async fn open(core: &Core, upstream: &Arc<Upstream>) -> io::Result<First> {
     let link = dial(core, upstream, Protocol::Tcp).await?;
     let io = TokioIo::new(Counted::new(link, Arc::clone(upstream)));
     let mut builder = http1::Builder::new();
@@ -106,9 +158,13 @@ pub(super) async fn second(core: &Core, upstream: &Arc<Upstream>) -> io::Result<
     if let Some(link) = links.shared() {
         return Ok((link, true));
     }
-    let _one = links.opening.lock().await;
+    let _one = links.opening_shared.lock().await;
     if let Some(link) = links.shared() {
         return Ok((link, true));
+    }
+    if upstream.is_ejected(clock::now()) {
+        // Whoever opened before us failed just now; to try it one after the other would add up.
+        return Err(io::ErrorKind::ConnectionRefused.into());
     }
     let link = dial(core, upstream, Protocol::Tcp).await?;
     let io = TokioIo::new(Counted::new(link, Arc::clone(upstream)));

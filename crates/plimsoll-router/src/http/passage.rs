@@ -19,7 +19,7 @@ use super::page::Problem;
 use super::source::{Outgoing, Source};
 use super::{Guest, head};
 use crate::clock;
-use crate::connect::{Unreached, choose, current};
+use crate::connect::{Tries, Unreached, choose, current};
 use crate::table::{Pool, Route};
 use crate::upstream::{InFlight, Upstream};
 
@@ -44,7 +44,7 @@ pub(super) struct Passage<'a> {
     near: Option<(OnUpgrade, HeaderValue)>,
     is_grpc: bool,
     may_repeat: bool,
-    tried: Vec<Arc<Upstream>>,
+    tries: Tries,
     /// How often it was given to a connection.
     sent: usize,
 }
@@ -87,11 +87,11 @@ impl<'a> Passage<'a> {
             route,
             pool: Arc::clone(&route.pool),
             source: Source::of(body),
-            may_repeat: parts.method.is_idempotent() && near.is_none(),
+            may_repeat: parts.method.is_idempotent(),
             parts,
             near,
             is_grpc,
-            tried: Vec::new(),
+            tries: Tries::default(),
             sent: 0,
         }
     }
@@ -99,13 +99,16 @@ impl<'a> Passage<'a> {
     /// Has an upstream answer.
     pub(super) async fn run(mut self) -> Result<Passed, Problem> {
         loop {
-            let chosen = choose(&self.guest.core, &self.pool, &self.tried);
+            let chosen = choose(&self.guest.core, &self.pool, &self.tries);
             let in_flight = chosen.map_err(|unreached| self.unreached(unreached))?;
             let upstream = in_flight.upstream();
-            let Ok(mut way) = self.way(upstream).await else {
-                self.tried.push(Arc::clone(upstream));
-                self.again();
-                continue;
+            let mut way = match self.way(upstream).await {
+                Ok(way) => way,
+                Err(error) => {
+                    self.again();
+                    self.tries.failed(upstream, &error, &self.pool);
+                    continue;
+                }
             };
             match self.send(&mut way).await {
                 Ok(response) => return Ok(self.passed(response, in_flight, way)),
@@ -129,13 +132,8 @@ impl<'a> Passage<'a> {
             let (link, was_there) = links::second(core, upstream).await?;
             return Ok(Way::Second { link, is_fresh: !was_there });
         }
-        while let Some(mut link) = upstream.links.take(&core.limits) {
-            // It may still be finishing with its last request, or have ended just now.
-            if matches!(timeout(core.limits.connect, link.ready()).await, Ok(Ok(()))) {
-                return Ok(Way::First { link, is_fresh: false });
-            }
-        }
-        Ok(Way::First { link: links::first(core, upstream).await?, is_fresh: true })
+        let (link, is_fresh) = links::first(core, upstream).await?;
+        Ok(Way::First { link, is_fresh })
     }
 
     async fn send(&mut self, way: &mut Way) -> Result<Response<Incoming>, Lost> {
@@ -189,13 +187,13 @@ impl<'a> Passage<'a> {
         if self.sent >= self.guest.core.limits.tries {
             return Err(Problem::Broken { service });
         }
+        self.again();
         if way.is_fresh() {
-            self.tried.push(Arc::clone(upstream));
+            self.tries.failed(upstream, &io::ErrorKind::ConnectionAborted.into(), &self.pool);
         } else {
             // It ended while it was kept, and so may the others have; the upstream itself may be well.
             upstream.links.clear();
         }
-        self.again();
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use plimsoll_router::{
     Limits, Member, NoTunnel, PoolKey, Protocol, Published, Router, State, Target, Tunnel, Wanted,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -126,6 +126,18 @@ pub(crate) async fn echo(name: &'static str) -> SocketAddr {
         }
     });
     at
+}
+
+/// An address whose queue is full and where nobody accepts, with what keeps it so: to connect takes for ever.
+pub(crate) async fn deaf() -> (SocketAddr, (TcpListener, Vec<TcpStream>)) {
+    let (at, socket) = (address(), TcpSocket::new_v4().unwrap());
+    socket.bind(at).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(Ok(one)) = timeout(Duration::from_millis(300), TcpStream::connect(at)).await {
+        waiting.push(one);
+    }
+    (at, (listener, waiting))
 }
 
 /// The next so many bytes, as text.

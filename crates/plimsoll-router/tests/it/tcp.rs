@@ -185,3 +185,20 @@ async fn a_port_that_is_no_longer_published_is_closed_and_its_connections_go_on(
     client.write_all(b"still").await.unwrap();
     assert_eq!(text(&mut client, 5).await, "still");
 }
+
+#[tokio::test]
+async fn an_upstream_that_does_not_accept_costs_each_of_the_first_one_wait_and_no_other() {
+    let (deaf, _full) = crate::kit::deaf().await;
+    let limits = Limits { connect: Duration::from_millis(300), ..Limits::default() };
+    let members = [inside("web-1", deaf), inside("web-2", echo("B").await)];
+    let bench = Bench::new(Protocol::Tcp, limits, &members);
+    let errors = || bench.router.read().upstreams.iter().map(|one| one.connect_errors).sum::<u64>();
+    while errors() == 0 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "B");
+    }
+    let began = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "B");
+    }
+    assert!(began.elapsed() < Duration::from_millis(250), "it was not left out");
+}

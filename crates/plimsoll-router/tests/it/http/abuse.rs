@@ -213,3 +213,35 @@ async fn a_request_with_two_lengths_reaches_the_upstream_with_one() {
         assert!(heard.body == "hello" || heard.status == 400, "{heard:?}");
     }
 }
+
+#[tokio::test]
+async fn a_crowd_that_comes_at_once_is_served_also_where_the_queue_is_small() {
+    // A server whose queue holds few, and which takes its time for each.
+    let (at, socket) = (crate::kit::address(), tokio::net::TcpSocket::new_v4().unwrap());
+    socket.bind(at).unwrap();
+    let listener = socket.listen(100).unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            sleep(Duration::from_millis(1)).await;
+            tokio::spawn(async move {
+                while head_of(&mut stream).await.is_some() {
+                    let _ =
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+                }
+            });
+        }
+    });
+    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let mut crowd = Vec::new();
+    for _ in 0..400 {
+        crowd.push(site.client().await);
+    }
+    for client in &mut crowd {
+        client.say(GET).await;
+    }
+    for client in &mut crowd {
+        assert_eq!(client.hear().await.status, 200);
+    }
+    let upstream = &site.router.read().upstreams[0];
+    assert!(upstream.connections < 400, "{} for 400 requests", upstream.connections);
+}

@@ -194,3 +194,22 @@ async fn an_idle_connection_is_told_to_go_and_not_cut() {
     let ended = tokio::time::timeout(crate::kit::PATIENCE, connection).await.expect("in time");
     assert!(ended.unwrap().is_ok(), "it ended in order");
 }
+
+#[tokio::test]
+async fn calls_to_an_upstream_that_does_not_accept_wait_side_by_side() {
+    use std::time::Duration;
+    let limits = Limits { connect: Duration::from_millis(400), ..Limits::default() };
+    let (deaf, _full) = crate::kit::deaf().await;
+    let site = Site::new(limits, &[inside("web-1", deaf)]).await;
+    let sender = speak(connect(site.at).await).await;
+    let began = tokio::time::Instant::now();
+    let calls = (0..20).map(|_| {
+        let mut sender = sender.clone();
+        tokio::spawn(async move { sender.send_request(grpc(full("hi"))).await.unwrap().status() })
+    });
+    for one in calls.collect::<Vec<_>>() {
+        assert_eq!(one.await.unwrap(), 503);
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}: one after the other");
+}

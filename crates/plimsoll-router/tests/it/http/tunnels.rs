@@ -103,3 +103,15 @@ async fn a_tunnel_may_be_silent_for_longer_than_a_request_but_not_for_ever() {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, client.0.read_to_end(&mut rest)).await.expect("in time");
 }
+
+#[tokio::test]
+async fn a_connection_does_not_become_one_that_passes_by_the_routes() {
+    let server = Server::new(super::kit::mirror).await;
+    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
+    let answer = site.ask(head).await;
+    assert_eq!(answer.status, 200);
+    for word in ["upgrade", "http2-settings"] {
+        assert!(!answer.body.contains(word), "{answer:?}");
+    }
+}
