@@ -129,7 +129,7 @@ async fn router(places: Places) {
         ..Wanted::default()
     };
     router.feed(&wanted);
-    let listener = TcpListener::bind(places.router).await.expect("the address is free");
+    let listener = plimsoll_router::bind(places.router).expect("the address is free");
     let (_ending, ending) = watch::channel(false);
     router.serve(listener, Door::Plain { secure_port: None }, ending).await;
 }

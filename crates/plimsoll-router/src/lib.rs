@@ -35,6 +35,7 @@ pub use pool::pick;
 pub use table::{
     Member, Pool, PoolKey, Protocol, Published, Route, RouteSpec, Table, Tls, Wanted, bare_host,
 };
+pub use tcp::bind;
 pub use tunnel::{Far, NoTunnel, Opening, Stream, Tunnel, receive_datagram, send_datagram};
 pub use upstream::{
     FULL_WEIGHT, InFlight, SLOW_START, Standing, State, Target, Upstream, UpstreamKey,
@@ -89,7 +90,7 @@ impl Router {
         ports::run(Arc::clone(&self.core)).await;
     }
 
-    /// Serves HTTP routes at a door until `ending` is true. Who is inside then is let go after the request under way.
+    /// Serves HTTP routes at a door (see [`bind`]) until `ending` is true. Who is inside then is let go after the request under way.
     pub async fn serve(&self, listener: TcpListener, door: Door, ending: watch::Receiver<bool>) {
         http::serve(Arc::clone(&self.core), listener, door, ending).await;
     }

@@ -2,12 +2,13 @@
 //! and said to be in trouble until it is free.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
@@ -64,7 +65,7 @@ impl Drop for Listeners {
 async fn listen(core: Arc<Core>, at: Published) {
     match at.protocol {
         Protocol::Tcp => {
-            let listener = bound(&core, at, TcpListener::bind).await;
+            let listener = bound(&core, at, |address| ready(tcp::bind(address))).await;
             tcp::accept(core, at, listener).await;
         }
         Protocol::Udp => {

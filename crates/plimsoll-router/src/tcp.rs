@@ -1,12 +1,14 @@
 //! Published TCP ports: a connection is handed to an upstream and carried until both sides are done. If the upstream
 //! leaves, it is carried until the grace is over and then reset, so that nobody takes a cut for an end.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_keepalive;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 
 use crate::connect::{Link, reach};
@@ -18,6 +20,21 @@ use crate::upstream::InFlight;
 
 /// A listener that cannot accept, for want of files perhaps, rests for so long.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
+
+/// How many clients may wait to be let in: as many as the kernel allows by default, for crowds that come at once.
+const BACKLOG: u32 = 4_096;
+
+/// Listens for clients, with room for a crowd.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Connections of an earlier process that still linger are no reason to wait.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Lets clients in for as long as it is polled.
 pub(crate) async fn accept(core: Arc<Core>, at: Published, listener: TcpListener) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::source::Outgoing;
@@ -21,8 +21,9 @@ use crate::upstream::Upstream;
 pub(super) type First = http1::SendRequest<Outgoing>;
 pub(super) type Second = http2::SendRequest<Outgoing>;
 
-/// How many connections to one upstream are being opened at once. Who comes beyond waits for room, or for one that is free
-/// by then: a crowd that comes at once must not fill the upstream's queue with connections for one request each.
+/// How many new connections to one upstream may be without their first answer. Who comes beyond waits for room, or for one
+/// that is free by then. Servers commonly let 128 wait to be accepted; what comes beyond is dropped, and tried again by the
+/// kernel only after a second.
 const OPENING: usize = 64;
 
 /// What is kept of an upstream's connections.
@@ -32,7 +33,7 @@ pub(crate) struct Links {
     /// Told when one was put there.
     freed: Notify,
     /// For those who open one of their own.
-    opening: Semaphore,
+    opening: Arc<Semaphore>,
     shared: Mutex<Option<Second>>,
     /// One opens the shared connection, and the others wait for it.
     opening_shared: tokio::sync::Mutex<()>,
@@ -43,7 +44,7 @@ impl Default for Links {
         Self {
             idle: Mutex::default(),
             freed: Notify::new(),
-            opening: Semaphore::new(OPENING),
+            opening: Arc::new(Semaphore::new(OPENING)),
             shared: Mutex::default(),
             opening_shared: tokio::sync::Mutex::default(),
         }
@@ -110,20 +111,23 @@ pub(super) fn keep(limits: &Limits, upstream: &Upstream, link: First) {
     }
 }
 
-/// A connection of HTTP/1.1, and whether it is new. While many are being opened, one that is free by then will do.
-pub(super) async fn first(core: &Core, upstream: &Arc<Upstream>) -> io::Result<(First, bool)> {
+/// A connection of HTTP/1.1, and if it is new, the room it takes until it is known to be accepted.
+pub(super) async fn first(
+    core: &Core,
+    upstream: &Arc<Upstream>,
+) -> io::Result<(First, Option<OwnedSemaphorePermit>)> {
     let links = &upstream.links;
     loop {
         if let Some(link) = kept(core, links).await {
-            return Ok((link, false));
+            return Ok((link, None));
         }
         tokio::select! {
             biased;
-            room = links.opening.acquire() => {
-                let _room = room.expect("it is never closed");
+            room = Arc::clone(&links.opening).acquire_owned() => {
+                let room = room.expect("it is never closed");
                 return match kept(core, links).await {
-                    Some(link) => Ok((link, false)),
-                    None => Ok((open(core, upstream).await?, true)),
+                    Some(link) => Ok((link, None)),
+                    None => Ok((open(core, upstream).await?, Some(room))),
                 };
             }
             () = links.freed.notified() => {}

@@ -12,6 +12,7 @@ use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::links::{self, First, Second};
@@ -22,6 +23,9 @@ use crate::clock;
 use crate::connect::{Tries, Unreached, choose, current};
 use crate::table::{Pool, Route};
 use crate::upstream::{InFlight, Upstream};
+
+/// After so long a new connection is taken to be accepted, whether or not its first answer has come.
+const ACCEPTED: Duration = Duration::from_millis(25);
 
 /// An upstream's answer, and what is needed until it is over.
 pub(super) struct Passed {
@@ -51,7 +55,7 @@ pub(super) struct Passage<'a> {
 
 /// What a request is sent on.
 enum Way {
-    First { link: First, is_fresh: bool },
+    First { link: First, is_fresh: bool, room: Option<OwnedSemaphorePermit> },
     Second { link: Second, is_fresh: bool },
 }
 
@@ -132,8 +136,8 @@ impl<'a> Passage<'a> {
             let (link, was_there) = links::second(core, upstream).await?;
             return Ok(Way::Second { link, is_fresh: !was_there });
         }
-        let (link, is_fresh) = links::first(core, upstream).await?;
-        Ok(Way::First { link, is_fresh })
+        let (link, room) = links::first(core, upstream).await?;
+        Ok(Way::First { link, is_fresh: room.is_some(), room })
     }
 
     async fn send(&mut self, way: &mut Way) -> Result<Response<Incoming>, Lost> {
@@ -145,8 +149,10 @@ impl<'a> Passage<'a> {
         };
         let request = Request::from_parts(parts, Outgoing::of(self.source.as_ref()));
         let answered = match way {
-            Way::First { link, .. } => self.in_time(link.try_send_request(request)).await,
-            Way::Second { link, .. } => self.in_time(link.try_send_request(request)).await,
+            Way::First { link, room, .. } => {
+                self.in_time(link.try_send_request(request), room.take()).await
+            }
+            Way::Second { link, .. } => self.in_time(link.try_send_request(request), None).await,
         };
         match answered {
             Some(Ok(response)) => Ok(response),
@@ -157,9 +163,19 @@ impl<'a> Passage<'a> {
 
     /// What comes within the time that an upstream has to begin its answer. That begins when it has the whole request,
     /// so a long body does not count.
-    async fn in_time<T>(&self, sending: impl Future<Output = T>) -> Option<T> {
+    async fn in_time<T>(
+        &self,
+        sending: impl Future<Output = T>,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Option<T> {
         let limit = self.guest.core.limits.response_head;
         let mut sending = pin!(sending);
+        if let Some(room) = room {
+            if let Ok(answered) = timeout(ACCEPTED, sending.as_mut()).await {
+                return Some(answered);
+            }
+            drop(room);
+        }
         let mut wait = limit;
         while !wait.is_zero() {
             if let Ok(answered) = timeout(wait, sending.as_mut()).await {
