@@ -52,7 +52,7 @@ impl Default for Limits {
             tunnel_idle: Duration::from_hours(1),
             header_bytes: 64 << 10,
             streams: 128,
-            kept: 256,
+            kept: 1_024,
             kept_for: Duration::from_secs(4),
             udp_sessions: 4_096,
             udp_idle: Duration::from_mins(1),
