@@ -76,8 +76,13 @@ async fn a_client_that_says_nothing_or_no_more_is_let_go() {
 
 #[tokio::test]
 async fn a_request_on_which_nothing_moves_is_cut_off() {
+    let (at, _) = by_hand(|mut stream, _| async move {
+        head_of(&mut stream).await;
+        std::future::pending::<()>().await;
+    })
+    .await;
     let limits = Limits { idle: Duration::from_millis(300), ..Limits::default() };
-    let site = site(limits).await;
+    let site = Site::new(limits, &[inside("web-1", at)]).await;
     let mut client = site.client().await;
     client.say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nsome").await;
     ended(&mut client).await;

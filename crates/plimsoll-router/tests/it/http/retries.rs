@@ -67,7 +67,7 @@ async fn taster(mut stream: TcpStream, _: usize) {
 
 #[tokio::test]
 async fn a_body_that_was_begun_is_not_sent_again() {
-    let (one, two) = (by_hand(taster).await.0, by_hand(taster).await.0);
+    let ((one, heard), (two, heard_too)) = (by_hand(taster).await, by_hand(taster).await);
     let site = Site::new(Limits::default(), &[inside("web-1", one), inside("web-2", two)]).await;
     for (count, method) in ["PUT", "POST", "DELETE", "PATCH"].iter().enumerate() {
         let mut client = site.client().await;
@@ -76,6 +76,8 @@ async fn a_body_that_was_begun_is_not_sent_again() {
             .await;
         assert_eq!(client.hear().await.status, 502, "{method}");
         assert_eq!(BODIES.load(Relaxed), count + 1, "{method}");
+        let heads = heard.load(Relaxed) + heard_too.load(Relaxed);
+        assert_eq!(heads, count + 1, "{method}: not even its head");
     }
 }
 
