@@ -1,0 +1,188 @@
+//! The heads of requests and answers as they pass: what concerns one connection only is taken out, and upstreams are told
+//! who asks, for which host, and how.
+
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::http::request::Parts;
+use hyper::http::uri::{PathAndQuery, Scheme};
+use hyper::{Uri, Version};
+
+use super::{Door, Guest};
+use crate::table::RouteSpec;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+/// Concern one connection, not the message.
+const HOPS: [HeaderName; 7] =
+    [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, EXPECT];
+
+/// The protocol that a request asks its connection to become, if any. HTTP/2 is not one of them: what followed would
+/// pass by every route (h2c smuggling).
+pub(super) fn wanted_upgrade(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
+    let upgrade = headers.get(UPGRADE)?;
+    let is_http = upgrade.to_str().is_ok_and(|name| name.to_ascii_lowercase().contains("h2c"));
+    let is_asked = version == Version::HTTP_11 && has_token(headers, "upgrade");
+    (is_asked && !is_http).then(|| upgrade.clone())
+}
+
+/// Whether it is a call that only HTTP/2 can carry.
+pub(super) fn is_grpc(parts: &Parts) -> bool {
+    parts.version == Version::HTTP_2
+        && parts
+            .headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+fn has_token(headers: &HeaderMap, token: &str) -> bool {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(token))
+}
+
+/// Takes out what concerns one connection only, also what `Connection` names.
+pub(super) fn strip_hops(headers: &mut HeaderMap) {
+    // Most heads have nothing of the kind, and looking once is cheaper than asking for each.
+    if !headers.keys().any(|name| HOPS.contains(name)) {
+        return;
+    }
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|word| word.trim().parse().ok())
+        .collect();
+    // That trailers are understood holds for the whole way, since we pass them on.
+    let takes_trailers = headers.get_all(TE).iter().any(|value| {
+        value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("trailers"))
+    });
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // A length beside chunks is a lie to one of those who read it (RFC 9112, 6.3).
+        headers.remove(CONTENT_LENGTH);
+    }
+    for name in named.iter().chain(&HOPS) {
+        headers.remove(name);
+    }
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Asks again for what was stripped: a connection that becomes something else.
+pub(super) fn ask_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+}
+
+/// Makes a client's head an upstream's.
+pub(super) fn forward(parts: &mut Parts, guest: &Guest, route: &RouteSpec, is_http2: bool) {
+    strip_hops(&mut parts.headers);
+    let host = host_value(parts);
+    set_forwarded(&mut parts.headers, guest, host.as_ref());
+    if route.strip_path && route.path != "/" {
+        strip_path(parts, &route.path);
+    }
+    set_target(parts, host, is_http2);
+    parts.extensions.clear();
+}
+
+/// The host as the client wrote it, port and all.
+fn host_value(parts: &Parts) -> Option<HeaderValue> {
+    match parts.uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
+        None => parts.headers.get(HOST).cloned(),
+    }
+}
+
+fn set_forwarded(headers: &mut HeaderMap, guest: &Guest, host: Option<&HeaderValue>) {
+    let from = match headers.get(FORWARDED_FOR) {
+        None => guest.address.clone(),
+        Some(before) => {
+            let both = [before.as_bytes(), b", ", guest.address.as_bytes()].concat();
+            HeaderValue::from_bytes(&both).unwrap_or_else(|_| guest.address.clone())
+        }
+    };
+    headers.insert(FORWARDED_FOR, from);
+    let proto = match guest.door {
+        Door::Plain { .. } => HeaderValue::from_static("http"),
+        Door::Secure => HeaderValue::from_static("https"),
+    };
+    headers.insert(FORWARDED_PROTO, proto);
+    if let Some(host) = host {
+        headers.insert(FORWARDED_HOST, host.clone());
+    }
+}
+
+/// `/api/x?y` below `/api` is `/x?y`. The upstream is told what was taken away.
+fn strip_path(parts: &mut Parts, prefix: &str) {
+    let Some(whole) = parts.uri.path_and_query().map(PathAndQuery::as_str) else { return };
+    let prefix = prefix.trim_end_matches('/');
+    let Some(rest) = whole.strip_prefix(prefix) else { return };
+    let stripped = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    if let Ok(path) = stripped.parse::<PathAndQuery>() {
+        let mut uri = std::mem::take(&mut parts.uri).into_parts();
+        uri.path_and_query = Some(path);
+        parts.uri = Uri::from_parts(uri).expect("only its path has changed");
+    }
+    if let Ok(prefix) = HeaderValue::from_str(prefix) {
+        parts.headers.insert(FORWARDED_PREFIX, prefix);
+    }
+}
+
+/// The target in the form that the upstream's version takes.
+fn set_target(parts: &mut Parts, host: Option<HeaderValue>, is_http2: bool) {
+    if is_http2 {
+        parts.version = Version::HTTP_2;
+        let mut uri = std::mem::take(&mut parts.uri).into_parts();
+        uri.scheme = Some(Scheme::HTTP);
+        parts.uri = Uri::from_parts(uri).unwrap_or_default();
+        return;
+    }
+    parts.version = Version::HTTP_11;
+    if parts.uri.authority().is_some() {
+        let path = std::mem::take(&mut parts.uri).into_parts().path_and_query;
+        parts.uri = path.map_or_else(Uri::default, Uri::from);
+    }
+    if let Some(host) = host {
+        parts.headers.insert(HOST, host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripped(fields: &[(&'static str, &'static str)]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        strip_hops(&mut headers);
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn what_concerns_one_connection_is_taken_out() {
+        for (case, fields, left) in [
+            ("nothing to do", &[("accept", "*/*")][..], &["accept: */*"][..]),
+            ("what is known", &[("keep-alive", "5"), ("te", "gzip"), ("upgrade", "x")], &[]),
+            ("what is named", &[("connection", "close, X-Mine"), ("x-mine", "1")], &[]),
+            ("in several fields", &[("connection", "a"), ("connection", "b"), ("b", "1")], &[]),
+            (
+                "and a length beside chunks",
+                &[("content-length", "4"), ("transfer-encoding", "chunked")],
+                &[],
+            ),
+            ("but not trailers", &[("te", "gzip, Trailers")], &["te: trailers"]),
+        ] {
+            assert_eq!(stripped(fields), left, "{case}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The data plane of a node: published ports and HTTP routes, to healthy replicas wherever they run.
+//!
+//! It is fed [`Wanted`]: which ports and routes there are, and which upstreams stand behind each. It knows neither the
+//! cell nor the log nor the runtime, and goes on with the last table it was given when nobody feeds it. Whether a replica
+//! is healthy is settled elsewhere; whether it can be reached just now is settled here.
+
+mod arrive;
+mod clock;
+mod connect;
+mod core;
+mod explain;
+mod http;
+mod limits;
+pub mod metrics;
+mod pool;
+mod ports;
+mod relay;
+mod seat;
+mod table;
+mod tcp;
+mod tunnel;
+mod udp;
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub use arrive::{Arrival, ArriveError};
+pub use clock::Moment;
+pub use explain::{Explanation, Verdict, explain};
+pub use http::Door;
+pub use limits::Limits;
+pub use pool::pick;
+pub use table::{
+    Member, Pool, PoolKey, Protocol, Published, Route, RouteSpec, Table, Tls, Wanted, bare_host,
+};
+pub use tcp::bind;
+pub use tunnel::{Far, NoTunnel, Opening, Stream, Tunnel, receive_datagram, send_datagram};
+pub use upstream::{
+    FULL_WEIGHT, InFlight, SLOW_START, Standing, State, Target, Upstream, UpstreamKey,
+};
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{interval, sleep, timeout};
+
+use crate::core::Core;
+
+/// A node's router. Clones are the same router.
+#[derive(Debug, Clone)]
+pub struct Router {
+    core: Arc<Core>,
+    /// One feeder at a time: each table is made from the one before.
+    feeding: Arc<Mutex<()>>,
+}
+
+impl Router {
+    pub fn new(limits: Limits, tunnel: Arc<dyn Tunnel>) -> Self {
+        Self { core: Arc::new(Core::new(limits, tunnel)), feeding: Arc::default() }
+    }
+
+    /// Does from now on what is wanted. When this returns, nothing new is sent to what is not in.
+    pub fn feed(&self, wanted: &Wanted) {
+        let _one = self.feeding.lock().expect("no holder panics");
+        let before = self.core.table.load_full();
+        let next = Arc::new(before.next(wanted));
+        // Upstreams hear that they leave once no one is sent to them any more.
+        self.core.table.store(Arc::clone(&next));
+        next.settle(&before, clock::now());
+        self.core.swapped.send_replace(());
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.core.table.load_full()
+    }
+
+    /// Why a request for this host and path goes where it goes; none, if there is no route for it.
+    pub fn explain(&self, host: &str, path: &str) -> Option<Explanation> {
+        explain(&self.table(), host, path, clock::now())
+    }
+
+    /// What was counted so far.
+    pub fn read(&self) -> metrics::Reading {
+        metrics::read(&self.table())
+    }
+
+    /// Listens on published ports, for as long as it is polled. Connections that were let in outlive it.
+    pub async fn publish(&self) {
+        ports::run(Arc::clone(&self.core)).await;
+    }
+
+    /// Serves HTTP routes at a door (see [`bind`]) until `ending` is true. Who is inside then is let go after the request under way.
+    pub async fn serve(&self, listener: TcpListener, door: Door, ending: watch::Receiver<bool>) {
+        http::serve(Arc::clone(&self.core), listener, door, ending).await;
+    }
+
+    /// Closes connections to upstreams that nobody has used for a while, for as long as it is polled.
+    pub async fn sweep(&self) {
+        let mut ticks = interval(self.core.limits.kept_for);
+        loop {
+            ticks.tick().await;
+            let (table, now) = (self.table(), clock::now());
+            table.upstreams().for_each(|upstream| upstream.links.sweep(&self.core.limits, now));
+        }
+    }
+
+    /// Published ports that cannot be listened on, and why.
+    pub fn troubles(&self) -> BTreeMap<Published, String> {
+        self.core.troubles.lock().expect("no holder panics").clone()
+    }
+
+    /// Connects to an upstream of this node for another one.
+    pub async fn arrive(
+        &self,
+        key: &UpstreamKey,
+        protocol: Protocol,
+    ) -> Result<Arrival, ArriveError> {
+        arrive::arrive(&self.core, key, protocol).await
+    }
+
+    /// Waits until nothing is under way to this generation of a replica, but no longer than that; says whether nothing is.
+    /// A replica that is out of the table, and stopped after this, loses no request; one that is stopped at once loses what
+    /// it has not read yet, and what of that may not be said twice is lost.
+    pub async fn is_quiet(&self, replica: &str, generation: u64, patience: Duration) -> bool {
+        /// Requests end by themselves, mostly within milliseconds, and nobody is told.
+        const LOOK: Duration = Duration::from_millis(2);
+        let is_this = |one: &&Arc<Upstream>| {
+            *one.key().replica == *replica && one.key().generation == generation
+        };
+        let watched: Vec<_> = self.table().upstreams().filter(is_this).cloned().collect();
+        let quiet = async {
+            while watched.iter().any(|upstream| upstream.in_flight() > 0) {
+                sleep(LOOK).await;
+            }
+        };
+        timeout(patience, quiet).await.is_ok()
+    }
+
+    /// Waits until no client is connected any more, but no longer than that; says whether they are all gone.
+    pub async fn parted(&self, grace: Duration) -> bool {
+        timeout(grace, self.core.seats.all_free()).await.is_ok()
+    }
+}

@@ -1,0 +1,84 @@
+//! Chooses an upstream: of two drawn by chance the one with less under way, leaving out those whose connections fail just
+//! now, and sparing those that only just came. Chance and time are arguments, so that equal inputs choose alike.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::upstream::{FULL_WEIGHT, Upstream};
+
+#[cfg(test)]
+mod tests;
+
+/// Of `members`, all of which are in, one that is not among `tried`. If connections to every other one fail just now,
+/// that is no reason to send nothing: the last is never left out.
+pub fn pick<'a>(
+    members: &'a [Arc<Upstream>],
+    tried: &[Arc<Upstream>],
+    now: Moment,
+    roll: u64,
+) -> Option<&'a Arc<Upstream>> {
+    let mut dice = Dice(roll);
+    let is_untried = |one: &Arc<Upstream>| !tried.iter().any(|other| Arc::ptr_eq(one, other));
+    let is_open = |one: &Arc<Upstream>| !one.is_ejected(now) && is_untried(one);
+    if let Some((a, b)) = dice.two_of(members)
+        && is_open(a)
+        && is_open(b)
+    {
+        return Some(better(a, b, now, &mut dice));
+    }
+    let mut rest: Vec<&Arc<Upstream>> = members.iter().filter(|one| is_open(one)).collect();
+    if rest.is_empty() {
+        rest = members.iter().filter(|one| is_untried(one)).collect();
+    }
+    match dice.two_of(&rest) {
+        Some((a, b)) => Some(better(a, b, now, &mut dice)),
+        None => rest.first().copied(),
+    }
+}
+
+/// A newcomer is passed over as often as its share is short of a whole one; otherwise less under way wins.
+fn better<'a>(
+    a: &'a Arc<Upstream>,
+    b: &'a Arc<Upstream>,
+    now: Moment,
+    dice: &mut Dice,
+) -> &'a Arc<Upstream> {
+    let mut is_due = |one: &Arc<Upstream>| dice.below(FULL_WEIGHT) < one.weight(now);
+    match (is_due(a), is_due(b)) {
+        (true, false) => a,
+        (false, true) => b,
+        _ if b.in_flight() < a.in_flight() => b,
+        _ => a,
+    }
+}
+
+/// Numbers that look like chance, from one that is (splitmix64).
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u32) -> u32 {
+        // The upper half of the product is uniform enough for shares of requests, and needs no division.
+        let high = (self.roll() >> 32) * u64::from(end);
+        u32::try_from(high >> 32).expect("a product of two 32-bit numbers, halved")
+    }
+
+    /// Two different ones, if there are two.
+    fn two_of<'a, T>(&mut self, from: &'a [T]) -> Option<(&'a T, &'a T)> {
+        let count = u32::try_from(from.len()).unwrap_or(u32::MAX);
+        if count < 2 {
+            return None;
+        }
+        let first = self.below(count);
+        let second = self.below(count - 1);
+        let second = if second >= first { second + 1 } else { second };
+        Some((&from[first as usize], &from[second as usize]))
+    }
+}

@@ -1,0 +1,93 @@
+//! Published TCP ports: a connection is handed to an upstream and carried until both sides are done. If the upstream
+//! leaves, it is carried until the grace is over and then reset, so that nobody takes a cut for an end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_keepalive;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::sleep;
+
+use crate::connect::{Link, reach};
+use crate::core::Core;
+use crate::relay::relay;
+use crate::seat::{Activity, Seat};
+use crate::table::Published;
+use crate::upstream::InFlight;
+
+/// A listener that cannot accept, for want of files perhaps, rests for so long.
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
+
+/// How many clients may wait to be let in: as many as the kernel allows by default, for crowds that come at once.
+const BACKLOG: u32 = 4_096;
+
+/// Listens for clients, with room for a crowd.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Connections of an earlier process that still linger are no reason to wait.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Lets clients in for as long as it is polled.
+pub(crate) async fn accept(core: Arc<Core>, at: Published, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let seat = core.seats.take(core.roll()).await;
+                tokio::spawn(carry(Arc::clone(&core), at, client, seat));
+            }
+            Err(error) => {
+                tracing::warn!(address = %at.address, %error, "cannot accept");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn carry(core: Arc<Core>, at: Published, mut client: TcpStream, seat: Arc<Seat>) {
+    // Never an idle one that could make room: what it carries may be silent for hours and still be wanted. One whose
+    // other end is no more is found by probes.
+    seat.activity.begin();
+    let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
+    let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return };
+    match reach(&core, Arc::clone(&pool)).await {
+        Ok((in_flight, link)) => {
+            if !between(&mut client, link, &in_flight, &seat.activity).await {
+                let _ = client.set_zero_linger();
+            }
+        }
+        Err(unreached) => {
+            tracing::debug!(pool = %pool.key(), ?unreached, "a connection found nobody");
+            let _ = client.set_zero_linger();
+        }
+    }
+}
+
+/// Carries between the two until both are done, and says whether they were; if not, the link is reset.
+pub(crate) async fn between(
+    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    mut link: Link,
+    in_flight: &InFlight,
+    activity: &Activity,
+) -> bool {
+    let upstream = in_flight.upstream();
+    if let Link::Near(stream) = &link {
+        let _ = set_socket_keepalive(stream, true);
+    }
+    let is_done = tokio::select! {
+        carried = relay(client, &mut link, &upstream.meter, activity) => carried.is_ok(),
+        () = upstream.cut() => false,
+    };
+    if !is_done {
+        link.reset();
+    }
+    is_done
+}

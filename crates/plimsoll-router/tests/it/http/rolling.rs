@@ -1,0 +1,102 @@
+//! Replicas come and go under load, and no request is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use plimsoll_router::{Limits, Member};
+use tokio::time::sleep;
+
+use super::kit::{Server, Site, mirror};
+use crate::kit::{draining, inside};
+
+const CLIENTS: usize = 16;
+/// How many requests there are at least: where the promise is whole, and where it is not.
+const REQUESTS: usize = 20_000;
+const FEWER: usize = 8_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_stop_once_the_router_is_done_with_them_lose_no_request() {
+    rolls(Stop::WhenQuiet, REQUESTS).await;
+}
+
+/// What is on its way when a server stops may be lost, and only what may be said twice is then said to another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_stop_at_once_lose_no_request_that_may_be_said_twice() {
+    rolls(Stop::AtOnce, FEWER).await;
+}
+
+/// When a replica that is no longer routed to is told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    WhenQuiet,
+    AtOnce,
+}
+
+async fn rolls(stop: Stop, requests: usize) {
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(Server::new(mirror).await);
+    }
+    let site = Arc::new(Site::new(Limits::default(), &members(&servers, 0)).await);
+    let (done, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let (done, is_over) = (Arc::clone(&done), Arc::clone(&is_over));
+            tokio::spawn(load(Arc::clone(&site), stop, number, done, is_over))
+        })
+        .collect();
+    let mut generation = 0;
+    while done.load(Relaxed) < requests {
+        generation += 1;
+        roll(&site, stop, &mut servers, generation).await;
+    }
+    is_over.store(true, Relaxed);
+    for client in clients {
+        client.await.expect("no request was lost");
+    }
+    assert!(generation >= 3, "rolled {generation} times");
+}
+
+fn members(servers: &[Server], from: usize) -> Vec<Member> {
+    let named = servers.iter().enumerate();
+    named.map(|(at, server)| inside(&format!("web-{}", from + at), server.at)).collect()
+}
+
+/// Starts a replica, routes to it, takes the oldest out, and stops that.
+async fn roll(site: &Site, stop: Stop, servers: &mut Vec<Server>, generation: usize) {
+    servers.push(Server::new(mirror).await);
+    let mut all = members(servers, generation - 1);
+    site.feed(&all);
+    sleep(Duration::from_millis(20)).await;
+    all[0] = draining(&format!("web-{}", generation - 1), servers[0].at, Duration::from_secs(10));
+    site.feed(&all);
+    if stop == Stop::WhenQuiet {
+        assert!(site.router.is_quiet(&all[0].replica, 1, crate::kit::PATIENCE).await);
+    }
+    servers.remove(0).stop();
+}
+
+/// Asks again and again: on a connection that is kept, on new ones, with and without a body.
+async fn load(
+    site: Arc<Site>,
+    stop: Stop,
+    number: usize,
+    done: Arc<AtomicUsize>,
+    is_over: Arc<AtomicBool>,
+) {
+    let mut kept = site.client().await;
+    let mut count = number;
+    while !is_over.load(Relaxed) {
+        count += 1;
+        let heard = match count % 8 {
+            0 => site.get("/").await,
+            1 | 2 if stop == Stop::WhenQuiet => {
+                kept.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await
+            }
+            _ => kept.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await,
+        };
+        assert_eq!(heard.status, 200, "{}", heard.body);
+        done.fetch_add(1, Relaxed);
+    }
+}

@@ -1,0 +1,9 @@
+//! The router on real sockets: one file for each promise.
+
+#![expect(clippy::unwrap_used, reason = "what fails here has failed its test")]
+
+mod http;
+mod kit;
+mod tcp;
+mod udp;
+mod via;

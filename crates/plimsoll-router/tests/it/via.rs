@@ -1,0 +1,92 @@
+//! Upstreams on another node, through a tunnel between two routers.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use plimsoll_router::{
+    Far, Limits, Member, NoTunnel, Opening, Protocol, Router, State, Target, Tunnel, Wanted,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::timeout;
+
+use crate::kit::{Bench, PATIENCE, echo, inside, text, web};
+use crate::udp;
+
+/// Opens streams to another router of this process, as the daemons do between nodes.
+pub(crate) struct Between {
+    pub(crate) far: Router,
+    pub(crate) opened: AtomicUsize,
+}
+
+impl Tunnel for Between {
+    fn open(&self, far: Far) -> Opening<'_> {
+        Box::pin(async move {
+            self.opened.fetch_add(1, Relaxed);
+            assert_eq!(&*far.node, "birch");
+            let arrival = self.far.arrive(&far.upstream, far.protocol).await;
+            let arrival = arrival.map_err(io::Error::other)?;
+            let (here, mut there): (DuplexStream, DuplexStream) = tokio::io::duplex(16 << 10);
+            tokio::spawn(async move { arrival.carry(&mut there).await });
+            Ok(Box::new(here) as _)
+        })
+    }
+}
+
+/// A tunnel to a node that runs these.
+pub(crate) fn between(members: &[Member]) -> Arc<Between> {
+    let far = Router::new(Limits::default(), Arc::new(NoTunnel));
+    far.feed(&Wanted { pools: [(web(), members.into())].into(), ..Wanted::default() });
+    Arc::new(Between { far, opened: AtomicUsize::new(0) })
+}
+
+pub(crate) fn via(replica: &str) -> Member {
+    let target = Target::Via { node: "birch".into() };
+    Member { replica: replica.into(), generation: 1, target, state: State::In }
+}
+
+#[tokio::test]
+async fn a_published_port_leads_to_a_replica_on_another_node() {
+    let tunnel = between(&[inside("web-1", echo("A").await)]);
+    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &[via("web-1")]);
+    let mut client = bench.connect().await;
+    client.write_all(b"hello").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut all = String::new();
+    client.read_to_string(&mut all).await.unwrap();
+    assert_eq!((all.as_str(), tunnel.opened.load(Relaxed)), ("Ahello", 1));
+}
+
+#[tokio::test]
+async fn a_replica_that_its_node_no_longer_has_is_left_for_another() {
+    let tunnel = between(&[]);
+    let members = [via("web-1"), inside("web-2", echo("B").await)];
+    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &members);
+    for _ in 0..10 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "B");
+    }
+    assert!((1..10).contains(&tunnel.opened.load(Relaxed)), "it was left out after failing");
+}
+
+#[tokio::test]
+async fn a_connection_ends_on_both_nodes_when_the_replica_leaves_its_own() {
+    let tunnel = between(&[inside("web-1", echo("A").await)]);
+    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &[via("web-1")]);
+    let mut client = bench.connect().await;
+    assert_eq!(text(&mut client, 1).await, "A");
+    tunnel.far.feed(&Wanted::default());
+    let end = timeout(PATIENCE, client.read(&mut [0; 1])).await.expect("in time");
+    assert!(matches!(end, Ok(0) | Err(_)));
+}
+
+#[tokio::test]
+async fn datagrams_keep_their_borders_on_the_way() {
+    let tunnel = between(&[inside("dns-1", udp::echo("A").await)]);
+    let bench = Bench::with(Protocol::Udp, Limits::default(), tunnel.clone(), &[via("dns-1")]);
+    let client = udp::Client::new(&bench).await;
+    let met = client.ask("one").await;
+    for length in [0, 1, 1_400, 60_000] {
+        assert_eq!(client.ask(&"x".repeat(length)).await, met, "{length} bytes");
+    }
+    assert_eq!(tunnel.opened.load(Relaxed), 1, "one session, one stream");
+}
