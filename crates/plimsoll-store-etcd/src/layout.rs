@@ -138,6 +138,14 @@ impl Layout {
 pub(crate) struct Owner {
     pub(crate) format: u32,
     pub(crate) cluster: ClusterId,
+    /// The last term that the cell had before it came here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) terms_after: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Who leads.
@@ -148,7 +156,7 @@ pub(crate) struct Leader {
     pub(crate) peer: Peer,
     /// For people: the revision that created the key says the same. It is known only once the key is there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) term: Option<i64>,
+    pub(crate) term: Option<u64>,
 }
 
 /// Which snapshot holds.

@@ -22,7 +22,7 @@ use crate::backup::{self, Summary};
 use crate::disk::watched::Watched;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{
-    Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId, Standing,
+    Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId, Standing, Tenure,
 };
 use crate::log::{Cut, MAX_ENTRY, SEGMENT_SIZE};
 use crate::machine::Machine;
@@ -380,6 +380,10 @@ impl Engine for Embedded {
         // The metrics follow what is applied a moment later.
         let applied = *self.machine.applied().borrow();
         Standing { applied, committed: standing.committed.max(applied), ..standing }
+    }
+
+    fn tenure(&self) -> Tenure {
+        self.seat.tenure()
     }
 
     fn catch_up(&self) -> Answer<'_, u64> {

@@ -14,5 +14,7 @@ pub mod recovery;
 pub mod sealed;
 
 pub use embedded::{Embedded, Founding, Incarnation};
-pub use engine::{Committed, Engine, Error, Leadership, Member, Peer, Role, ServerId, Standing};
+pub use engine::{
+    Committed, Engine, Error, Leadership, Member, Peer, Role, ServerId, Standing, Tenure,
+};
 pub use machine::{Applied, Lagged, Machine, Watcher};
