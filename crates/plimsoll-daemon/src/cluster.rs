@@ -21,6 +21,7 @@ pub mod containers;
 pub mod found;
 pub mod gate;
 pub mod join;
+pub mod log;
 pub mod quorum;
 pub mod reach;
 pub mod seats;

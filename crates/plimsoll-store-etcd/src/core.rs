@@ -218,6 +218,10 @@ impl Core {
             tokio::select! {
                 biased;
                 _ = self.stop.changed() => return Ok(()),
+                _ = self.stands.changed() => {
+                    self.watching = Some(watching);
+                    return Ok(());
+                }
                 Some(ask) = self.asks.recv() => {
                     let error = self.shared.check_leading().err().unwrap_or(Error::NoLeader);
                     ask.refuse(error);

@@ -1,6 +1,7 @@
 //! The engine as others hold it: a door to the task that does the work.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub struct Etcd {
     asks: mpsc::Sender<Ask>,
     /// Whether it leads when nobody does.
     stands: watch::Sender<bool>,
+    has_left: AtomicBool,
     stop: watch::Sender<bool>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -39,7 +41,8 @@ impl Etcd {
         stop: watch::Sender<bool>,
         task: JoinHandle<()>,
     ) -> Self {
-        Self { shared, asks, stands, stop, task: Mutex::new(Some(task)) }
+        let (has_left, task) = (AtomicBool::new(false), Mutex::new(Some(task)));
+        Self { shared, asks, stands, has_left, stop, task }
     }
 
     /// Waits until it is known who leads, for so long at most.
@@ -61,6 +64,12 @@ impl Etcd {
         self.shared.failure().unwrap_or(Error::Stopped)
     }
 
+    /// Whether this server leads when nobody does. One that has handed over does not, whatever is said here.
+    pub fn stand(&self, stands: bool) {
+        let stands = stands && !self.has_left.load(Ordering::Relaxed);
+        self.stands.send_if_modified(|before| std::mem::replace(before, stands) != stands);
+    }
+
     /// Leaves the leadership, where this server has it, to whoever takes it, and does not take it again. Returns once
     /// another leads, or has had its time to.
     pub async fn hand_over(&self) {
@@ -69,7 +78,8 @@ impl Etcd {
         if !leads || !self.shared.others() {
             return;
         }
-        self.stands.send_replace(false);
+        self.has_left.store(true, Ordering::Relaxed);
+        self.stand(false);
         let led = leadership.wait_for(|now| !now.is_me && now.leader.is_some());
         let _ = tokio::time::timeout(HANDED_OVER, led).await;
     }

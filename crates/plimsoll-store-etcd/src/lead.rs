@@ -141,7 +141,7 @@ impl Core {
                     biased;
                     _ = self.stop.changed() => continue,
                     _ = over.changed() => return End::Turn,
-                    // It is sent once; a sender that is gone stops us as well.
+                    // A sender that is gone stops us as well.
                     _ = self.stands.changed() => continue,
                     count = self.asks.recv_many(&mut taken, MAX_TAKEN) => {
                         if count == 0 {

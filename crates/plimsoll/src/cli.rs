@@ -43,7 +43,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Up(up::Args),
+    Up(Box<up::Args>),
     Apply(apply::Args),
     Status(status::Args),
     Get(get::Args),

@@ -8,6 +8,7 @@ pub(crate) mod completion;
 pub(crate) mod decide;
 pub(crate) mod delete;
 pub(crate) mod demo;
+pub(crate) mod etcd;
 pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod get;

@@ -98,6 +98,9 @@ impl Context {
         if self.cell.engine.standing().is_superseded {
             return quorum::superseded();
         }
+        if let Some(why) = self.cell.engine.tenure().hindrance {
+            return quorum::hindered(&why);
+        }
         quorum::problem(self.cell.soft.facts().quorum.as_ref())
     }
 

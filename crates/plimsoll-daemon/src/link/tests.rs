@@ -92,7 +92,7 @@ impl Bench {
             node.to.send(encode(word)).await.unwrap();
         }
         drop(node.to);
-        self.host.serve(&node_id(caller), leader).await
+        self.host.serve(&node_id(caller), None, leader).await
     }
 }
 
@@ -106,7 +106,7 @@ async fn a_node_elsewhere_gets_its_orders_and_is_heard() {
     let bench = bench().await;
     let (node, leader) = pipes();
     let host = bench.host.clone();
-    tokio::spawn(async move { host.serve(&node_id("birch"), leader).await });
+    tokio::spawn(async move { host.serve(&node_id("birch"), None, leader).await });
 
     let birch =
         Cell { node: node_id("birch"), soft: Arc::new(Soft::default()), ..bench.host.cell.clone() };
@@ -214,7 +214,7 @@ async fn garbage_ends_the_link_and_nothing_else() {
     let (node, leader) = pipes();
     node.to.send(encode(&hello("birch", 0))).await.unwrap();
     node.to.send(vec![255; 64]).await.unwrap();
-    let ended = bench.host.serve(&node_id("birch"), leader).await;
+    let ended = bench.host.serve(&node_id("birch"), None, leader).await;
     assert!(matches!(ended, Err(Refused::Io(_))), "{ended:?}");
     let mut frames = Frames::default();
     frames.push(&encode(&Down::Written { seq: 1 }));

@@ -1,4 +1,4 @@
-//! How a node comes by its log: it founds a cell, joins one, or goes on where it was.
+//! How a node comes by its log: it founds a cell, joins one, or goes on where it was; or finds its cell on an etcd.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,22 +7,40 @@ use plimsoll_model::{Change, NodeFacts, NodeId, Writer};
 use plimsoll_store::embedded::{Config, cluster_of, is_superseded};
 use plimsoll_store::{Embedded, Founding, Incarnation, Peer, ServerId};
 
+use super::etcd::{self, EngineKind, Kept};
 use super::memory::Memory;
 use super::{Error, Options, name, store_dir};
 use crate::cell::Cell;
+use crate::cluster::log::Log;
 use crate::cluster::servers::Servers;
 use crate::cluster::{Late, found, join};
 use crate::pki::Identity;
 
-/// The log of this node, and the way to the others once there is one.
+/// The log of this node, and what to remember of how it came by it.
 pub(super) struct Seat {
-    pub(super) engine: Arc<Embedded>,
-    pub(super) network: Arc<Late>,
+    pub(super) log: Log,
     pub(super) joined: Option<(plimsoll_model::ClusterId, u64)>,
+    pub(super) etcd: Option<Kept>,
 }
 
 impl Seat {
     pub(super) async fn take(
+        options: &Options,
+        memory: Option<&Memory>,
+        name: &NodeId,
+        facts: &NodeFacts,
+    ) -> Result<Self, Error> {
+        match etcd::choose(options, memory)? {
+            EngineKind::Embedded => Self::at_home(options, memory, name, facts).await,
+            EngineKind::Etcd => {
+                let (log, kept) = etcd::take(options, memory, name, facts).await?;
+                Ok(Self { log, joined: None, etcd: Some(kept) })
+            }
+        }
+    }
+
+    /// In the data directory.
+    async fn at_home(
         options: &Options,
         memory: Option<&Memory>,
         name: &NodeId,
@@ -48,7 +66,7 @@ impl Seat {
             // Written down before the log is begun: the token is used up, and a crash here must not cost the seat.
             let runtime = memory.and_then(|memory| memory.runtime);
             let (name, joined) = (name.clone(), joined.clone());
-            Memory { name, runtime, joined, incarnation }.write(dir)?;
+            Memory { name, runtime, joined, incarnation, etcd: None }.write(dir)?;
         }
         let network = Arc::new(Late::default());
         let cluster = match (&joined, found, &options.cluster) {
@@ -70,7 +88,7 @@ impl Seat {
         if let Some(cut) = engine.cut() {
             tracing::warn!(?cut, "a crash had left a torn write, which is cut off");
         }
-        Ok(Self { engine, network, joined })
+        Ok(Self { log: Log::Embedded { engine, network }, joined, etcd: None })
     }
 }
 
@@ -92,10 +110,14 @@ fn set_aside(store: &Path) -> Result<(), Error> {
 /// Who this node is to the others. One that has never been of a larger cell may have to make that first.
 pub(super) async fn identity(
     cell: &Cell,
+    log: &Log,
     dir: &Path,
     facts: &NodeFacts,
     has_joined: bool,
 ) -> Result<Identity, Error> {
+    if log.takes_certificates() {
+        return Ok(found::signed(cell, dir, facts).await?);
+    }
     if has_joined && let Some(identity) = Identity::load(dir)? {
         return Ok(identity);
     }

@@ -55,6 +55,8 @@ pub(crate) struct Habit {
     /// A program that runs the daemon, and its arguments.
     pub(crate) under: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
+    /// What else `plimsoll up` is told.
+    pub(crate) args: Vec<String>,
 }
 
 pub(crate) struct Cell {
@@ -85,9 +87,15 @@ impl Cell {
             self.up(at, Some(&token));
         }
         self.until("all servers vote", |cell| cell.voters(0).len() == count.min(MAX_SERVERS));
+        self.until_heard(0, count);
+    }
+
+    /// So many nodes are of the cell and say how they are, as this one tells it.
+    #[track_caller]
+    pub(crate) fn until_heard(&self, at: usize, count: usize) {
         self.until("all nodes are heard", |cell| {
-            let nodes = cell.json(0, "node list -o json");
-            let nodes = nodes.as_array().unwrap();
+            let nodes = cell.json(at, "node list -o json");
+            let nodes = nodes.as_array().cloned().unwrap_or_default();
             nodes.len() == count && nodes.iter().all(|node| !node["runtime"].is_null())
         });
     }
@@ -173,6 +181,17 @@ impl Cell {
     pub(crate) fn up(&mut self, at: usize, join: Option<&str>) {
         let before = self.said(at).len();
         self.launch(at, join);
+        self.until_serving(at, before);
+    }
+
+    /// Waits until these nodes serve, which were started for the first time.
+    #[track_caller]
+    pub(crate) fn until_up(&self, nodes: impl IntoIterator<Item = usize>) {
+        nodes.into_iter().for_each(|at| self.until_serving(at, 0));
+    }
+
+    #[track_caller]
+    fn until_serving(&self, at: usize, before: usize) {
         let begun = Instant::now();
         while !self.said(at)[before..].contains("Next: ") {
             let ended = self.daemon(at).ended().unwrap();
@@ -197,7 +216,7 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment } = &self.habits[at];
+        let Habit { under, environment, args: more } = &self.habits[at];
         let daemon = binary();
         let mut command = match under.split_first() {
             None => binary(),
@@ -213,6 +232,7 @@ impl Cell {
             .arg(self.path(at))
             .args(self.api(at).map(|api| ["--listen".to_owned(), api]).into_iter().flatten())
             .args(join.map(|join| ["--join", join]).into_iter().flatten())
+            .args(more)
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -1,0 +1,1 @@
+//! Starts on an etcd that must not happen.
