@@ -94,7 +94,7 @@ impl Cell {
     #[track_caller]
     pub(crate) fn until_heard(&self, at: usize, count: usize) {
         self.until("all nodes are heard", |cell| {
-            let nodes = cell.json(at, "node list -o json");
+            let nodes = cell.get(at, "/v1/nodes").unwrap_or_default();
             let nodes = nodes.as_array().cloned().unwrap_or_default();
             nodes.len() == count && nodes.iter().all(|node| !node["runtime"].is_null())
         });
@@ -251,8 +251,13 @@ impl Cell {
 
     /// Ends the daemon as a service manager would.
     pub(crate) fn stop(&mut self, at: usize) {
+        self.daemon(at).terminate().unwrap();
+        self.until_ended(at);
+    }
+
+    /// Waits for a daemon that was told to end.
+    pub(crate) fn until_ended(&mut self, at: usize) {
         let daemon = self.daemons[at].take().expect("its daemon runs");
-        daemon.terminate().unwrap();
         let begun = Instant::now();
         while daemon.ended().unwrap().is_none() {
             let is_late = begun.elapsed() > PATIENCE;
