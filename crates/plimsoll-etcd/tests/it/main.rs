@@ -6,5 +6,6 @@ mod auth;
 mod keys;
 mod leases;
 mod members;
+mod script;
 mod tls;
 mod watches;
