@@ -26,6 +26,7 @@ pub mod quorum;
 pub mod reach;
 pub mod seats;
 pub mod servers;
+pub mod standings;
 
 /// How long one node may take to answer another.
 pub const ANSWER: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! Who is of the cell and who may ask it for things: join tokens, operators, and the servers that hold the log.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -10,6 +11,7 @@ use super::answer::{Answer, Failure, json};
 use super::context::Context;
 use super::extract::{By, Json, MaybeJson, Named};
 use crate::cell::now;
+use crate::cluster::standings;
 use crate::operations;
 use crate::pki::{Fingerprint, JoinToken, OperatorToken};
 use crate::view::{self, Problem, Time};
@@ -21,14 +23,27 @@ const JOIN_LIFETIME: Millis = Millis::minutes(24 * 60);
 #[utoipa::path(get, path = "/v1/cluster", tag = "read",
     responses((status = 200, body = view::Cluster), (status = "default", body = Problem)))]
 pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
-    let here = context.here();
-    let members = context.cell.engine.members();
-    let servers = members.into_iter().map(|member| view::Server {
-        is_leader: here.leader.as_deref() == Some(member.peer.name.as_str()),
-        id: member.id.0,
-        node: member.peer.name,
-        address: member.peer.address,
-        votes: member.votes,
+    let standings = match context.client.get() {
+        Some(client) => standings::ask(&context.cell, client).await,
+        None => BTreeMap::new(),
+    };
+    let (here, role) = (context.here(), context.cell.engine.standing().role);
+    let servers = context.cell.engine.members().into_iter().map(|member| {
+        let told = standings.get(&member.id);
+        let is_own = member.peer.name == context.cell.node.as_str();
+        let own = is_own.then(|| (role.word().to_owned(), here.applied));
+        let (role, applied) =
+            own.or_else(|| told.map(|told| (told.role.clone(), told.applied))).unzip();
+        view::Server {
+            is_leader: here.leader.as_deref() == Some(member.peer.name.as_str()),
+            id: member.id.0,
+            node: member.peer.name,
+            address: member.peer.address,
+            votes: member.votes,
+            role,
+            applied,
+            lag: applied.map(|applied| here.applied.saturating_sub(applied)),
+        }
     });
     let (cluster, joinable) = context
         .cell
@@ -43,6 +58,7 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         applied: here.applied,
         joinable,
         trouble: here.leader.is_none().then(|| context.leaderless()),
+        tenure: context.tenure(),
         servers: servers.collect(),
     }))
 }

@@ -9,6 +9,7 @@ use crate::harness::{Cell, Site};
 
 mod faults;
 mod refusals;
+mod status;
 
 /// How long a leader that crashed still counts.
 const TTL: Duration = Duration::from_secs(2);
