@@ -47,6 +47,7 @@ use crate::{leader, link, publish, renewal, sampler};
 
 mod etcd;
 mod memory;
+pub mod migration;
 mod name;
 mod runtime;
 mod seat;

@@ -11,6 +11,7 @@ mod core;
 mod engine;
 mod layout;
 mod lead;
+pub mod migrate;
 mod rules;
 mod session;
 mod shared;

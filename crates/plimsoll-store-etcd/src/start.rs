@@ -98,6 +98,11 @@ pub enum StartError {
          its lease"
     )]
     NameTaken { name: String, address: String },
+    #[error(
+        "cluster {cluster} has left this etcd for the disk of {name} ({address}); see `plimsoll migrate --from etcd --to \
+         embedded`, which makes this node follow"
+    )]
+    Moved { cluster: ClusterId, name: String, address: String },
     #[error("the number of this server is taken by {name}; empty the data directory for another")]
     NumberTaken { name: String },
     #[error("{why}")]
@@ -121,7 +126,7 @@ impl Config {
     /// Makes the prefix ours if it is nobody's yet. Returns the term after which ours begin.
     async fn claim(&self, client: &Client, layout: &Layout) -> Result<u64, StartError> {
         let key = layout.cluster();
-        let owner = Owner { format: FORMAT, cluster: self.cluster.clone(), terms_after: 0 };
+        let owner = Owner::new(self.cluster.clone());
         // Of a server that was here before, nothing is claimed that is not there any more.
         let claims = (!self.is_known).then(|| Op::put(key.clone(), to_json(&owner)));
         let claim = Txn::when([When::absent(key.clone())])
@@ -144,6 +149,10 @@ impl Config {
             None => Err(StartError::Foreign { prefix }),
             Some(found) if found.cluster != cluster => {
                 Err(StartError::OtherCluster { prefix, found: found.cluster, wanted: cluster })
+            }
+            Some(Owner { moved: Some(moved), .. }) => {
+                let Peer { name, address } = moved.to;
+                Err(StartError::Moved { cluster, name, address })
             }
             Some(found) => Ok(found.terms_after),
         }

@@ -10,6 +10,7 @@ pub mod embedded;
 pub mod engine;
 pub mod log;
 pub mod machine;
+pub mod migration;
 pub mod recovery;
 pub mod sealed;
 

@@ -14,6 +14,7 @@ pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod logs;
+pub(crate) mod migrate;
 pub(crate) mod node;
 pub(crate) mod restart;
 pub(crate) mod restore;

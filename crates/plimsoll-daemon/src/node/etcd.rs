@@ -70,7 +70,7 @@ impl EtcdOptions {
         Self { password: None, ..self.clone() } == Self::default()
     }
 
-    fn or(&self, before: &Self) -> Self {
+    pub(super) fn or(&self, before: &Self) -> Self {
         let said = self.clone();
         let certificate = said.certificate.is_some() || said.key.is_some();
         let before_certificate = if certificate { &Self::default() } else { before };

@@ -1,6 +1,6 @@
 //! How a node comes by its log: it founds a cell, joins one, or goes on where it was; or finds its cell on an etcd.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_model::{Change, NodeFacts, NodeId, Writer};
@@ -52,7 +52,8 @@ impl Seat {
         let mut incarnation = memory.map(|memory| memory.incarnation).unwrap_or_default();
         let mut found = cluster_of(&store)?;
         if options.join.is_some() && is_superseded(&store)? {
-            set_aside(&store)?;
+            let to = set_aside(&store, "superseded")?;
+            tracing::warn!(to = %to.display(), "the log of a cell that was recovered without this node is set aside");
             (found, joined) = (None, None);
         }
         if found.is_none()
@@ -98,13 +99,13 @@ pub(super) fn servers(dir: &Path) -> Result<Servers, Error> {
     Servers::open(path.clone()).map_err(|source| Error::Io { action: "read", path, source })
 }
 
-/// The log of a cell that goes on without this node: kept, in case somebody wants to look into it.
-fn set_aside(store: &Path) -> Result<(), Error> {
-    let mut names = (1_u32..).map(|nth| store.with_file_name(format!("store.superseded.{nth}")));
+/// A log that is not used any more: kept, in case somebody wants to look into it. Returns where.
+pub(super) fn set_aside(store: &Path, why: &str) -> Result<PathBuf, Error> {
+    let mut names = (1_u32..).map(|nth| store.with_file_name(format!("store.{why}.{nth}")));
     let to = names.find(|path| !path.exists()).expect("there is always another number");
-    tracing::warn!(to = %to.display(), "the log of a cell that was recovered without this node is set aside");
     let moved = std::fs::rename(store, &to);
-    moved.map_err(|source| Error::Io { action: "set aside", path: store.to_owned(), source })
+    moved.map_err(|source| Error::Io { action: "set aside", path: store.to_owned(), source })?;
+    Ok(to)
 }
 
 /// Who this node is to the others. One that has never been of a larger cell may have to make that first.

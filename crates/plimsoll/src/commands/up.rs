@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use plimsoll_daemon::node::{EngineKind, Error, Kind, Node, Options};
+use plimsoll_daemon::node::{Error, Kind, Node, Options};
 use plimsoll_daemon::pki::JoinAddress;
 use plimsoll_model::{ClusterId, NodeId, Zone};
 use plimsoll_runtime::Description;
@@ -22,6 +22,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::etcd::EtcdArgs;
+use super::migrate::EngineWord;
 use crate::output::note;
 use crate::places::Who;
 use crate::trouble::Trouble;
@@ -94,12 +95,6 @@ enum RuntimeWord {
     Auto,
     Docker,
     Process,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EngineWord {
-    Embedded,
-    Etcd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -219,10 +214,7 @@ fn options(args: &Args, who: &Who) -> Options {
         join: args.join.clone(),
         zone: args.zone.clone(),
         labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
-        engine: args.engine.map(|engine| match engine {
-            EngineWord::Embedded => EngineKind::Embedded,
-            EngineWord::Etcd => EngineKind::Etcd,
-        }),
+        engine: args.engine.map(EngineWord::kind),
         etcd: args.etcd.options(),
     }
 }

@@ -8,6 +8,7 @@ use plimsoll_etcd::testkit::Lab;
 use crate::harness::{Cell, Site};
 
 mod faults;
+mod migration;
 mod refusals;
 mod status;
 

@@ -14,7 +14,7 @@ use crate::lab::found::Found;
 
 /// Every replica of the shop is assigned once and runs once, where the log says; the nodes agree on the log.
 #[track_caller]
-fn must_agree(cell: &Cell, nodes: &[usize], replicas: usize) {
+pub(super) fn must_agree(cell: &Cell, nodes: &[usize], replicas: usize) {
     cell.until("all replicas run, each where it is assigned and nowhere else", |cell| {
         let assigned = assigned(&cell.json(nodes[0], "get deployments -o json"));
         let mut running: Vec<Placed> = cell.nodes().flat_map(|at| running_on(cell, at)).collect();
@@ -82,7 +82,7 @@ fn entry(pair: &Value) -> (u64, u64) {
 }
 
 #[track_caller]
-fn apply_shop(cell: &Cell, at: usize) {
+pub(super) fn apply_shop(cell: &Cell, at: usize) {
     cell.write_shop();
     let applied = cell.run(at, "apply -f compose.yaml");
     assert!(applied.code() == 0, "{}", applied.text());
