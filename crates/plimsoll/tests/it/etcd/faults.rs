@@ -1,16 +1,19 @@
 //! What a cell on etcd survives, and that what its log says and what runs agree afterwards.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use plimsoll_etcd::testkit::Lab;
-use plimsoll_lab::NAMES;
+use plimsoll_lab::{NAMES, Process};
 use serde_json::Value;
 
-use super::{TTL, cell_of};
-use crate::harness::Cell;
-use crate::lab::found::Found;
+use super::{TTL, cell_of, flags};
+use crate::harness::{Cell, PATIENCE, loopback};
+use crate::http;
+use crate::lab::found::{Found, Processes};
+use crate::run::binary;
 
 /// Every replica of the shop is assigned once and runs once, where the log says; the nodes agree on the log.
 #[track_caller]
@@ -243,4 +246,43 @@ fn a_node_without_etcd_joins_with_a_token_and_outlives_its_leader() {
     });
     let servers: Vec<usize> = [0, 1].into();
     must_agree(&cell, &servers, 5);
+}
+
+#[test]
+fn a_lone_server_that_lost_its_disk_and_its_address_takes_its_name_up_once_the_old_one_is_silent() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let mut cell = cell_of(1, &lab);
+    cell.write_shop();
+    assert_eq!(cell.run(0, "apply -f compose.yaml -d").code(), 0);
+    cell.stop(0);
+    let (elsewhere, log) =
+        (cell.dir.path().join("elsewhere"), cell.dir.path().join("elsewhere.log"));
+    let mut command = binary();
+    command.args(["up", "--runtime", "process", "--name", NAMES[0], "--address", &loopback(6)]);
+    command.args(flags(&lab)).arg("--data-dir").arg(&elsewhere);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let _stranger = Stranger(Process::new(command.spawn().unwrap()), elsewhere.clone());
+    let socket = elsewhere.join("plimsoll.sock");
+    let nodes = || -> Value {
+        let asked = http::ask(&socket, "GET", "/v1/nodes", b"", PATIENCE);
+        asked.ok().and_then(|(_, body)| serde_json::from_slice(&body).ok()).unwrap_or_default()
+    };
+    cell.until("it is heard under its name", |_| {
+        let nodes = nodes();
+        nodes[0]["status"] == "ready" && !nodes[0]["last_heard"].is_null()
+    });
+    cell.until("what was asked for is known", |_| {
+        let asked = http::ask(&socket, "GET", "/v1/deployments/shop", b"", PATIENCE);
+        asked.is_ok_and(|(status, _)| status == 200)
+    });
+}
+
+/// A daemon that is none of the cell's, and what it runs.
+struct Stranger(Process, PathBuf);
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.kill();
+        Processes::below(&self.1).kill();
+    }
 }
