@@ -31,6 +31,7 @@ mod peer;
 mod permit;
 mod places;
 mod read;
+mod revocation;
 mod router;
 mod socket;
 mod token;

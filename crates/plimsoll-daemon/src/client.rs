@@ -108,6 +108,38 @@ impl Client {
         self.send(Method::POST, &path(&["v1", "deployments", name, "restart"]), restart).await
     }
 
+    pub async fn change_rollout(
+        &self,
+        name: &str,
+        asked: &view::ChangeRollout,
+    ) -> Result<view::RolloutChanged> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "rollout"]), asked).await
+    }
+
+    pub async fn cordon(&self, node: &str) -> Result<view::NodeChanged> {
+        self.answer(Request::new(Method::POST, &path(&["v1", "nodes", node, "cordon"]))).await
+    }
+
+    pub async fn uncordon(&self, node: &str) -> Result<view::NodeChanged> {
+        self.answer(Request::new(Method::POST, &path(&["v1", "nodes", node, "uncordon"]))).await
+    }
+
+    /// What a drain does; it begins, unless only the plan is asked for.
+    pub async fn drain(
+        &self,
+        node: &str,
+        asked: &view::Drain,
+        is_plan: bool,
+    ) -> Result<view::DrainPlan> {
+        let query = Query::default().flag("dry_run", is_plan);
+        let path = query.onto(path(&["v1", "nodes", node, "drain"]));
+        self.send(Method::POST, &path, asked).await
+    }
+
+    pub async fn remove_node(&self, node: &str) -> Result<view::NodeChanged> {
+        self.answer(Request::new(Method::DELETE, &path(&["v1", "nodes", node]))).await
+    }
+
     pub async fn cluster(&self) -> Result<view::Cluster> {
         self.get("/v1/cluster").await
     }

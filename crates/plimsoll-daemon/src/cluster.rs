@@ -27,6 +27,7 @@ pub mod reach;
 pub mod seats;
 pub mod servers;
 pub mod standings;
+pub mod upgrade;
 
 /// How long one node may take to answer another.
 pub const ANSWER: Duration = Duration::from_secs(10);

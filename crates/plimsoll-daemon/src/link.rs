@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use crate::cell::Cell;
 use crate::orders::{Dispatch, Telling};
+use crate::view::Problem;
 
 pub mod fence;
 pub mod frame;
@@ -61,6 +62,8 @@ pub enum Unopened {
     NotLeader { leader: Option<Peer> },
     #[error("it says that this node is not of the cell")]
     Removed,
+    #[error("{}", .0.message)]
+    Outdated(Box<Problem>),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -126,6 +129,7 @@ pub async fn run(
                 if let Some(peer) = whom(&cell, &known, hint.take()) {
                     let linked = async {
                         let pipe = connect.open(&peer).await?;
+                        cell.soft.facts().outdated = None;
                         cell.servers.attach(Some(peer.clone()));
                         let (fence, outbox) = (&mut fence, &mut outbox);
                         Ok(guest::attend(&cell, &facts, pipe, fence, &orders, outbox).await?)
@@ -141,6 +145,9 @@ pub async fn run(
                         }
                         Err(error) => {
                             was_removed |= say(&peer, &error, was_removed);
+                            if let Unopened::Outdated(problem) = &error {
+                                turned_away(&cell, problem);
+                            }
                             hint = cell.any_server();
                         }
                     }
@@ -156,6 +163,15 @@ pub async fn run(
         }
         cell.servers.attach(None);
         outbox.resend();
+    }
+}
+
+/// The leader holds this node for too old. What it runs, it goes on running; it is said once.
+fn turned_away(cell: &Cell, problem: &Problem) {
+    let before = cell.soft.facts().outdated.replace(problem.clone());
+    if before.as_ref() != Some(problem) {
+        let next = problem.hint.as_deref().unwrap_or_default();
+        tracing::error!("{}: {next}; replicas run on", problem.message);
     }
 }
 

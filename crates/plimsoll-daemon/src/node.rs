@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use plimsoll_kernel::Policy;
 use plimsoll_model::access::Digest;
+use plimsoll_model::level::VERSION;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId, Zone};
 use plimsoll_runtime::pressure::Host;
 use plimsoll_runtime::{BoxFuture, Description, chain};
@@ -189,7 +190,7 @@ impl Node {
             zone: options.zone.clone(),
             labels: options.labels.clone(),
             address: Some(address),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: VERSION.to_owned(),
             ..host.facts
         };
 

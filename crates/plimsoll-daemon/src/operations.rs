@@ -1,4 +1,4 @@
-//! What people ask a cell to do: apply, delete, scale, roll back, restart. Each is checked whole, written as one command in
+//! What people ask a cell to do: apply, delete, scale, roll back, restart, cordon, drain. Each is checked whole, written as one command in
 //! the name of whoever asked, and answered with what it changed. What follows from it is the leader's business.
 
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use plimsoll_model::access::Role;
 use plimsoll_model::ids::InvalidName;
 use plimsoll_model::privilege::Privilege;
 use plimsoll_model::{
-    Change, ContainerSpec, DeploymentName, Refusal, ReplicaId, ServiceName, ServiceSpec, State,
-    Writer,
+    Change, ContainerSpec, DeploymentName, NodeId, Refusal, ReplicaId, ServiceName, ServiceSpec,
+    State, Writer,
 };
 use thiserror::Error;
 
@@ -20,18 +20,22 @@ mod apply;
 mod check;
 mod delete;
 mod diff;
+mod nodes;
 mod plan;
 mod problem;
 mod restart;
 mod revise;
+mod rollout;
 
 #[cfg(test)]
 mod tests;
 
 pub use apply::{apply, dry_run};
 pub use delete::delete;
+pub use nodes::{drain, find_node, remove, set_availability};
 pub use restart::restart;
 pub use revise::{history, revision, rollback, scale};
+pub use rollout::change_rollout;
 
 /// How often a change to a deployment is decided anew because someone else changed it meanwhile.
 const MAX_RETRIES: usize = 5;
@@ -57,6 +61,16 @@ pub enum Error {
     NoSuchService { deployment: DeploymentName, name: String, hint: String },
     #[error("there is no replica {name}")]
     NoSuchReplica { name: String, hint: String },
+    #[error("there is no node {name}")]
+    NoSuchNode { name: String, hint: String },
+    #[error("{node} is the last node that takes replicas: nothing on it could go anywhere")]
+    LastNode { node: NodeId },
+    #[error("{node} is being drained already")]
+    AlreadyDraining { node: NodeId },
+    #[error("what would come of it could not be worked out; nothing was done")]
+    Unforeseen,
+    #[error("no rollout of {deployment} is {what}")]
+    NoRollout { deployment: DeploymentName, what: &'static str },
     #[error("{}", mismatch(deployment, *expected, *found))]
     RevisionChanged { deployment: DeploymentName, expected: u64, found: u64 },
     #[error("{deployment} is changed by others all the time; nothing was written")]

@@ -58,7 +58,7 @@ impl Brief {
     pub fn of(state: &State, node: &NodeId, id: &ReplicaId) -> Option<Self> {
         let service = state.service(&id.service)?;
         let replica = state.replica(id)?;
-        let wanted = agent::wanted(node, Some(replica)).filter_map(|assignment| {
+        let wanted = agent::wanted(state, node, id).filter_map(|assignment| {
             let spec = Arc::clone(service.spec_of(assignment)?);
             Some(Wanted {
                 generation: assignment.generation,
@@ -319,8 +319,13 @@ fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BTreeS
                 services.insert(key.clone());
                 services.extend(dependents(state, key));
             }
+            // What it has may be held back or let go with it.
+            Event::Node(node) => {
+                replicas.extend(
+                    state.load(node).into_iter().flat_map(|load| load.tenants.iter().cloned()),
+                );
+            }
             Event::Access
-            | Event::Node(_)
             | Event::Deployment(_)
             | Event::Load(_)
             | Event::Freed(_)

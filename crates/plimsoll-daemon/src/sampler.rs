@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_model::access::Digest;
+use plimsoll_model::level::VERSION;
 use plimsoll_model::{Generation, ReplicaId};
 use plimsoll_runtime::pressure::Collector;
 use plimsoll_runtime::{Meter, Usage, chain};
@@ -64,7 +65,7 @@ fn beat(cell: &Cell) {
     let mut facts = cell.soft.facts();
     let fact = facts.nodes.entry(cell.node.clone()).or_default();
     fact.heard_at = Some(now());
-    fact.version.get_or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
+    fact.version.get_or_insert_with(|| VERSION.to_owned());
 }
 
 fn measure(cell: &Cell, collector: &mut Collector) {

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard};
 
-use plimsoll_model::{Bytes, Generation, MilliCpus, NodeId, ReplicaId, ServiceKey, Timestamp};
+use plimsoll_model::{
+    Bytes, Generation, Level, MilliCpus, NodeId, ReplicaId, ServiceKey, Timestamp,
+};
 use plimsoll_runtime::pressure::Reading;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::quorum::Quorum;
-use crate::view::Runtime;
+use crate::view::{Problem, Runtime};
 
 /// The latest word on everything soft that this process knows.
 #[derive(Debug, Default)]
@@ -24,6 +26,14 @@ pub struct Facts {
     pub ports: BTreeMap<(ServiceKey, SocketAddr), String>,
     /// Which servers answered when they were last asked; none while somebody leads.
     pub quorum: Option<Quorum>,
+    /// What each node can read that has a link to this one, with the number of its word.
+    pub levels: BTreeMap<NodeId, (u64, Level)>,
+    /// How many words on that there were.
+    pub words: u64,
+    /// Nodes of the cell that were turned away here as too old, and what they were told.
+    pub turned_away: BTreeMap<NodeId, Problem>,
+    /// What the leader said when it turned this node away as too old.
+    pub outdated: Option<Problem>,
 }
 
 /// What a node last said of itself.

@@ -8,10 +8,15 @@ use utoipa::ToSchema;
 
 pub mod build;
 pub mod freshness;
+mod nodes;
 pub mod tenure;
 mod time;
 
 pub use freshness::Freshness;
+pub use nodes::{
+    ChangeRollout, Drain, DrainPlan, DrainState, NodeChanged, PlannedMove, RolloutAction,
+    RolloutChanged, Shortfall,
+};
 pub use tenure::Tenure;
 pub use time::Time;
 
@@ -72,6 +77,9 @@ pub struct Node {
     pub runtime: Option<Runtime>,
     pub version: Option<String>,
     pub last_heard: Option<Time>,
+    /// How its drain goes on, or how the last one ended.
+    #[serde(default)]
+    pub drain: Option<DrainState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -152,7 +160,27 @@ pub struct Service {
     pub ports: Vec<String>,
     /// Why some replica has no place.
     pub unplaced: Option<Reason>,
+    /// The latest change of its spec; none while there has been only one.
+    pub rollout: Option<Rollout>,
     pub replicas: Vec<Replica>,
+}
+
+/// How a change of spec reaches the replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rollout {
+    /// `rolling`, `paused`, `undoing`, `done` or `undone`.
+    pub phase: String,
+    /// The revision it brings.
+    pub revision: u64,
+    /// The revision that it goes back to when it fails.
+    pub from: Option<u64>,
+    pub since: Time,
+    /// Why it was paused or taken back.
+    pub why: Option<String>,
+    /// Replicas that run what should run now.
+    pub updated: u32,
+    /// What each replica that failed said.
+    pub failed: Vec<Reason>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -532,6 +560,15 @@ pub struct Cluster {
     pub trouble: Option<Problem>,
     #[serde(flatten)]
     pub tenure: Tenure,
+    /// The forms it writes, which every server can read.
+    #[serde(default)]
+    pub level: u32,
+    /// What is said while nodes run different versions.
+    #[serde(default)]
+    pub upgrade: Option<String>,
+    /// Servers come, go, or get or lose their votes just now: what is shown of them is not settled.
+    #[serde(default)]
+    pub is_changing: bool,
     pub servers: Vec<Server>,
 }
 
@@ -552,6 +589,9 @@ pub struct Server {
     /// How many entries it lacks of those that the node that answers has applied.
     #[serde(default)]
     pub lag: Option<u64>,
+    /// Of the program it runs, as it last said.
+    #[serde(default)]
+    pub version: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]

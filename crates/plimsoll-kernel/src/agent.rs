@@ -1,7 +1,7 @@
 //! What a node does next about one replica: given its orders and what it has, one step. The node's edge carries the
 //! step out and reports; the simulator does both under its own clock.
 
-use plimsoll_model::{Assignment, Generation, NodeId, Replica};
+use plimsoll_model::{Assignment, Generation, Node, NodeId, NodeStatus, Replica, ReplicaId, State};
 
 /// A container, or the beginnings of one, on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,15 +33,41 @@ pub enum Step {
     Remove(Generation),
 }
 
-/// What the node is asked to run of the replica. `replica` is none when the cell knows nothing of it.
-pub fn wanted<'r>(
-    node: &'r NodeId,
-    replica: Option<&'r Replica>,
-) -> impl Iterator<Item = &'r Assignment> {
+/// What the node is asked to run of the replica.
+pub fn wanted<'s>(
+    state: &'s State,
+    node: &'s NodeId,
+    id: &'s ReplicaId,
+) -> impl Iterator<Item = &'s Assignment> {
+    let replica = state.replica(id);
+    let is_held = replica.is_some_and(|replica| {
+        is_cleared_away(state, node, replica) || awaits_stop(state, node, id, replica)
+    });
+    // What was stopped has ended: what comes after it is another generation.
+    let has_ended =
+        move |assignment: &Assignment| replica.is_some_and(|r| r.is_stopped(assignment));
     replica
         .into_iter()
+        .filter(move |_| !is_held)
         .flat_map(|r| r.assignment.iter().chain(r.successor.as_ref().map(|s| &s.assignment)))
-        .filter(move |assignment| assignment.node == *node)
+        .filter(move |assignment| assignment.node == *node && !has_ended(assignment))
+}
+
+/// Its node is drained by force, and it cannot go anywhere else.
+fn is_cleared_away(state: &State, node: &NodeId, replica: &Replica) -> bool {
+    let is_stuck = replica.waiting.is_some() && replica.successor.is_none();
+    is_stuck && state.node(node).is_some_and(Node::is_cleared)
+}
+
+/// It cannot run twice, and an older copy of it is still stopping on another node that lives.
+fn awaits_stop(state: &State, node: &NodeId, id: &ReplicaId, replica: &Replica) -> bool {
+    let is_live = |at: &NodeId| state.node(at).is_some_and(|at| at.status == NodeStatus::Ready);
+    let mut elsewhere = replica.leaving.iter().filter(|leaving| leaving.node != *node);
+    elsewhere.any(|leaving| is_live(&leaving.node))
+        && state
+            .service(&id.service)
+            .and_then(|service| service.desired())
+            .is_some_and(|spec| !spec.can_run_twice())
 }
 
 /// The steps a node should begin now for a replica of which it is asked to run these generations. Where it is asked
@@ -81,14 +107,15 @@ pub fn next(wanted: &[Generation], local: &[Local]) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::testkit::{cell, cpus, node_id, replica_id, spread};
+    use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, spread};
     use plimsoll_model::{Change, MoveCause, Writer};
 
     use super::*;
 
-    fn steps(node: &NodeId, replica: Option<&Replica>, local: &[Local]) -> Vec<Step> {
-        let wanted: Vec<Generation> =
-            wanted(node, replica).map(|assignment| assignment.generation).collect();
+    fn steps(cell: &Cell, replica: &ReplicaId, local: &[Local]) -> Vec<Step> {
+        let node = node_id("ash");
+        let wanted = wanted(&cell.state, &node, replica);
+        let wanted: Vec<Generation> = wanted.map(|assignment| assignment.generation).collect();
         next(&wanted, local)
     }
 
@@ -104,7 +131,6 @@ mod tests {
             Writer::Scheduler,
             Change::Place { replica: replica.clone(), node: node.clone(), spec },
         );
-        let row = cell.state.replica(&replica).unwrap();
         for (case, has, expected) in [
             ("it pulls first", vec![], vec![Step::Pull(Generation(1))]),
             ("a pull under way is left alone", vec![local(1, Phase::Pulling)], vec![]),
@@ -130,10 +156,10 @@ mod tests {
                 vec![],
             ),
         ] {
-            assert_eq!(steps(&node, Some(row), &has), expected, "{case}");
+            assert_eq!(steps(&cell, &replica, &has), expected, "{case}");
         }
         assert_eq!(
-            steps(&node, None, &[local(7, Phase::Up)]),
+            steps(&cell, &replica_id("shop/gone/1"), &[local(7, Phase::Up)]),
             vec![Step::Stop(Generation(7))],
             "an orphan"
         );
@@ -150,8 +176,7 @@ mod tests {
         let cause = MoveCause::Outdated;
         let change = Change::Succeed { replica: replica.clone(), node: node.clone(), spec, cause };
         cell.change(Writer::Scheduler, change);
-        let row = cell.state.replica(&replica).unwrap();
         let has = [local(1, Phase::Up), local(2, Phase::Pulled)];
-        assert_eq!(steps(&node, Some(row), &has), vec![Step::Start(Generation(2))]);
+        assert_eq!(steps(&cell, &replica, &has), vec![Step::Start(Generation(2))]);
     }
 }

@@ -104,7 +104,8 @@ impl<'a> Plan<'a> {
                 Change::Promote { replica } => {
                     // A successor that this very batch gave out has not run yet: the old copy makes way for it.
                     if let Some(last) = plan.new.last_mut().filter(|last| last.replica == replica) {
-                        last.is_in_place = true;
+                        let before = state.replica(replica).and_then(|it| it.assignment.as_ref());
+                        last.is_in_place = before.is_some_and(|before| before.node == *last.node);
                     } else {
                         plan.stepped.insert(replica);
                     }

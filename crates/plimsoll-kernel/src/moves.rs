@@ -3,7 +3,9 @@
 //! settled in [`reconcile`](crate::reconcile).
 
 use plimsoll_model::reason::Undone;
-use plimsoll_model::{Node, NodeStatus, ObservedState, Replica, SpecHash, Successor, Timestamp};
+use plimsoll_model::{
+    Assignment, Node, NodeStatus, ObservedCode, ObservedState, Replica, SpecHash, Timestamp,
+};
 
 use crate::policy::Policy;
 
@@ -48,20 +50,20 @@ pub(crate) fn step(replica: &Replica, given: &Circumstances<'_>) -> Step {
     if given.is_settled && replica.is_running() {
         return Step::Abandon(Undone::Needless);
     }
-    let deadline = deadline(replica, successor, given.policy);
+    let deadline = deadline(replica, &successor.assignment, given.policy);
     if given.now >= deadline { Step::Abandon(Undone::TimedOut) } else { Step::Wait(deadline) }
 }
 
-/// Until when the successor may take for what it is doing.
-fn deadline(replica: &Replica, successor: &Successor, policy: &Policy) -> Timestamp {
-    match replica.observation(&successor.assignment) {
-        None => successor.assignment.at.plus(policy.pull_timeout),
-        Some(seen) => match seen.state {
-            ObservedState::Pending | ObservedState::Pulling => {
-                successor.assignment.at.plus(policy.pull_timeout)
-            }
-            _ => seen.at.plus(policy.step_timeout),
-        },
+/// Until when an assignment may take for what it is doing. A large image on a slow line is not a fault; one that is not
+/// there is.
+pub(crate) fn deadline(replica: &Replica, of: &Assignment, policy: &Policy) -> Timestamp {
+    let Some(seen) = replica.observation(of) else { return of.at.plus(policy.pull_timeout) };
+    match (seen.state, &seen.code) {
+        (ObservedState::Pending, Some(ObservedCode::ImagePullFailed { .. })) => {
+            of.at.plus(policy.step_timeout)
+        }
+        (ObservedState::Pending | ObservedState::Pulling, _) => of.at.plus(policy.pull_timeout),
+        _ => seen.at.plus(policy.step_timeout),
     }
 }
 

@@ -12,6 +12,7 @@ use plimsoll_model::reason::Waiting;
 use plimsoll_model::state::Service;
 use plimsoll_model::{Change, Guarded, Mode, NodeStatus, ReplicaId, ServiceKey, State, Timestamp};
 
+use crate::drain;
 use crate::place::{Roster, Score};
 use crate::policy::Policy;
 
@@ -19,6 +20,7 @@ mod counted;
 mod global;
 mod nowhere;
 mod plight;
+mod rolling;
 mod surplus;
 
 #[cfg(test)]
@@ -64,6 +66,7 @@ pub fn reconcile(
         pass.service(roster, key, service);
     }
     pass.explain_nowhere(roster);
+    pass.drains();
     roster.forget_pass(state);
     pass.decision
 }
@@ -102,6 +105,15 @@ impl<'s> Pass<'s> {
                     self.counted(roster, key, service, spec);
                 }
             },
+        }
+    }
+
+    /// A drain that nothing comes of is given up; what is still there runs on.
+    fn drains(&mut self) {
+        let (overdue, look_again) = drain::judge(self.state, self.now);
+        self.decision.batch.extend(overdue);
+        if let Some(at) = look_again {
+            self.wake_at(at);
         }
     }
 

@@ -5,8 +5,9 @@
 
 use crate::audit::{Author, Happening};
 use crate::command::{
-    Change, Command, Deed, Event, FORMAT, Guarded, MAX_BATCH, Refusal, Rejection, Require,
+    Change, Command, Deed, Event, Guarded, MAX_BATCH, Refusal, Rejection, Require,
 };
+use crate::level::Level;
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
@@ -14,6 +15,7 @@ mod access;
 mod deployments;
 mod nodes;
 mod replicas;
+mod rollouts;
 mod undo;
 mod volumes;
 
@@ -26,8 +28,8 @@ impl State {
     /// Makes every change of the command, in order, or none of them.
     pub fn apply(&mut self, command: &Command) -> Result<Vec<Event>, Rejection> {
         let refuse = |reason| Rejection { position: 0, reason };
-        if command.format > FORMAT {
-            return Err(refuse(Refusal::Format { found: command.format, known: FORMAT }));
+        if command.level > self.level {
+            return Err(refuse(Refusal::Level { needed: command.level, cell: self.level }));
         }
         if command.batch.len() > MAX_BATCH {
             let (what, found) = ("changes".to_owned(), command.batch.len());
@@ -78,6 +80,8 @@ impl<'s> Txn<'s> {
             Change::SetAvailability { node, availability } => {
                 self.set_availability(node, *availability)
             }
+            Change::Drain { node, timeout, force } => self.drain(node, *timeout, *force),
+            Change::GiveUpDrain { node } => self.give_up_drain(node),
             Change::RemoveNode { node } => self.remove_node(node),
             Change::Found { authority, node, key } => self.found(authority, node, *key),
             Change::CreateJoinToken { token, expires_at } => {
@@ -103,6 +107,11 @@ impl<'s> Txn<'s> {
                 self.set_unplaced(service, unplaced.as_ref())
             }
             Change::SetWaiting { replica, waiting } => self.set_waiting(replica, waiting.as_ref()),
+            Change::PauseRollout { service, why } => self.pause_rollout(service, *why),
+            Change::ResumeRollout { service } => self.resume_rollout(service),
+            Change::AbortRollout { service, why } => self.abort_rollout(service, *why),
+            Change::EndRollout { service } => self.end_rollout(service),
+            Change::StepLate { replica } => self.step_late(replica),
             Change::Record { deed } => {
                 self.record(deed);
                 Ok(())
@@ -114,6 +123,10 @@ impl<'s> Txn<'s> {
             }
             Change::Survive { node, server, lost } => self.survive(node, *server, lost),
             Change::Enrol { node, facts, key } => self.take_in(node, facts, *key),
+            Change::Raise { level } => {
+                self.raise(*level);
+                Ok(())
+            }
         }
     }
 
@@ -144,7 +157,19 @@ impl<'s> Txn<'s> {
         self.happened(match deed {
             Deed::Exec { replica } => Happening::CommandRun { replica: replica.clone() },
             Deed::Backup => Happening::BackupTaken,
+            #[cfg(feature = "next-level")]
+            Deed::NextBackup => Happening::BackupTaken,
         });
+    }
+
+    /// It never sinks: what was written at a level stays written.
+    fn raise(&mut self, level: Level) {
+        let before = self.state.level;
+        if level > before {
+            self.undo.push(Undo::Level(before));
+            self.state.level = level;
+            self.happened(Happening::LevelRaised { level });
+        }
     }
 
     fn take_generation(&mut self) -> Generation {

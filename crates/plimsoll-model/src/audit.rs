@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Role;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{NoPlace, Undone, Waiting};
 use crate::replica::{MoveCause, ObservedCode};
+use crate::rollout::Halt;
 use crate::transition::Writer;
 use crate::units::{Revision, Timestamp};
 
@@ -46,6 +48,7 @@ pub enum Happening {
     NodeChanged { node: NodeId },
     NodeStatus { node: NodeId, status: NodeStatus },
     NodeAvailability { node: NodeId, availability: Availability },
+    DrainTimedOut { node: NodeId, left: u32 },
     NodeRemoved { node: NodeId },
     JoinTokenCreated { expires_at: Timestamp },
     OperatorAdded { name: String, role: Role },
@@ -56,6 +59,12 @@ pub enum Happening {
     MoveStarted { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
     MoveFinished { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
     MoveUndone { replica: ReplicaId, src: NodeId, dst: NodeId, why: Undone },
+    RolloutStarted { service: ServiceKey, revision: Revision },
+    RolloutPaused { service: ServiceKey, why: Halt },
+    RolloutResumed { service: ServiceKey },
+    RolloutAborted { service: ServiceKey, why: Halt },
+    RolloutDone { service: ServiceKey },
+    RolloutUndone { service: ServiceKey },
     RestartAsked { replica: ReplicaId },
     Retired { replica: ReplicaId },
     ReplicaFailed { replica: ReplicaId, node: NodeId, code: Option<ObservedCode> },
@@ -67,16 +76,18 @@ pub enum Happening {
     CommandRun { replica: ReplicaId },
     BackupTaken,
     Survived { node: NodeId, lost: u32 },
+    LevelRaised { level: Level },
 }
 
 impl Happening {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 26] = [
+    pub const WORDS: [&'static str; 34] = [
         "node_joined",
         "node_changed",
         "node_ready",
         "node_down",
         "node_availability",
+        "drain_timeout",
         "node_removed",
         "join_token_created",
         "operator_added",
@@ -87,6 +98,12 @@ impl Happening {
         "move_started",
         "move_finished",
         "move_undone",
+        "rollout_started",
+        "rollout_paused",
+        "rollout_resumed",
+        "rollout_aborted",
+        "rollout_done",
+        "rollout_undone",
         "restart_asked",
         "retired",
         "replica_failed",
@@ -98,6 +115,7 @@ impl Happening {
         "command_run",
         "backup_taken",
         "survived",
+        "level_raised",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -107,6 +125,7 @@ impl Happening {
             Self::NodeStatus { status: NodeStatus::Ready, .. } => "node_ready",
             Self::NodeStatus { status: NodeStatus::Down, .. } => "node_down",
             Self::NodeAvailability { .. } => "node_availability",
+            Self::DrainTimedOut { .. } => "drain_timeout",
             Self::NodeRemoved { .. } => "node_removed",
             Self::JoinTokenCreated { .. } => "join_token_created",
             Self::OperatorAdded { .. } => "operator_added",
@@ -117,6 +136,12 @@ impl Happening {
             Self::MoveStarted { .. } => "move_started",
             Self::MoveFinished { .. } => "move_finished",
             Self::MoveUndone { .. } => "move_undone",
+            Self::RolloutStarted { .. } => "rollout_started",
+            Self::RolloutPaused { .. } => "rollout_paused",
+            Self::RolloutResumed { .. } => "rollout_resumed",
+            Self::RolloutAborted { .. } => "rollout_aborted",
+            Self::RolloutDone { .. } => "rollout_done",
+            Self::RolloutUndone { .. } => "rollout_undone",
             Self::RestartAsked { .. } => "restart_asked",
             Self::Retired { .. } => "retired",
             Self::ReplicaFailed { .. } => "replica_failed",
@@ -128,6 +153,7 @@ impl Happening {
             Self::CommandRun { .. } => "command_run",
             Self::BackupTaken => "backup_taken",
             Self::Survived { .. } => "survived",
+            Self::LevelRaised { .. } => "level_raised",
         }
     }
 }
@@ -144,6 +170,9 @@ impl fmt::Display for Happening {
                 Availability::Cordoned => write!(f, "{node} is cordoned"),
                 Availability::Draining => write!(f, "{node} is draining"),
             },
+            Self::DrainTimedOut { node, left } => {
+                write!(f, "{node} is not empty in time: {left} replicas stay and it is cordoned")
+            }
             Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
             Self::JoinTokenCreated { .. } => f.write_str("a join token was made"),
             Self::OperatorAdded { name, role } => write!(f, "{name} may {}", role.word()),
@@ -170,6 +199,18 @@ impl fmt::Display for Happening {
             Self::MoveUndone { replica, src, dst, why } => {
                 write!(f, "{replica} stays on {src}, not {dst} ({})", why.word())
             }
+            Self::RolloutStarted { service, revision } => {
+                write!(f, "{service} rolls to {revision}")
+            }
+            Self::RolloutPaused { service, why } => {
+                write!(f, "the roll of {service} pauses: {why}")
+            }
+            Self::RolloutResumed { service } => write!(f, "the roll of {service} goes on"),
+            Self::RolloutAborted { service, why } => {
+                write!(f, "{service} returns to what it ran before: {why}")
+            }
+            Self::RolloutDone { service } => write!(f, "{service} is rolled"),
+            Self::RolloutUndone { service } => write!(f, "{service} runs what it ran before"),
             Self::RestartAsked { replica } => write!(f, "{replica} is to start anew"),
             Self::Retired { replica } => write!(f, "{replica} retired"),
             Self::ReplicaFailed { replica, node, code: None } => {
@@ -190,6 +231,9 @@ impl fmt::Display for Happening {
             }
             Self::VolumesRemoved { deployment, node } => {
                 write!(f, "the volumes of {deployment} on {node} are removed")
+            }
+            Self::LevelRaised { level } => {
+                write!(f, "every server is upgraded: the cell speaks {level}")
             }
             Self::Survived { node, lost } => {
                 write!(
@@ -265,7 +309,8 @@ mod tests {
             H::NodeStatus { status: NodeStatus::Down, .. } => {
                 Some(H::NodeAvailability { node: node.clone(), availability: Availability::Active })
             }
-            H::NodeAvailability { .. } => Some(H::NodeRemoved { node: node.clone() }),
+            H::NodeAvailability { .. } => Some(H::DrainTimedOut { node: node.clone(), left: 1 }),
+            H::DrainTimedOut { .. } => Some(H::NodeRemoved { node: node.clone() }),
             H::NodeRemoved { .. } => Some(H::JoinTokenCreated { expires_at: Timestamp(0) }),
             H::JoinTokenCreated { .. } => {
                 Some(H::OperatorAdded { name: "ann".to_owned(), role: Role::Read })
@@ -296,7 +341,19 @@ mod tests {
                 dst: dst.clone(),
                 why: Undone::Needless,
             }),
-            H::MoveUndone { .. } => Some(H::RestartAsked { replica: replica.clone() }),
+            H::MoveUndone { .. } => {
+                Some(H::RolloutStarted { service: service.clone(), revision: Revision(2) })
+            }
+            H::RolloutStarted { .. } => {
+                Some(H::RolloutPaused { service: service.clone(), why: Halt::Operator })
+            }
+            H::RolloutPaused { .. } => Some(H::RolloutResumed { service: service.clone() }),
+            H::RolloutResumed { .. } => {
+                Some(H::RolloutAborted { service: service.clone(), why: Halt::Operator })
+            }
+            H::RolloutAborted { .. } => Some(H::RolloutDone { service: service.clone() }),
+            H::RolloutDone { .. } => Some(H::RolloutUndone { service: service.clone() }),
+            H::RolloutUndone { .. } => Some(H::RestartAsked { replica: replica.clone() }),
             H::RestartAsked { .. } => Some(H::Retired { replica: replica.clone() }),
             H::Retired { .. } => {
                 Some(H::ReplicaFailed { replica: replica.clone(), node: node.clone(), code: None })
@@ -315,7 +372,8 @@ mod tests {
             H::VolumesRemoved { .. } => Some(H::CommandRun { replica: replica.clone() }),
             H::CommandRun { .. } => Some(H::BackupTaken),
             H::BackupTaken => Some(H::Survived { node: node.clone(), lost: 1 }),
-            H::Survived { .. } => None,
+            H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
+            H::LevelRaised { .. } => None,
         } {
             all.push(next);
         }

@@ -10,14 +10,13 @@ use thiserror::Error;
 use crate::access::{Authority, Digest, Role};
 use crate::audit::Author;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
+use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{Undone, Unplaced, Waiting};
 use crate::replica::{MoveCause, Observation};
+use crate::rollout::Halt;
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
-
-/// The version of the written form of commands and state. A reader refuses what is newer than itself.
-pub const FORMAT: u32 = 1;
 
 /// The most changes one command may carry: a pass that places a full cell from empty fits ten times over.
 pub const MAX_BATCH: usize = 1_000_000;
@@ -25,7 +24,8 @@ pub const MAX_BATCH: usize = 1_000_000;
 /// One entry of the log. It commits whole, or is refused naming the change that could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    pub format: u32,
+    /// What a reader must be able to read. It comes first, so that also one that cannot read the rest can tell.
+    pub level: Level,
     /// The leader's clock when it proposed this; applying reads no other.
     pub at: Timestamp,
     pub term: Term,
@@ -35,7 +35,8 @@ pub struct Command {
 
 impl Command {
     pub fn new(at: Timestamp, term: Term, by: Author, batch: Vec<Guarded>) -> Self {
-        Self { format: FORMAT, at, term, by, batch }
+        let level = batch.iter().map(|guarded| guarded.change.level()).max();
+        Self { level: level.unwrap_or_default(), at, term, by, batch }
     }
 }
 
@@ -72,6 +73,16 @@ pub enum Change {
     SetAvailability {
         node: NodeId,
         availability: Availability,
+    },
+    /// The node gives away what it runs, each replica within the time-out. With force, what cannot move is stopped.
+    Drain {
+        node: NodeId,
+        timeout: Millis,
+        force: bool,
+    },
+    /// Nothing has left the node for too long: what is still there stays.
+    GiveUpDrain {
+        node: NodeId,
     },
     /// Only a node that holds nothing, or one that is down.
     RemoveNode {
@@ -159,6 +170,28 @@ pub enum Change {
         waiting: Option<Waiting>,
     },
 
+    /// No further step of the service's rollout begins until it is resumed.
+    PauseRollout {
+        service: ServiceKey,
+        why: Halt,
+    },
+    ResumeRollout {
+        service: ServiceKey,
+    },
+    /// The service returns to what it ran before the rollout.
+    AbortRollout {
+        service: ServiceKey,
+        why: Halt,
+    },
+    /// Every step of the rollout is taken, or taken back.
+    EndRollout {
+        service: ServiceKey,
+    },
+    /// The replica did not get healthy with the new spec in time.
+    StepLate {
+        replica: ReplicaId,
+    },
+
     /// The named volumes of a deployment that has ended go, on every node that has some.
     RemoveVolumes {
         deployment: DeploymentName,
@@ -180,6 +213,10 @@ pub enum Change {
     Record {
         deed: Deed,
     },
+    /// Every server reads this level: from here on it may be written.
+    Raise {
+        level: Level,
+    },
     /// A node that could sign its own certificate is of the cell, without a token.
     Enrol {
         node: NodeId,
@@ -196,6 +233,22 @@ pub enum Deed {
     Exec { replica: ReplicaId },
     /// Took a copy of everything, secrets included.
     Backup,
+    /// The same, as a build of the level after this one writes it.
+    #[cfg(feature = "next-level")]
+    NextBackup,
+}
+
+impl Deed {
+    /// A backup in the form of this level.
+    #[cfg(not(feature = "next-level"))]
+    pub fn backup(_: Level) -> Self {
+        Self::Backup
+    }
+
+    #[cfg(feature = "next-level")]
+    pub fn backup(level: Level) -> Self {
+        if level < Level::BUILD { Self::Backup } else { Self::NextBackup }
+    }
 }
 
 impl Change {
@@ -211,6 +264,15 @@ impl Change {
         Guarded { require: Require::Revision(revision), change: self }
     }
 
+    /// The level from which on it may be written: what is new in a build is named here.
+    pub fn level(&self) -> Level {
+        match self {
+            #[cfg(feature = "next-level")]
+            Self::Record { deed: Deed::NextBackup } => Level::BUILD,
+            _ => Level::FIRST,
+        }
+    }
+
     /// Which replica it is about, if it is about one.
     pub fn replica(&self) -> Option<&ReplicaId> {
         match self {
@@ -221,6 +283,7 @@ impl Change {
             | Self::Renew { replica }
             | Self::Retire { replica }
             | Self::Observe { replica, .. }
+            | Self::StepLate { replica }
             | Self::SetWaiting { replica, .. } => Some(replica),
             _ => None,
         }
@@ -233,7 +296,11 @@ impl Change {
             | Self::Undeploy { deployment }
             | Self::RemoveVolumes { deployment }
             | Self::VolumesRemoved { deployment, .. } => Some(deployment),
-            Self::SetUnplaced { service, .. } => Some(&service.deployment),
+            Self::SetUnplaced { service, .. }
+            | Self::PauseRollout { service, .. }
+            | Self::ResumeRollout { service }
+            | Self::AbortRollout { service, .. }
+            | Self::EndRollout { service } => Some(&service.deployment),
             _ => self.replica().map(|replica| &replica.service.deployment),
         }
     }
@@ -251,8 +318,10 @@ pub struct Rejection {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    #[error("it is written in format {found}, this node knows up to {known}; upgrade this node")]
-    Format { found: u32, known: u32 },
+    #[error("it is of {level}, this plimsoll reads up to {}; install a newer one", Level::BUILD)]
+    Newer { level: Level },
+    #[error("it is of {needed}, the cell is at {cell}; upgrade its other nodes first")]
+    Level { needed: Level, cell: Level },
     #[error("it holds {found} {what}, at most {max} are allowed")]
     TooMany { what: String, found: usize, max: usize },
     #[error("{what} is {found}, at most {max} is allowed")]
@@ -301,6 +370,10 @@ pub enum Refusal {
     AlreadyMoving { replica: ReplicaId },
     #[error("replica {replica} is not moving")]
     NotMoving { replica: ReplicaId },
+    #[error("no rollout of {service} is under way")]
+    NoRollout { service: ServiceKey },
+    #[error("{service} has nothing to return to; apply a file that works")]
+    NothingBefore { service: ServiceKey },
     #[error("{what} cannot go from {from} to {to} by the {writer}")]
     Transition { what: String, from: String, to: String, writer: crate::transition::Writer },
     #[error("{deployment} is deployed; its volumes go only with its end")]

@@ -10,11 +10,13 @@ pub mod audit;
 pub mod command;
 mod hex;
 pub mod ids;
+pub mod level;
 pub mod lookup;
 pub mod node;
 pub mod privilege;
 pub mod reason;
 pub mod replica;
+pub mod rollout;
 pub mod spec;
 pub mod state;
 #[cfg(any(test, feature = "testkit"))]
@@ -26,11 +28,13 @@ pub mod volumes;
 pub use audit::{Author, Happening};
 pub use command::{Change, Command, Deed, Event, Guarded, Refusal, Rejection, Require};
 pub use ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
+pub use level::Level;
 pub use lookup::Lookup;
 pub use node::{Availability, Node, NodeFacts, NodeStatus};
 pub use replica::{
     Assignment, MoveCause, Observation, ObservedCode, ObservedState, Replica, Successor,
 };
+pub use rollout::Rollout;
 pub use spec::{ContainerSpec, Mode, Placement, ServiceSpec, SpecHash};
 pub use state::State;
 pub use transition::Writer;

@@ -8,7 +8,7 @@ use crate::access::Digest;
 use crate::ids::{NodeId, Zone};
 use crate::spec::{Attribute, Constraint};
 use crate::transition::{Edge, Writer};
-use crate::units::{Resources, Timestamp};
+use crate::units::{Millis, Resources, Timestamp};
 
 /// What a node says of itself when it joins, and again when it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,9 +66,41 @@ pub struct Node {
     pub key: Option<Digest>,
     /// The number it has as a server, should it be one.
     pub server: Option<u64>,
+    /// How its drain goes on, or how the last one ended.
+    pub drain: Option<Drain>,
+}
+
+/// How long one replica may take to leave where nobody says otherwise.
+pub const DRAIN_TIMEOUT: Millis = Millis::minutes(5);
+
+/// A node gives away what it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    pub since: Timestamp,
+    /// How long one replica may take.
+    pub timeout: Millis,
+    /// What cannot move is stopped.
+    pub is_forced: bool,
+    /// When the last replica left, or the drain began.
+    pub progressed_at: Timestamp,
+    /// It took too long: the node stays cordoned, and what it still had runs on.
+    pub has_timed_out: bool,
+}
+
+impl Drain {
+    /// When it has taken too long, unless something leaves before.
+    pub fn deadline(&self) -> Timestamp {
+        self.progressed_at.plus(self.timeout)
+    }
 }
 
 impl Node {
+    /// Whether it is to be empty even of what cannot move.
+    pub fn is_cleared(&self) -> bool {
+        self.availability == Availability::Draining
+            && self.drain.is_some_and(|drain| drain.is_forced)
+    }
+
     pub fn is_open(&self) -> bool {
         self.status == NodeStatus::Ready && self.availability == Availability::Active
     }

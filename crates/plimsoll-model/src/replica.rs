@@ -120,6 +120,11 @@ impl Replica {
         self.assignment.as_ref().is_some_and(|assignment| self.runs(assignment))
     }
 
+    /// Whether its node was told to stop it where it is, and has.
+    pub fn is_stopped(&self, assignment: &Assignment) -> bool {
+        self.observation(assignment).is_some_and(|seen| seen.state == ObservedState::Stopped)
+    }
+
     pub fn runs(&self, assignment: &Assignment) -> bool {
         self.observation(assignment).is_some_and(|seen| seen.state == ObservedState::Running)
     }

@@ -98,11 +98,14 @@ impl ServiceSpec {
         })
     }
 
+    /// Whether an old and a new copy can run at once, on two nodes.
+    pub fn can_run_twice(&self) -> bool {
+        !self.is_stateful() && self.update.order == UpdateOrder::StartFirst
+    }
+
     /// Whether an old and a new copy can run side by side on one node, so that a change can start before it stops.
     pub fn can_overlap(&self) -> bool {
-        self.host_ports().next().is_none()
-            && !self.is_stateful()
-            && self.update.order == UpdateOrder::StartFirst
+        self.host_ports().next().is_none() && self.can_run_twice()
     }
 }
 

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
 use crate::audit::{AuditRing, Author};
-use crate::command::{FORMAT, Refusal};
+use crate::command::Refusal;
 use crate::ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
+use crate::level::Level;
 use crate::node::Node;
 use crate::reason::Unplaced;
 use crate::replica::{Assignment, Replica};
+use crate::rollout::Rollout;
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
 use crate::volumes::Volumes;
@@ -52,7 +54,8 @@ pub const MAX_SERVICES: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct State {
-    format: u32,
+    /// What every server can read. It comes first, so that also one that cannot read the rest can tell.
+    pub(crate) level: Level,
     pub(crate) cluster: ClusterId,
     pub(crate) next_generation: Generation,
     pub(crate) access: Access,
@@ -75,7 +78,7 @@ pub struct State {
 /// The state as it is written: all of it but what is derived.
 #[derive(Deserialize)]
 struct Written {
-    format: u32,
+    level: Level,
     cluster: ClusterId,
     next_generation: Generation,
     access: Access,
@@ -90,11 +93,11 @@ struct Written {
 impl TryFrom<Written> for State {
     type Error = Refusal;
     fn try_from(written: Written) -> Result<Self, Refusal> {
-        if written.format > FORMAT {
-            return Err(Refusal::Format { found: written.format, known: FORMAT });
+        if !written.level.is_readable() {
+            return Err(Refusal::Newer { level: written.level });
         }
         let mut state = Self {
-            format: FORMAT,
+            level: written.level,
             cluster: written.cluster,
             next_generation: written.next_generation,
             access: written.access,
@@ -154,6 +157,8 @@ pub struct ServiceRow {
     pub unplaced: Option<Unplaced>,
     /// When replicas of this service last failed on each node, oldest first.
     pub failures: BTreeMap<NodeId, Vec<Timestamp>>,
+    /// The latest change of spec; none while there has been only one.
+    pub rollout: Option<Rollout>,
 }
 
 impl Service {
@@ -170,7 +175,7 @@ impl Service {
 impl State {
     pub fn new(cluster: ClusterId) -> Self {
         Self {
-            format: FORMAT,
+            level: Level::FIRST,
             cluster,
             next_generation: Generation(1),
             access: Access::default(),
@@ -184,6 +189,11 @@ impl State {
             unplaced: BTreeSet::new(),
             prefixes: Prefixes::default(),
         }
+    }
+
+    /// What every server can read, and so what may be written.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     pub fn cluster(&self) -> &ClusterId {

@@ -51,8 +51,12 @@ impl Chaos {
                         say(at, Action::Restart(name.clone()));
                     }
                 }
-                65..72 => {
+                65..70 => {
                     say(at, Action::Drain(node.clone()));
+                    say(back, Action::Uncordon(node));
+                }
+                70..72 => {
+                    say(at, Action::Clear(node.clone()));
                     say(back, Action::Uncordon(node));
                 }
                 72..77 => {
@@ -68,6 +72,11 @@ impl Chaos {
                 _ => {
                     if let Some(name) = chance.pick(&names) {
                         let changed = changed(&services[name], &mut chance, at);
+                        if chance.percent(20) {
+                            let images = changed.values().map(|spec| &spec.container.image);
+                            let newest = images.filter(|image| **image == image_of(at)).cloned();
+                            newest.for_each(|image| say(Millis(0), Action::Break(image)));
+                        }
                         services.insert(name.clone(), changed.clone());
                         say(at, Action::Deploy(name.clone(), changed));
                     }
@@ -84,6 +93,10 @@ impl Chaos {
     }
 }
 
+fn image_of(at: Millis) -> String {
+    format!("app:{}", at.0)
+}
+
 /// One service of the deployment is scaled, or gets another image.
 fn changed(services: &Services, chance: &mut Chance, at: Millis) -> Services {
     let mut services = services.clone();
@@ -98,7 +111,7 @@ fn changed(services: &Services, chance: &mut Chance, at: Millis) -> Services {
             *replicas = scaled;
         }
         _ => {
-            spec.container.image = format!("app:{}", at.0);
+            spec.container.image = image_of(at);
             // Any other value will do for a hash here: nothing is looked up by it but the spec itself.
             let mut digits = Chance::new(at.0);
             for chunk in spec.hash.0.chunks_mut(8) {

@@ -89,6 +89,8 @@ pub enum Action {
     Cordon(NodeId),
     Uncordon(NodeId),
     Drain(NodeId),
+    /// What cannot move is stopped.
+    Clear(NodeId),
     /// A running container ends by itself.
     Kill(NodeId),
     NewLeader,

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_model::spec::{OnFailure, UpdateOrder};
 use plimsoll_model::testkit::{cpus, global, hosts, node_id, pack, spread};
 use plimsoll_model::{DeploymentName, Happening, Millis, NodeFacts, ServiceName, ServiceSpec};
 
@@ -166,6 +167,20 @@ fn any_service(chance: &mut Chance, names: &[&str]) -> ServiceSpec {
     }
     if chance.percent(15) {
         spec = spec.max_per_node(1 + u32::try_from(chance.below(2)).unwrap());
+    }
+    if chance.percent(15) {
+        spec.update.order = UpdateOrder::StopFirst;
+    }
+    if chance.percent(20) {
+        spec.update.parallelism = 1 + u32::try_from(chance.below(3)).unwrap();
+    }
+    if chance.percent(20) {
+        spec.update.delay = Millis::seconds(chance.below(20));
+    }
+    match chance.below(10) {
+        0 => spec.update.on_failure = OnFailure::Pause,
+        1 => spec.update.on_failure = OnFailure::Continue,
+        _ => {}
     }
     spec
 }

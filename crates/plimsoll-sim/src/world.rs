@@ -219,20 +219,38 @@ impl<'s> World<'s> {
 
     /// An event of load names the node, the event of the replica that follows says whose.
     fn send_orders(&mut self, events: &[Event]) {
-        let mut nodes: Vec<&NodeId> = Vec::new();
+        let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
         for event in events {
             match event {
-                Event::Load(node) => nodes.push(node),
+                Event::Load(node) => drop(nodes.insert(node.clone())),
                 Event::Replica(replica) => {
-                    for node in nodes.drain(..) {
-                        let latency = self.chance.between(self.scenario.dwell.network);
-                        let orders = Due::Orders { node: node.clone(), replica: replica.clone() };
-                        self.clock.after(latency, orders);
+                    nodes.extend(self.held_back(replica));
+                    self.order(std::mem::take(&mut nodes), replica);
+                }
+                Event::Node(node) => {
+                    let tenants = self.state.load(node).map(|load| load.tenants.clone());
+                    for replica in tenants.unwrap_or_default() {
+                        self.order(self.held_back(&replica), &replica);
                     }
                 }
                 _ => {}
             }
         }
+    }
+
+    fn order(&mut self, nodes: BTreeSet<NodeId>, replica: &ReplicaId) {
+        for node in nodes {
+            let latency = self.chance.between(self.scenario.dwell.network);
+            self.clock.after(latency, Due::Orders { node, replica: replica.clone() });
+        }
+    }
+
+    /// The nodes that may have waited for what happened to the replica elsewhere, or to its node.
+    fn held_back(&self, id: &ReplicaId) -> BTreeSet<NodeId> {
+        let Some(replica) = self.state.replica(id) else { return BTreeSet::new() };
+        let spec = self.state.service(&id.service).and_then(|service| service.desired());
+        let may_be = replica.waiting.is_some() || spec.is_some_and(|spec| !spec.can_run_twice());
+        replica.holds().filter(|_| may_be).map(|held| held.node.clone()).collect()
     }
 
     fn operate(&mut self, change: Change) {

@@ -89,7 +89,7 @@ impl Etcd {
         ask: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Ask,
         dropped: Error,
     ) -> Result<T, Error> {
-        if self.asks.is_closed() {
+        if self.asks.is_closed() && self.shared.machine.outgrown().is_none() {
             return Err(Error::Stopped);
         }
         self.shared.check_leading()?;
@@ -102,6 +102,11 @@ impl Etcd {
         let bytes = postcard::to_stdvec(&command).expect("every command can be written");
         if bytes.len() > MAX_COMMAND {
             return Err(Error::TooLarge { size: bytes.len(), max: MAX_COMMAND });
+        }
+        // The level only rises, so what may be written now may be written wherever it ends up in the log.
+        let (needed, cell) = (command.level, self.shared.machine.level());
+        if needed > cell {
+            return Err(Error::Early { needed, cell });
         }
         let bytes = bytes.into();
         // A proposal that is dropped had been sent when the leadership came into doubt.

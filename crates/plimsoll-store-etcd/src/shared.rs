@@ -178,12 +178,16 @@ impl Shared {
             committed: newest,
             last: newest,
             is_superseded: false,
+            outgrown: self.machine.outgrown(),
             heard: notes.heard.map(|heard| heard.elapsed()),
         }
     }
 
     /// Why a command is not taken, if it is not. Asked of the clock too: the task may not have had its turn yet.
     pub(crate) fn check_leading(&self) -> Result<(), Error> {
+        if let Some(level) = self.machine.outgrown() {
+            return Err(Error::Outgrown { level });
+        }
         if let Some(error) = self.failure() {
             return Err(error);
         }

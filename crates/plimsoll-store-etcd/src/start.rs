@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_etcd::{Client, Keys, Op, Range, Txn, When};
-use plimsoll_model::{ClusterId, State};
+use plimsoll_model::{ClusterId, Level, State};
 use plimsoll_store::{Machine, Peer, ServerId};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -107,6 +107,9 @@ pub enum StartError {
     NumberTaken { name: String },
     #[error("{why}")]
     Unreadable { why: String },
+    /// The cell speaks what this build cannot read.
+    #[error("{why}")]
+    Outgrown { why: String, level: Level },
     #[error(transparent)]
     Etcd(#[from] plimsoll_etcd::Error),
 }
@@ -198,7 +201,10 @@ impl Etcd {
         };
         let news = reader.sync().await.map_err(|trouble| match trouble {
             Trouble::Etcd(error) => StartError::Etcd(error),
-            Trouble::Unreadable(why) => StartError::Unreadable { why },
+            Trouble::Unreadable(why) => match machine.outgrown() {
+                Some(level) => StartError::Outgrown { why, level },
+                None => StartError::Unreadable { why },
+            },
         })?;
         config.check_members(&news.members)?;
         let member = layout.member(config.server);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plimsoll_etcd::{Change, Client, Error, KeyValue, Keys, Range};
 use plimsoll_model::{Command, State};
+use plimsoll_store::level::{self, Undecoded};
 use plimsoll_store::{Machine, Peer, ServerId};
 use tokio::sync::Mutex;
 
@@ -152,12 +153,10 @@ impl Reader {
     }
 
     async fn apply(&self, index: u64, pair: &KeyValue, at: i64) -> Result<(), Trouble> {
-        let newer = || {
-            Trouble::Unreadable(format!(
-                "log entry {index} needs a newer plimsoll; upgrade this node"
-            ))
-        };
-        let entry = Entry::decode(&pair.value).ok_or_else(newer)?;
+        let entry = Entry::decode(&pair.value).ok_or_else(|| {
+            let why = format!("log entry {index} needs a newer plimsoll; upgrade this node");
+            Trouble::Unreadable(why)
+        })?;
         let bytes = match entry.body {
             Body::Whole(bytes) => bytes,
             Body::Split { bytes } => {
@@ -172,12 +171,22 @@ impl Reader {
         let machine = Arc::clone(&self.machine);
         let size = bytes.len();
         let apply = move || {
-            let command: Command = postcard::from_bytes(&bytes).ok()?;
+            let command: Command = level::decode(&bytes)?;
             // A refusal is the command's outcome and changes nothing.
             machine.apply(index, &command).ok();
-            Some(())
+            // One that raised the level can be read; what is allowed after it cannot, and nobody must wait for that.
+            machine.outgrown().map_or(Ok(()), |level| Err(Undecoded::Newer(level)))
         };
-        self.turn.take(size, apply).await.ok_or_else(newer)
+        let applied = self.turn.take(size, apply).await;
+        applied.map_err(|why| self.unread(&format!("log entry {index} cannot be followed"), &why))
+    }
+
+    /// The server ends with this, and is known to be too old where that is why.
+    fn unread(&self, what: &str, why: &Undecoded) -> Trouble {
+        if let Undecoded::Newer(level) = why {
+            self.machine.outgrow(*level);
+        }
+        Trouble::Unreadable(format!("{what}: {why}"))
     }
 
     /// Takes over the snapshot that holds at a revision, if it holds more than was applied.
@@ -195,9 +204,8 @@ impl Reader {
         if bytes.len() as u64 != meta.bytes || crc32c::crc32c(&bytes) != meta.checksum {
             return Err(unusable("is damaged; restore it from a backup"));
         }
-        let read = self.turn.take(bytes.len(), move || postcard::from_bytes::<State>(&bytes).ok());
-        let state =
-            read.await.ok_or_else(|| unusable("needs a newer plimsoll; upgrade this node"))?;
+        let read = self.turn.take(bytes.len(), move || level::decode::<State>(&bytes)).await;
+        let state = read.map_err(|why| self.unread("the snapshot in etcd cannot be used", &why))?;
         self.machine.replace(state, meta.index);
         Ok(())
     }

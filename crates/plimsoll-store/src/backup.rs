@@ -13,8 +13,9 @@ use thiserror::Error;
 
 use crate::disk::{Disk, RealDisk};
 use crate::embedded::OpenError;
-use crate::embedded::snapshot::{StateBytes, decode_state, encode_state};
+use crate::embedded::snapshot::{StateBytes, encode_state};
 use crate::engine::ServerId;
+use crate::level;
 use crate::machine::Machine;
 use crate::sealed::{Kind, Unreadable};
 
@@ -82,7 +83,8 @@ pub fn take_stopped(data_dir: &Path, file: &Path) -> Result<Summary, Error> {
 /// The nodes that a backup knows.
 pub fn nodes(file: &Path) -> Result<Vec<NodeId>, Error> {
     let content = Content::read(&RealDisk, file)?;
-    let state = decode_state(&content.state).map_err(|error| damaged(file, &error))?;
+    let state =
+        level::decode::<State>(&content.state).map_err(|why| Unreadable::undecoded(file, &why))?;
     Ok(state.nodes().keys().cloned().collect())
 }
 
@@ -134,7 +136,7 @@ impl Content {
         let body = BACKUP.read(disk, file)?.ok_or_else(missing)?;
         let damaged = |error: postcard::Error| damaged(file, &error);
         let (summary, state) = postcard::take_from_bytes(&body).map_err(damaged)?;
-        decode_state(state).map_err(damaged)?;
+        level::decode::<State>(state).map_err(|why| Unreadable::undecoded(file, &why))?;
         Ok(Self { summary, state: Arc::from(state) })
     }
 }

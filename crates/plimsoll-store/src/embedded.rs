@@ -27,6 +27,7 @@ use crate::engine::{
 use crate::log::{Cut, MAX_ENTRY, SEGMENT_SIZE};
 use crate::machine::Machine;
 
+mod addresses;
 mod allegiance;
 mod answer;
 #[cfg(any(test, feature = "testkit"))]
@@ -210,6 +211,14 @@ impl Embedded {
         lag.chain([(self.id(), 0)]).collect()
     }
 
+    /// Which entries its log holds; those before are in the snapshot alone.
+    pub fn held(&self) -> std::ops::Range<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let first = metrics.purged.as_ref().map_or(0, |id| id.index + 1);
+        first..metrics.last_log_index.map_or(first, |last| last + 1)
+    }
+
     /// Returns once the server cannot go on, with why. It answers reads still; only another start makes it write again.
     pub async fn broken(&self) -> Error {
         loop {
@@ -224,9 +233,12 @@ impl Embedded {
         }
     }
 
-    /// The error, by its name where it is known to be a full disk.
+    /// The error, by its name where it is known to be a full disk, or a build that is too old.
     fn named(&self, error: Error) -> Error {
         match error {
+            Error::Disk(_) if let Some(level) = self.machine.outgrown() => {
+                Error::Outgrown { level }
+            }
             Error::Disk(_) | Error::Stopped if self.disk.was_full() => {
                 Error::DiskFull { dir: Arc::clone(&self.dir) }
             }
@@ -243,6 +255,9 @@ impl Embedded {
         }
         if self.allegiance.is_superseded() {
             return Err(Error::Superseded);
+        }
+        if let Some(level) = self.machine.outgrown() {
+            return Err(Error::Outgrown { level });
         }
         if !metrics.state.is_leader() {
             return Err(match self.seat.leadership(&metrics).leader {
@@ -265,6 +280,11 @@ impl Embedded {
             return Err(Error::TooLarge { size: bytes.len(), max: MAX_COMMAND });
         }
         self.check_leading()?;
+        // The level only rises, so what may be written now may be written wherever it ends up in the log.
+        let (needed, cell) = (command.level, self.machine.level());
+        if needed > cell {
+            return Err(Error::Early { needed, cell });
+        }
         let written = self.raft.client_write(Proposal(bytes.into()));
         let limit = self.timing.election * PROPOSAL_ELECTIONS;
         let written = tokio::time::timeout(limit, written).await.map_err(|_| Error::Unsettled)?;
@@ -375,11 +395,20 @@ impl Engine for Embedded {
         metrics.membership_config.log_id().as_ref().map_or(0, |id| id.index)
     }
 
+    fn is_changing(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let stored = &metrics.membership_config;
+        let committed = metrics.cluster_committed.as_ref().max(metrics.local_committed.as_ref());
+        stored.membership().get_joint_config().len() > 1 || stored.log_id().as_ref() > committed
+    }
+
     fn standing(&self) -> Standing {
         let standing = self.seat.standing(&self.raft.metrics().borrow_watched());
         // The metrics follow what is applied a moment later.
         let applied = *self.machine.applied().borrow();
-        Standing { applied, committed: standing.committed.max(applied), ..standing }
+        let (committed, outgrown) = (standing.committed.max(applied), self.machine.outgrown());
+        Standing { applied, committed, outgrown, ..standing }
     }
 
     fn tenure(&self) -> Tenure {

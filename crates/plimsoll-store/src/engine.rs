@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::{Command, Event, Rejection, Term};
+use plimsoll_model::level::{VERSION, outdated};
+use plimsoll_model::{Command, Event, Level, Rejection, Term};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -95,6 +96,8 @@ pub struct Standing {
     pub last: u64,
     /// The cell was recovered without this server, which neither votes nor leads any more.
     pub is_superseded: bool,
+    /// The level the cell speaks, where this build cannot read it.
+    pub outgrown: Option<Level>,
     /// How long ago it last heard its leader or, leading, most of the servers. None: not since it started.
     pub heard: Option<Duration>,
 }
@@ -142,6 +145,10 @@ pub enum Error {
     Unsettled,
     #[error("this server's cell was recovered without it")]
     Superseded,
+    #[error("{}", outdated(VERSION, *level))]
+    Outgrown { level: Level },
+    #[error("the command is of {needed}, and some server of the cell reads no more than {cell}")]
+    Early { needed: Level, cell: Level },
     #[error("the store is stopped")]
     Stopped,
     #[error("the command takes {size} bytes, at most {max} are allowed; split it")]
@@ -166,6 +173,8 @@ impl Error {
             | Self::NoLeader
             | Self::QuorumLost
             | Self::Superseded
+            | Self::Outgrown { .. }
+            | Self::Early { .. }
             | Self::TooLarge { .. }
             | Self::NotTaken(_)
             | Self::Servers(_) => false,
@@ -196,6 +205,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Whether this server is a member for as long as it runs, and knows the others at any time. One that may be let go
     /// without hearing of it is not, and listens to what its leader says of the members.
     fn is_member_for_good(&self) -> bool {
+        false
+    }
+
+    /// Whether the members are being changed just now, so that what is said of them is not settled.
+    fn is_changing(&self) -> bool {
         false
     }
 

@@ -8,6 +8,7 @@ pub mod backup;
 pub mod disk;
 pub mod embedded;
 pub mod engine;
+pub mod level;
 pub mod log;
 pub mod machine;
 pub mod migration;

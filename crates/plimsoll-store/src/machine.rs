@@ -4,9 +4,10 @@
 //! from that one ring at their own pace; one that falls behind its end is told so and looks at the state instead.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
 
-use plimsoll_model::{Command, Event, Rejection, State};
+use plimsoll_model::{Command, Event, Level, Rejection, State};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -20,6 +21,10 @@ const MAX_RING_EVENTS: usize = 262_144;
 pub struct Machine {
     inner: RwLock<Inner>,
     applied: watch::Sender<u64>,
+    /// The cell's, read with every message and so without the lock.
+    level: AtomicU32,
+    /// What the cell was found to speak and this build cannot read.
+    outgrown: OnceLock<Level>,
 }
 
 #[derive(Debug)]
@@ -54,8 +59,26 @@ pub struct Watcher {
 impl Machine {
     /// The state as of an index.
     pub fn new(state: State, applied: u64) -> Self {
-        let ring = Ring::starting_after(applied);
-        Self { inner: RwLock::new(Inner { state, ring }), applied: watch::Sender::new(applied) }
+        let (ring, level) = (Ring::starting_after(applied), AtomicU32::new(state.level().0));
+        let (inner, applied) = (RwLock::new(Inner { state, ring }), watch::Sender::new(applied));
+        Self { inner, applied, level, outgrown: OnceLock::new() }
+    }
+
+    /// The cell's level, as applied here.
+    pub fn level(&self) -> Level {
+        Level(self.level.load(Ordering::Relaxed))
+    }
+
+    /// The cell writes what this build cannot read. Called by the engine alone.
+    pub fn outgrow(&self, level: Level) {
+        // It is the first that counts: levels never sink.
+        let _ = self.outgrown.set(level);
+    }
+
+    /// The level the cell was found to speak, if this build cannot read it.
+    pub fn outgrown(&self) -> Option<Level> {
+        let applied = Some(self.level()).filter(|level| !level.is_readable());
+        self.outgrown.get().copied().or(applied)
     }
 
     /// Looks at the state. Nothing is applied while the closure runs, so let it be brief.
@@ -90,6 +113,7 @@ impl Machine {
         {
             inner.ring.push(Applied { index, events: Arc::clone(events) });
         }
+        self.level.store(inner.state.level().0, Ordering::Relaxed);
         self.applied.send_replace(index);
         outcome
     }
@@ -103,6 +127,7 @@ impl Machine {
     /// Takes another state in place of this one; watchers are told that they lag. Called by the engine alone.
     pub fn replace(&self, state: State, index: u64) {
         let mut inner = self.inner.write().expect("applying is total and does not panic");
+        self.level.store(state.level().0, Ordering::Relaxed);
         inner.state = state;
         inner.ring = Ring::starting_after(index);
         self.applied.send_replace(index);

@@ -4,9 +4,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_model::Level;
+use plimsoll_model::level::{VERSION, outdated, remedy};
 use thiserror::Error;
 
 use crate::disk::{self, Disk};
+use crate::level::Undecoded;
 
 /// magic, format, checksum, length of the body
 const HEADER: usize = 8 + 4 + 4 + 8;
@@ -32,8 +35,20 @@ pub enum Unreadable {
         path.display()
     )]
     Newer { path: PathBuf, kind: &'static str, found: u32, known: u32 },
+    #[error("{} is of {level}; {}: {}", path.display(), outdated(VERSION, *level), remedy(None))]
+    Level { path: PathBuf, level: Level },
     #[error("{} is damaged: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
+}
+
+impl Unreadable {
+    pub(crate) fn undecoded(path: &Path, why: &Undecoded) -> Self {
+        let path = path.to_owned();
+        match why {
+            Undecoded::Newer(level) => Self::Level { path, level: *level },
+            Undecoded::Damaged(_) => Self::Damaged { path, what: why.to_string() },
+        }
+    }
 }
 
 impl Kind {

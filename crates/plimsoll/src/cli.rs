@@ -6,7 +6,8 @@ use owo_colors::OwoColorize;
 
 use crate::commands::{
     apply, audit, backup, cluster, completion, decide, delete, demo, exec, explain, get, history,
-    logs, migrate, node, restart, restore, rollback, scale, sim, status, token, up, validate,
+    logs, migrate, node, restart, restore, rollback, rollout, scale, sim, status, token, up,
+    validate,
 };
 use crate::live::Host;
 
@@ -24,14 +25,14 @@ Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 /// Every command that is shown, in the order people meet them.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("Running a node", &["up", "node", "token", "cluster", "backup", "restore", "migrate"]),
-    ("Deployments", &["apply", "scale", "restart", "rollback", "delete"]),
+    ("Deployments", &["apply", "scale", "restart", "rollout", "rollback", "delete"]),
     ("Looking", &["status", "get", "logs", "exec", "history", "audit", "explain"]),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "completion"]),
 ];
 
 /// A container orchestrator that keeps every node above its line.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, after_help = EXAMPLES)]
+#[command(name = "plimsoll", version = plimsoll_model::level::VERSION, after_help = EXAMPLES)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 #[command(disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -53,6 +54,7 @@ pub(crate) enum Command {
     Scale(scale::Args),
     Delete(delete::Args),
     Rollback(rollback::Args),
+    Rollout(rollout::Args),
     History(history::Args),
     Node(node::Args),
     Token(token::Args),
@@ -94,14 +96,12 @@ impl Command {
             Self::Scale(args) => Some(&mut args.host),
             Self::Delete(args) => Some(&mut args.host),
             Self::Rollback(args) => Some(&mut args.host),
+            Self::Rollout(args) => Some(args.what.host()),
             Self::History(args) => Some(&mut args.host),
             Self::Audit(args) => Some(&mut args.host),
             Self::Explain(args) => Some(&mut args.host),
             Self::Backup(args) => Some(&mut args.host),
-            Self::Node(args) => {
-                let node::What::List(args) = &mut args.what;
-                Some(&mut args.host)
-            }
+            Self::Node(args) => Some(args.what.host()),
             Self::Token(args) => Some(args.what.host()),
             Self::Cluster(args) => match &mut args.what {
                 cluster::What::Status(args) => Some(&mut args.host),

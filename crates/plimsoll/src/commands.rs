@@ -19,6 +19,7 @@ pub(crate) mod node;
 pub(crate) mod restart;
 pub(crate) mod restore;
 pub(crate) mod rollback;
+pub(crate) mod rollout;
 pub(crate) mod scale;
 pub(crate) mod sim;
 pub(crate) mod status;

@@ -72,6 +72,7 @@ fn run(command: &Command) -> Result<(), trouble::Trouble> {
         Command::Scale(args) => commands::scale::run(args),
         Command::Delete(args) => commands::delete::run(args),
         Command::Rollback(args) => commands::rollback::run(args),
+        Command::Rollout(args) => commands::rollout::run(args),
         Command::History(args) => commands::history::run(args),
         Command::Node(args) => commands::node::run(args),
         Command::Token(args) => commands::token::run(args),

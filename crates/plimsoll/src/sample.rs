@@ -63,6 +63,7 @@ pub(crate) fn node(name: &str) -> Node {
             limits: Vec::new(),
         }),
         version: Some("0.1.0".into()),
+        drain: None,
         last_heard: Some(ago(1)),
     }
 }
@@ -110,6 +111,7 @@ impl With for Deployment {
             current: replicas,
             spec: "spec-3".into(),
             ports: Vec::new(),
+            rollout: None,
             unplaced: None,
             replicas: (1..=replicas).map(replica).collect(),
         };

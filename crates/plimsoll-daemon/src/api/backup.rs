@@ -43,7 +43,8 @@ pub(super) fn clear(data_dir: &Path) {
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = "default", body = crate::view::Problem)))]
 pub(super) async fn backup(State(context): State<Arc<Context>>, By(caller): By) -> Answer {
-    let deed = Change::Record { deed: Deed::Backup };
+    let level = context.cell.engine.machine().level();
+    let deed = Change::Record { deed: Deed::backup(level) };
     let noted = context.cell.write(Writer::Operator, &caller.identity, vec![deed.free()]).await;
     if let Err(error) = noted {
         tracing::warn!(by = %caller.identity, %error, "that a backup is taken is not in the audit");

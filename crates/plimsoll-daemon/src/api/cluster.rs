@@ -11,7 +11,7 @@ use super::answer::{Answer, Failure, json};
 use super::context::Context;
 use super::extract::{By, Json, MaybeJson, Named};
 use crate::cell::now;
-use crate::cluster::standings;
+use crate::cluster::{standings, upgrade};
 use crate::operations;
 use crate::pki::{Fingerprint, JoinToken, OperatorToken};
 use crate::view::{self, Problem, Time};
@@ -27,6 +27,11 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         Some(client) => standings::ask(&context.cell, client).await,
         None => BTreeMap::new(),
     };
+    let machine = context.cell.engine.machine();
+    let versions: BTreeMap<String, String> = machine.read(|state| {
+        let said = state.nodes().iter().filter(|(_, node)| !node.facts.version.is_empty());
+        said.map(|(id, node)| (id.to_string(), node.facts.version.clone())).collect()
+    });
     let (here, role) = (context.here(), context.cell.engine.standing().role);
     let servers = context.cell.engine.members().into_iter().map(|member| {
         let told = standings.get(&member.id);
@@ -35,6 +40,7 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         let (role, applied) =
             own.or_else(|| told.map(|told| (told.role.clone(), told.applied))).unzip();
         view::Server {
+            version: versions.get(&member.peer.name).cloned(),
             is_leader: here.leader.as_deref() == Some(member.peer.name.as_str()),
             id: member.id.0,
             node: member.peer.name,
@@ -59,6 +65,9 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         joinable,
         trouble: here.leader.is_none().then(|| context.leaderless()),
         tenure: context.tenure(),
+        level: machine.level().0,
+        upgrade: machine.read(upgrade::half_done),
+        is_changing: context.cell.engine.is_changing(),
         servers: servers.collect(),
     }))
 }

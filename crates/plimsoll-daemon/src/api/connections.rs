@@ -9,13 +9,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::unfold;
+use axum::response::Response;
+use futures_util::FutureExt;
 use hyper::Request;
-use hyper::body::{Body as _, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,9 +24,9 @@ use tokio::time::timeout;
 use tower::Service;
 
 use super::Listen;
-use super::answer::Failure;
 use super::peer::Peer;
-use super::permit::{Permits, revocation};
+use super::permit::Permits;
+use super::revocation::while_good;
 use super::socket::{self, BindError};
 use super::token::Token;
 use crate::cell::Cell;
@@ -188,12 +185,14 @@ where
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let response = match door {
-                Door::Unix { .. } => router.call(request).await?,
-                Door::Tcp(permits) => tokio::select! {
-                    response = router.call(request) => while_good(permits, peer, response?),
-                    () = permits.revoked(&peer) => Failure::from(revocation()).into_response(),
-                },
+            let answer = router
+                .call(request)
+                .map(|answered| answered.unwrap_or_else(|never| match never {}));
+            let response = match (door, peer) {
+                (Door::Tcp(permits), Peer::Operator { name, token, .. }) => {
+                    while_good(permits.cell().clone(), (name, token), answer).await
+                }
+                _ => answer.await,
             };
             tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
             Ok(response)
@@ -215,43 +214,6 @@ where
         // A client that went away under way is its own affair.
         tracing::debug!(%error, "a connection ended early");
     }
-}
-
-/// The answer, which ends when the token of whoever asked is revoked: it may be a stream that has no other end.
-fn while_good(permits: Permits, peer: Peer, response: Response) -> Response {
-    if !matches!(peer, Peer::Operator { .. }) || response.body().size_hint().exact().is_some() {
-        return response;
-    }
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let last = last_words(kind.unwrap_or_default());
-    response.map(|body| {
-        let revoked = Box::pin(async move { permits.revoked(&peer).await });
-        let pieces = (body.into_data_stream(), revoked, last);
-        Body::from_stream(unfold(Some(pieces), async |pieces| {
-            let (mut body, mut revoked, last) = pieces?;
-            tokio::select! {
-                biased;
-                () = &mut revoked => Some((last.ok_or_else(|| axum::Error::new(revocation_error())), None)),
-                piece = body.next() => Some((piece?, Some((body, revoked, last)))),
-            }
-        }))
-    })
-}
-
-/// What a stream of this kind says when it is cut; none where nothing can be said in it.
-fn last_words(kind: &str) -> Option<Bytes> {
-    let text = serde_json::to_string(&revocation()).expect("problems have string keys only");
-    if kind.starts_with("text/event-stream") {
-        Some(format!("data: {text}\n\n").into())
-    } else if kind.starts_with("application/x-ndjson") {
-        Some((text + "\n").into())
-    } else {
-        None
-    }
-}
-
-fn revocation_error() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "the token was revoked")
 }
 
 /// Who asks, or the answer to somebody who may not.

@@ -10,13 +10,13 @@ use tokio::sync::{Mutex, watch};
 
 use super::answer::{Answer, Failure, json};
 use crate::cell::{Cell, now};
-use crate::cluster::quorum;
+use crate::cluster::{quorum, upgrade};
 use crate::peer::Client;
 use crate::view::build::{Here, Source};
 use crate::view::tenure::millis;
 use crate::view::{Freshness, Problem, Tenure};
 
-pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) use plimsoll_model::level::VERSION;
 
 #[derive(Debug)]
 pub(super) struct Context {
@@ -100,6 +100,12 @@ impl Context {
     pub(super) fn leaderless(&self) -> Problem {
         if self.cell.engine.standing().is_superseded {
             return quorum::superseded();
+        }
+        if let Some(level) = self.cell.engine.standing().outgrown {
+            return upgrade::outgrown(&self.cell, level);
+        }
+        if let Some(problem) = self.cell.soft.facts().outdated.clone() {
+            return problem;
         }
         if let Some(why) = self.cell.engine.tenure().hindrance {
             return quorum::hindered(&why);

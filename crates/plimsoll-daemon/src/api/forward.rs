@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
-use plimsoll_model::access::Role;
+use plimsoll_model::access::{Digest, Role};
 use tokio::time::{sleep, timeout};
 
 use super::answer::{Deserted, Failure};
@@ -18,7 +18,8 @@ use super::connections::OPEN_PATHS;
 use super::context::Context;
 use super::exec::MAX_PATIENCE;
 use super::peer::Peer;
-use super::permit;
+use super::permit::{self, Operator};
+use super::revocation::while_good;
 use crate::cluster::{self, ANSWER, reach};
 use crate::operations;
 use crate::peer::{self, Client, Known, Target};
@@ -234,30 +235,43 @@ pub(super) async fn by_peer(
             .hint("join it again with a new token: `plimsoll token create-join`");
         return Failure(StatusCode::FORBIDDEN, problem).into_response();
     }
-    let (identity, role) = match identity(&context, &caller, &request) {
-        Ok((identity, role)) => (identity.into(), role),
+    let asker = match asker(&context, &caller, &request) {
+        Ok(asker) => asker,
         Err(refused) => return *refused,
     };
-    request.extensions_mut().insert(Peer::Node { identity, role });
-    next.run(request).await
+    request.extensions_mut().insert(asker.peer);
+    match asker.token {
+        // The node that passed it on cannot know when this is over.
+        Some(token) => while_good(context.cell.clone(), token, next.run(request)).await,
+        None => next.run(request).await,
+    }
+}
+
+/// Somebody who asked another node.
+struct Asker {
+    peer: Peer,
+    /// Whose token was checked here, and which.
+    token: Option<(Arc<str>, Digest)>,
 }
 
 /// Who asked, by the word of the node that passed it on, or by the token that it could not check itself.
-fn identity(
-    context: &Context,
-    caller: &Caller,
-    request: &Request,
-) -> Result<(String, Role), Box<Response>> {
+fn asker(context: &Context, caller: &Caller, request: &Request) -> Result<Asker, Box<Response>> {
+    let trusted = |identity: &str| {
+        let peer = Peer::Node { identity: identity.into(), role: role(request) };
+        Asker { peer, token: None }
+    };
     let said = request.headers().get(IDENTITY).and_then(|identity| identity.to_str().ok());
     if let Some(said) = said {
-        return Ok((said.to_owned(), role(request)));
+        return Ok(trusted(said));
     }
     match permit::given(request.headers()) {
-        None => Ok((caller.node.to_string(), role(request))),
+        None => Ok(trusted(caller.node.as_str())),
         Some(token) => {
             let (method, path) = (request.method(), request.uri().path());
-            let operator = permit::operator(&context.cell, method, path, token)?;
-            Ok((format!("token:{}@{}", operator.name, caller.node), operator.role))
+            let Operator { name, role, token } =
+                permit::operator(&context.cell, method, path, token)?;
+            let identity = format!("token:{name}@{}", caller.node).into();
+            Ok(Asker { peer: Peer::Node { identity, role }, token: Some((name.into(), token)) })
         }
     }
 }

@@ -1,15 +1,12 @@
 //! Who may do what over TCP: whoever has this daemon's own token may do anything, and an operator of the cell what their
 //! role allows. A token that is revoked is unknown here as soon as the log has said so.
 
-use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
 use plimsoll_model::access::{Digest, Role};
-use tokio::time::sleep;
 
 use super::answer::Failure;
 use super::peer::Peer;
@@ -20,9 +17,6 @@ use crate::view::Problem;
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
 const ADMIN: [&str; 3] = ["/v1/tokens", "/v1/operators", "/v1/backup"];
-
-/// How long a stream may go on after its reader's token was revoked here.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone)]
 pub(super) struct Permits {
@@ -54,23 +48,8 @@ impl Permits {
         Ok(Peer::Operator { name: name.into(), role, token })
     }
 
-    /// Returns once the token of whoever asks is no longer good; never for one that cannot be revoked.
-    pub(super) async fn revoked(&self, peer: &Peer) {
-        let Peer::Operator { name, token, .. } = peer else { return pending().await };
-        let machine = self.cell.engine.machine();
-        let mut applied = machine.applied();
-        loop {
-            let is_good = machine.read(|state| {
-                let operator = state.access().operators.get(&**name);
-                operator.is_some_and(|operator| operator.token == *token)
-            });
-            if !is_good || applied.changed().await.is_err() {
-                return;
-            }
-            // A busy log must not have every stream look at every entry of it.
-            sleep(LOOK_AGAIN).await;
-            applied.mark_unchanged();
-        }
+    pub(super) fn cell(&self) -> &Cell {
+        &self.cell
     }
 }
 
@@ -79,7 +58,7 @@ impl Permits {
 pub(super) struct Operator {
     pub(super) name: String,
     pub(super) role: Role,
-    token: Digest,
+    pub(super) token: Digest,
 }
 
 /// The token of a request, if it has one.
@@ -118,19 +97,15 @@ fn known(cell: &Cell, given: &str) -> Option<Operator> {
 }
 
 fn needed(method: &Method, path: &str) -> Role {
-    if ADMIN.iter().any(|admin| path.starts_with(admin)) {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let is_of_nodes = path.starts_with("/v1/nodes") && !is_read;
+    if is_of_nodes || ADMIN.iter().any(|admin| path.starts_with(admin)) {
         Role::Admin
-    } else if matches!(*method, Method::GET | Method::HEAD) {
+    } else if is_read {
         Role::Read
     } else {
         Role::Deploy
     }
-}
-
-/// What whoever had a token is told when it is revoked under way.
-pub(super) fn revocation() -> Problem {
-    Problem::refusal("unauthorized", "this token was revoked")
-        .hint("an admin can give another: `plimsoll token create NAME --role ...`")
 }
 
 fn stranger(message: &str) -> Response {
@@ -154,6 +129,8 @@ mod tests {
             (Method::PUT, "/v1/deployments/shop", Role::Deploy),
             (Method::DELETE, "/v1/deployments/shop", Role::Deploy),
             (Method::POST, "/v1/replicas/shop-web-1/exec", Role::Deploy),
+            (Method::GET, "/v1/nodes", Role::Read),
+            (Method::POST, "/v1/nodes/ash/drain", Role::Admin),
             (Method::POST, "/v1/tokens/join", Role::Admin),
             (Method::GET, "/v1/operators", Role::Admin),
             (Method::POST, "/v1/backup", Role::Admin),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use plimsoll_model::Availability;
 use serde::Deserialize;
 
 use super::answer::{Answer, Failure, json};
@@ -101,4 +102,72 @@ pub(super) async fn restart(
     MaybeJson(restart): MaybeJson<view::Restart>,
 ) -> Answer {
     Ok(json(&operations::restart(&context.cell, &caller, &name, &restart).await?))
+}
+
+/// Pause, resume or abort rollouts
+#[utoipa::path(post, path = "/v1/deployments/{name}/rollout", tag = "write",
+    params(("name" = String, Path)), request_body = view::ChangeRollout,
+    responses((status = 200, body = view::RolloutChanged), (status = 409, body = view::Problem)))]
+pub(super) async fn rollout(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+    Json(asked): Json<view::ChangeRollout>,
+) -> Answer {
+    Ok(json(&operations::change_rollout(&context.cell, &caller, &name, &asked).await?))
+}
+
+/// Have a node take nothing new
+#[utoipa::path(post, path = "/v1/nodes/{name}/cordon", tag = "write",
+    params(("name" = String, Path)),
+    responses((status = 200, body = view::NodeChanged), (status = 404, body = view::Problem)))]
+pub(super) async fn cordon(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+) -> Answer {
+    let to = Availability::Cordoned;
+    Ok(json(&operations::set_availability(&context.cell, &caller, &name, to).await?))
+}
+
+/// Have a node take replicas again
+#[utoipa::path(post, path = "/v1/nodes/{name}/uncordon", tag = "write",
+    params(("name" = String, Path)),
+    responses((status = 200, body = view::NodeChanged), (status = 404, body = view::Problem)))]
+pub(super) async fn uncordon(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+) -> Answer {
+    let to = Availability::Active;
+    Ok(json(&operations::set_availability(&context.cell, &caller, &name, to).await?))
+}
+
+/// Have a node give away what it runs, or only say what would come of it
+#[utoipa::path(post, path = "/v1/nodes/{name}/drain", tag = "write",
+    params(("name" = String, Path), ApplyQuery), request_body = view::Drain,
+    responses((status = 200, body = view::DrainPlan), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem)))]
+pub(super) async fn drain(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    Asked(query): Asked<ApplyQuery>,
+    By(caller): By,
+    MaybeJson(asked): MaybeJson<view::Drain>,
+) -> Answer {
+    let drained = operations::drain(&context.cell, &caller, &name, &asked, query.dry_run).await?;
+    Ok(json(&drained))
+}
+
+/// Have an empty node, or one that is down, leave the cell
+#[utoipa::path(delete, path = "/v1/nodes/{name}", tag = "write",
+    params(("name" = String, Path)),
+    responses((status = 200, body = view::NodeChanged), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem)))]
+pub(super) async fn remove_node(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+    By(caller): By,
+) -> Answer {
+    Ok(json(&operations::remove(&context.cell, &caller, &name).await?))
 }

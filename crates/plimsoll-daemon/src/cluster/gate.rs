@@ -23,7 +23,7 @@ use super::join::{self, Admission};
 use super::log::Log;
 use super::reach::{self, LEADER, LINK, RENEW};
 use super::servers::Roll;
-use super::{ANSWER, authority};
+use super::{ANSWER, authority, upgrade};
 use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
 use crate::peer::{Client, Key, Known, MAX_MESSAGE, RAFT, read_whole};
@@ -92,6 +92,9 @@ impl Gate {
     }
 
     async fn take_in(&self, request: join::Request) -> Result<Admission, Box<Response>> {
+        if let Some(problem) = upgrade::refusal(&self.cell, request.level, &request.facts.version) {
+            return refuse(&problem.code, &problem.message, problem.hint.as_deref());
+        }
         if request.version != join::VERSION {
             let (found, ours) = (request.version, join::VERSION);
             let message = format!("it joins in version {found}, this cell in {ours}");
@@ -188,11 +191,16 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
     if key.is_none() && !gate.is_member(&caller) {
         return StatusCode::FORBIDDEN.into_response();
     }
+    let (reads, version) = upgrade::announced(request.headers());
+    if let Some(problem) = upgrade::refusal(&gate.cell, reads, &version) {
+        return upgrade::turn_away(&gate.cell, &caller.node, problem);
+    }
     let (to, outgoing) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);
     let (incoming, from) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);
     tokio::spawn(receive(request.into_body().into_data_stream(), incoming));
     tokio::spawn(async move {
         let node = caller.node;
+        let _word = upgrade::Word::given(&gate.cell, &node, reads);
         if let Err(refused) = gate.host.serve(&node, key, Pipe { to, from }).await {
             tracing::info!(%node, %refused, "a link ended");
         }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use plimsoll_model::{ClusterId, NodeFacts, NodeId};
+use plimsoll_model::{ClusterId, Level, NodeFacts, NodeId};
 use plimsoll_store::Incarnation;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -25,6 +25,9 @@ pub const PATH: &str = "/peer/join";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     pub version: u32,
+    /// What it can read of what the cell writes.
+    #[serde(default)]
+    pub level: Level,
     pub token: String,
     pub node: NodeId,
     pub facts: NodeFacts,
@@ -70,7 +73,8 @@ pub async fn join(
 ) -> Result<(Admission, Identity), Error> {
     let (key, csr) = Identity::new_key()?;
     let (token, csr) = (at.token.to_string(), csr.as_der().to_vec());
-    let request = Request { version: VERSION, token, node: node.clone(), facts, csr };
+    let (version, level, node) = (VERSION, Level::BUILD, node.clone());
+    let request = Request { version, level, token, node, facts, csr };
     let body = serde_json::to_vec(&request).map_err(|error| Error::Answer(error.to_string()))?;
     let fingerprint = at.token.fingerprint();
     let met = peer::ask(fingerprint, &at.address, PATH, Bytes::from(body), ANSWER).await?;

@@ -3,13 +3,13 @@
 use std::io;
 
 use bytes::Bytes;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Peer;
 use tokio::sync::mpsc;
 
-use super::{ANSWER, target};
+use super::{ANSWER, target, upgrade};
 use crate::cell::Cell;
 use crate::link::{Connect, PIECES_AHEAD, Pipe, Unopened};
 use crate::peer::{Client, Target};
@@ -48,12 +48,16 @@ impl Connect for Reach {
     fn open<'a>(&'a self, to: &'a Peer) -> BoxFuture<'a, Result<Pipe, Unopened>> {
         Box::pin(async move {
             let target = target(to).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            let opened = self.0.stream(&target, Method::POST, LINK, HeaderMap::new(), ANSWER);
+            let opened =
+                self.0.stream(&target, Method::POST, LINK, upgrade::announcement(), ANSWER);
             let mut exchange = opened.await.map_err(io::Error::other)?;
             if exchange.status == StatusCode::MISDIRECTED_REQUEST {
                 let named = exchange.headers.get(LEADER).map(HeaderValue::as_bytes);
                 let leader = named.and_then(|named| serde_json::from_slice(named).ok());
                 return Err(Unopened::NotLeader { leader });
+            }
+            if exchange.status == StatusCode::UPGRADE_REQUIRED {
+                return Err(Unopened::Outdated(Box::new(upgrade::reason(&exchange.headers))));
             }
             if exchange.status == StatusCode::FORBIDDEN {
                 return Err(Unopened::Removed);

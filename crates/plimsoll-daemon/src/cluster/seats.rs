@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_kernel::voters::{self, Server, Step};
-use plimsoll_model::NodeId;
+use plimsoll_model::{Availability, NodeId};
 use plimsoll_store::{Embedded, Engine, Member, Peer, ServerId};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::upgrade;
 use crate::cell::Cell;
 
 /// How often the leader looks.
@@ -21,14 +22,19 @@ const CAUGHT_UP: u64 = 1_000;
 /// Runs until told to stop.
 pub async fn run(cell: Cell, engine: Arc<Embedded>, mut shutdown: watch::Receiver<bool>) {
     loop {
-        // Who was let go must not ask for votes it would never get.
-        engine.stand(cell.holds_log());
+        // Who was let go must not ask for votes it would never get, nor lead what it cannot read.
+        engine.stand(cell.holds_log() && engine.machine().outgrown().is_none());
         let is_leader = engine.leadership().borrow().is_me;
         if is_leader {
             let members = engine.members();
             readdress(&cell, &engine, &members).await;
+            upgrade::raise(&cell, &*engine, &members).await;
             if let Some(step) = next(&cell, &engine, &members) {
                 take(&cell, &engine, step).await;
+            }
+            if should_yield(&cell, &members) {
+                tracing::info!("this node is drained, so another leads");
+                engine.hand_over().await;
             }
         }
         tokio::select! {
@@ -36,6 +42,17 @@ pub async fn run(cell: Cell, engine: Arc<Embedded>, mut shutdown: watch::Receive
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
     }
+}
+
+/// Whether this node is drained and another server that votes is not.
+fn should_yield(cell: &Cell, members: &[Member]) -> bool {
+    cell.engine.machine().read(|state| {
+        let availability = |name: &str| state.nodes().get(name).map(|node| node.availability);
+        let is_other = |member: &&Member| member.votes && member.peer.name != cell.node.as_str();
+        let mut others = members.iter().filter(is_other);
+        availability(cell.node.as_str()) == Some(Availability::Draining)
+            && others.any(|it| availability(&it.peer.name) != Some(Availability::Draining))
+    })
 }
 
 fn next(cell: &Cell, engine: &Embedded, members: &[Member]) -> Option<Step> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_model::rollout::Phase;
 use plimsoll_model::spec::{HealthTest, Healthcheck};
 use plimsoll_model::testkit::{cpus, node_id, service_key, spread};
 use plimsoll_model::{
@@ -186,18 +187,18 @@ async fn a_tag_that_does_not_exist_leaves_the_old_one_serving_and_a_fixed_one_he
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_revision_stops_at_its_first_replica_and_the_old_ones_run_on() {
+async fn a_bad_revision_is_taken_back_at_its_first_replica_and_the_old_ones_run_on() {
     let node = Node::start().await;
     node.deploy([("web", spec("good", 3))]).await;
     node.until("up", runs("shop/web", "good", 3)).await;
     let exits = Some((Duration::from_millis(30), 1));
     node.runtime.on("bad", Script { exits, ..Script::default() });
     node.deploy([("web", spec("bad", 3))]).await;
-    let is_stalled = |state: &State| {
-        use plimsoll_model::reason::Waiting;
-        state.replicas().any(|(_, r)| matches!(r.waiting, Some(Waiting::Stalled { .. })))
+    let is_undone = |state: &State| {
+        let mut rollouts = state.services().values().filter_map(|it| it.row.rollout.as_ref());
+        rollouts.any(|rollout| rollout.phase == Phase::Undone)
     };
-    node.until("stalled", is_stalled).await;
+    node.until("taken back", is_undone).await;
     node.until("clear of it", |state: &State| {
         state.replicas().all(|(_, replica)| replica.leaving.is_empty() && replica.is_running())
     })

@@ -14,8 +14,11 @@ use crate::cluster::servers::Roll;
 use crate::orders::Telling;
 use crate::soft::{NodeFact, ReplicaFact};
 
-/// The version of this form. Both sides must speak the same.
+/// The form this build writes. It is raised with the level, and then written from that level on.
 pub const VERSION: u32 = 1;
+
+/// The forms it reads.
+pub const READ: std::ops::RangeInclusive<u32> = 1..=VERSION;
 
 /// The most bytes one frame may have: the orders of a full node are a tenth of it.
 pub const MAX_FRAME: usize = 64 << 20;

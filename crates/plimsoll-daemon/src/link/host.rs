@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::fence::Fence;
-use super::frame::{Cleared, Down, Frames, Report, Seen, Up, VERSION, encode};
+use super::frame::{Cleared, Down, Frames, READ, Report, Seen, Up, VERSION, encode};
 use super::outbox::Outbox;
 use super::{HEARTBEAT, Pipe};
 use crate::cell::{Cell, WriteError, now};
@@ -87,7 +87,7 @@ impl Host {
     ) -> Result<(), Refused> {
         let hello = timeout(HELLO, next(&mut pipe.from, frames)).await;
         match hello.map_err(|_| Refused::Silent)?? {
-            Some(Up::Hello { version, .. }) if version != VERSION => {
+            Some(Up::Hello { version, .. }) if !READ.contains(&version) => {
                 Err(Refused::Version { found: version })
             }
             Some(Up::Hello { node, .. }) if node != *caller => {

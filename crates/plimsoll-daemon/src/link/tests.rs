@@ -1,16 +1,20 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
 use plimsoll_model::{
     Change, ClusterId, DeploymentName, Generation, NodeId, ObservedState, ReplicaId, ServiceName,
     Writer,
 };
 use plimsoll_runtime::FakeRuntime;
-use plimsoll_store::Embedded;
-use plimsoll_store::embedded::Config;
+use plimsoll_store::embedded::{Config, Founding};
+use plimsoll_store::{Embedded, ServerId};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::frame::{Down, Frames, Report, Seen, Up, VERSION, encode};
 use super::*;
+use crate::cluster::servers::{Roll, Servers};
 use crate::soft::Soft;
 
 /// The leader of a cell of two: `ash` leads, and a replica is on `birch`.
@@ -219,4 +223,64 @@ async fn garbage_ends_the_link_and_nothing_else() {
     let mut frames = Frames::default();
     frames.push(&encode(&Down::Written { seq: 1 }));
     assert!(frames.take::<Down>().unwrap().is_some());
+}
+
+/// A leader that holds this node for too old, until it does not.
+#[derive(Debug)]
+struct Strict {
+    problem: Problem,
+    is_upgraded: Arc<AtomicBool>,
+    leader: Mutex<Vec<Pipe>>,
+}
+
+impl Connect for Strict {
+    fn open<'a>(&'a self, _: &'a Peer) -> BoxFuture<'a, Result<Pipe, Unopened>> {
+        Box::pin(async {
+            if !self.is_upgraded.load(Ordering::Relaxed) {
+                return Err(Unopened::Outdated(Box::new(self.problem.clone())));
+            }
+            let (node, leader) = pipes();
+            self.leader.lock().unwrap().push(leader);
+            Ok(node)
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_turned_away_as_too_old_knows_why_until_it_has_a_link() {
+    let bench = bench().await;
+    // A node without the log, which knows a server by its word alone.
+    let dir = TempDir::new().unwrap();
+    let joining = Config {
+        server: ServerId(9),
+        founding: Founding::Join,
+        ..Config::alone(dir.path(), ClusterId::new("test").unwrap())
+    };
+    let leader = Peer { name: "ash".to_owned(), address: "127.0.0.1:9".to_owned() };
+    let cell = Cell {
+        engine: Embedded::start(joining).await.unwrap(),
+        node: node_id("birch"),
+        soft: Arc::new(Soft::default()),
+        servers: Arc::new(Servers::default()),
+        ..bench.host.cell.clone()
+    };
+    cell.servers.begin_with(Roll { since: 1, servers: vec![leader] });
+    let problem = Problem::refusal("outdated", "this node is old").hint("install another");
+    let is_upgraded = Arc::new(AtomicBool::new(false));
+    let strict = Strict {
+        problem: problem.clone(),
+        is_upgraded: Arc::clone(&is_upgraded),
+        leader: Mutex::default(),
+    };
+    let (orders, _told) = mpsc::channel(1);
+    let (_reports, reports) = mpsc::unbounded_channel();
+    let (_stop, shutdown) = watch::channel(false);
+    let ends = Ends { orders, reports, facts: cpus(4), key: None };
+    let dispatch = Arc::clone(&bench.host.dispatch);
+    let linked = run(cell.clone(), dispatch, Arc::new(strict), Fence::in_memory(), ends, shutdown);
+    tokio::spawn(linked);
+    let told = || cell.soft.facts().outdated.clone();
+    bench.until("told why", |_| told() == Some(problem.clone())).await;
+    is_upgraded.store(true, Ordering::Relaxed);
+    bench.until("forgotten", |_| told().is_none()).await;
 }

@@ -1,5 +1,6 @@
 //! Errors as the API words them: a code from a closed list, and the next step.
 
+use plimsoll_model::level::remedy;
 use plimsoll_model::{Refusal, Rejection};
 use plimsoll_runtime::chain;
 
@@ -17,6 +18,17 @@ impl From<&Error> for Problem {
             Error::NoSuchDeployment { hint, .. } => refusal("no_such_deployment").hint(hint),
             Error::NoSuchService { hint, .. } => refusal("no_such_service").hint(hint),
             Error::NoSuchReplica { hint, .. } => refusal("no_such_replica").hint(hint),
+            Error::NoSuchNode { hint, .. } => refusal("no_such_node").hint(hint),
+            Error::LastNode { .. } => refusal("last_node").hint(
+                "join another or uncordon one first; `--force` stops what is on it instead",
+            ),
+            Error::AlreadyDraining { node } => refusal("already_draining").hint(format!(
+                "`plimsoll status -w` shows how far it is, `plimsoll node uncordon {node}` calls it off, `--force` stops \
+                 what cannot move"
+            )),
+            Error::Unforeseen => Self::failure("bug", error.to_string()),
+            Error::NoRollout { deployment, .. } => refusal("no_rollout")
+                .hint(format!("`plimsoll rollout status {deployment}` shows the latest of each service")),
             Error::RevisionChanged { .. } => refusal("revision_changed")
                 .hint("look at what changed with `plimsoll history`, then apply again"),
             Error::Contended { .. } => refusal("contended").hint("try again"),
@@ -82,6 +94,11 @@ fn refused(rejection: &Rejection) -> Problem {
         Refusal::NoSuchDeployment { .. } => refusal("no_such_deployment"),
         Refusal::NoSuchService { .. } => refusal("no_such_service"),
         Refusal::NoSuchReplica { .. } => refusal("no_such_replica"),
+        Refusal::NodeInUse { node, .. } => {
+            refusal("node_in_use").hint(format!("`plimsoll node drain {node}` moves them away"))
+        }
+        Refusal::NoRollout { .. } => refusal("no_rollout"),
+        Refusal::NothingBefore { .. } => refusal("nothing_before"),
         _ => refusal("refused"),
     }
 }
@@ -98,6 +115,9 @@ fn stored(error: &plimsoll_store::Error) -> Problem {
             failure("quorum_lost").hint("bring back the servers that are down, then try again")
         }
         Error::Superseded => crate::cluster::quorum::superseded(),
+        Error::Outgrown { .. } => failure("outdated").hint(remedy(None)),
+        Error::Early { .. } => failure("upgrade_unfinished")
+            .hint("upgrade every node; `plimsoll node list` shows which"),
         Error::Unsettled => failure("unsettled").hint("look at the status before you try again"),
         Error::Stopped => failure("stopped").hint("the daemon is going down; start it again"),
         Error::TooLarge { .. } => Problem::refusal("too_large", error.to_string())

@@ -130,6 +130,6 @@ impl Progress {
     }
 }
 
-fn reason(subject: &impl ToString, word: &str, text: impl Into<String>) -> Reason {
+pub(crate) fn reason(subject: &impl ToString, word: &str, text: impl Into<String>) -> Reason {
     Reason { subject: subject.to_string(), word: word.to_owned(), text: text.into() }
 }

@@ -25,7 +25,10 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
         let is_true = match cause {
             MoveCause::NodeLost => !is_up,
             MoveCause::Misplaced => is_up && !is_allowed,
-            MoveCause::Restart => is_up && is_allowed && replica.is_stale(assignment),
+            MoveCause::Restart => {
+                let is_asked = replica.is_stale(assignment) || replica.is_stopped(assignment);
+                is_up && is_allowed && is_asked
+            }
             MoveCause::Outdated => is_up && is_allowed && assignment.spec != new.spec.hash,
         };
         if !is_true {

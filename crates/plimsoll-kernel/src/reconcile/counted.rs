@@ -5,18 +5,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plimsoll_model::reason::{Undone, Waiting};
+use plimsoll_model::rollout::Phase;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Change, MoveCause, Replica, ReplicaId, ServiceKey, ServiceSpec, Slot,
+    Assignment, Change, MoveCause, Replica, ReplicaId, Rollout, ServiceKey, ServiceSpec, Slot,
 };
 
 use super::Pass;
 use super::nowhere::{Among, Nowhere};
 use super::plight::Plight;
 use super::surplus::{Candidate, Surplus};
+use crate::budget::{Budget, Cost};
 use crate::moves::{self, Circumstances, Step};
 use crate::place::filter::Ask;
 use crate::place::{Placer, Roster};
+use crate::rollout;
 
 /// A replica with an assignment, and what is the matter with it.
 struct Live<'s> {
@@ -46,14 +49,16 @@ impl<'s> Pass<'s> {
         if is_settled(&live, wanted, service) {
             return;
         }
-        self.advance_moves(key, spec, &mut live);
+        self.advance_moves(key, service, spec, &mut live);
+        // None where it should run something else from here on: the next pass knows what.
+        let Some(goes_on) = self.rollout(key, service, spec) else { return };
         self.drop_other_kind(key, &mut live, wanted);
         let headings: Vec<_> = live.iter().map(|l| l.heading.node.clone()).collect();
         let mut placer = Placer::new(roster, ask, headings.iter());
         self.drop_surplus(key, &mut placer, &mut live, wanted);
         let waiting = self.relocate(key, &mut placer, spec, &mut live);
         let missing = self.place_missing(key, &mut placer, service, spec, live.len(), wanted);
-        self.roll(key, &mut placer, spec, &mut live);
+        self.roll(key, &mut placer, (service, spec), &mut live, goes_on);
         let tally = placer.close();
         if missing > 0 || !waiting.is_empty() {
             let among = Among::All(tally);
@@ -94,7 +99,7 @@ impl<'s> Pass<'s> {
         &mut self,
         id: &ReplicaId,
         replica: &Replica,
-        spec: &ServiceSpec,
+        (service, spec): (&Service, &ServiceSpec),
         is_settled: bool,
     ) -> Step {
         let Some(successor) = &replica.successor else { return Step::None };
@@ -111,7 +116,14 @@ impl<'s> Pass<'s> {
                 self.about(id, change);
                 let is_unhealthy = matches!(why, Undone::SuccessorFailed | Undone::TimedOut);
                 let is_own = matches!(successor.cause, MoveCause::Outdated | MoveCause::Restart);
-                if is_unhealthy && is_own {
+                // A rollout keeps account of what failed; what else has failed once is left alone.
+                let is_rolling = service.row.rollout.as_ref().is_some_and(|rollout| {
+                    let is_kept = matches!(rollout.phase, Phase::Rolling | Phase::Paused);
+                    is_kept && rollout.to == successor.assignment.spec
+                });
+                if is_unhealthy && is_own && is_rolling && successor.cause == MoveCause::Outdated {
+                    self.about(id, Change::StepLate { replica: id.clone() });
+                } else if is_unhealthy && is_own {
                     let waiting = Some(Waiting::Stalled { spec: spec.hash });
                     self.about(id, Change::SetWaiting { replica: id.clone(), waiting });
                 }
@@ -120,10 +132,16 @@ impl<'s> Pass<'s> {
         step
     }
 
-    fn advance_moves(&mut self, key: &ServiceKey, spec: &ServiceSpec, live: &mut [Live<'_>]) {
+    fn advance_moves(
+        &mut self,
+        key: &ServiceKey,
+        service: &Service,
+        spec: &ServiceSpec,
+        live: &mut [Live<'_>],
+    ) {
         for l in live.iter_mut().filter(|l| l.is_moving) {
             let id = ReplicaId::new(key.clone(), l.slot.clone());
-            match self.advance_one(&id, l.replica, spec, l.plight == Plight::Settled) {
+            match self.advance_one(&id, l.replica, (service, spec), l.plight == Plight::Settled) {
                 Step::None | Step::Wait(_) => {}
                 Step::Promote => (l.is_moving, l.is_done) = (false, true),
                 Step::Abandon(_) => {
@@ -186,7 +204,7 @@ impl<'s> Pass<'s> {
         spec: &ServiceSpec,
         live: &mut [Live<'_>],
     ) -> Vec<ReplicaId> {
-        let mut is_busy = live.iter().any(|l| l.is_moving);
+        let mut budget = budget(live);
         let unmet_hosts = placer.unmet_hosts();
         let mut no_room = Vec::new();
         for l in live.iter_mut().filter(|l| !l.is_moving && !l.is_done) {
@@ -199,7 +217,10 @@ impl<'s> Pass<'s> {
                     continue;
                 }
             };
-            if cause == MoveCause::Misplaced && is_busy {
+            let is_missed =
+                cause == MoveCause::Misplaced && !spec.can_run_twice() && l.replica.is_running();
+            let cost = if is_missed { Cost::OneServing } else { Cost::Nothing };
+            if cause == MoveCause::Misplaced && !budget.allows(1, cost) {
                 continue;
             }
             let brake = if cause == MoveCause::NodeLost { self.brake() } else { None };
@@ -223,7 +244,12 @@ impl<'s> Pass<'s> {
                     Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause },
                 );
                 self.scored(choice.score);
-                (l.is_moving, is_busy) = (true, true);
+                if is_missed {
+                    // It cannot run twice: it makes way here before it starts there.
+                    self.about(&id, Change::Promote { replica: id.clone() });
+                }
+                l.is_moving = true;
+                budget.begin(l.replica.is_running());
             } else {
                 // What one replica of a service does not find, the next does not find either.
                 no_room.push(id);
@@ -276,30 +302,63 @@ impl<'s> Pass<'s> {
         0
     }
 
-    /// Takes one replica at a time to the desired spec: first one that does not serve anyway, then the others, each
-    /// only while all the rest run.
+    /// Takes replicas to the desired spec, as many at once as the service allows: first those that do not serve anyway,
+    /// then the others, each only while all the rest run.
     fn roll(
         &mut self,
         key: &ServiceKey,
         placer: &mut Placer<'_>,
-        spec: &ServiceSpec,
+        (service, spec): (&Service, &ServiceSpec),
         live: &mut [Live<'_>],
+        goes_on: bool,
     ) {
         let stalled = Some(Waiting::Stalled { spec: spec.hash });
-        if live.iter().any(|l| l.is_moving || l.is_done || l.replica.waiting == stalled) {
+        if live.iter().any(|l| l.is_done || l.replica.waiting == stalled) {
             return;
         }
-        let all_run = live.iter().all(|l| l.replica.is_running());
-        let outdated = live.iter().filter(|l| l.plight == Plight::Outdated);
-        let next = outdated.min_by_key(|l| (l.replica.is_running(), Reverse(l.slot)));
-        let Some(l) = next.filter(|l| all_run || !l.replica.is_running()) else { return };
+        let rollout = service.row.rollout.as_ref();
+        let has_tried = |l: &Live<'_>| rollout.is_some_and(|rollout| rollout.has_tried(l.slot));
+        let may_go = |l: &Live<'_>| {
+            // What was stopped by force comes back, whatever the rollout does: there is no old copy to stay with.
+            let is_restart = l.assignment.spec == spec.hash;
+            ((goes_on || is_restart) && !has_tried(l)) || l.replica.is_stopped(l.assignment)
+        };
+        // A failure that the service allows for is not waited for.
+        let runs = |l: &Live<'_>| l.replica.is_running() || has_tried(l);
+        let mut budget = Budget::new(live.iter().map(|l| (l.is_moving, runs(l))));
+        loop {
+            let outdated = live
+                .iter_mut()
+                .filter(|l| l.plight == Plight::Outdated && !l.is_moving && may_go(l));
+            let next = outdated.min_by_key(|l| (l.replica.is_running(), Reverse(l.slot)));
+            let Some(l) = next else { return };
+            let runs = l.replica.is_running();
+            let cost = if runs { Cost::OneServing } else { Cost::Nothing };
+            let cause = cause(l.assignment, spec);
+            let width = if cause == MoveCause::Outdated { rollout::width(spec) } else { 1 };
+            if !budget.allows(width, cost) {
+                return;
+            }
+            self.renew_one(key, placer, spec, l, cause);
+            l.is_moving = true;
+            budget.begin(runs);
+        }
+    }
 
+    fn renew_one(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        spec: &ServiceSpec,
+        l: &Live<'_>,
+        cause: MoveCause,
+    ) {
         let id = ReplicaId::new(key.clone(), l.slot.clone());
-        let cause = cause(l.assignment, spec);
         let succeed = |node| Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause };
-        // One that failed with this very spec is tried again in its own place, with all its tries: there is nothing that
-        // runs to be kept.
-        let is_retry = cause == MoveCause::Restart && !l.replica.is_running();
+        // One that failed with this very spec, or was stopped by force, is tried again in its own place, with all its
+        // tries: there is nothing that runs to be kept.
+        let is_retry = (cause == MoveCause::Restart && !l.replica.is_running())
+            || l.replica.is_stopped(l.assignment);
         if spec.can_overlap() && !is_retry {
             placer.lift(&l.assignment.node);
             let beside = placer.stay(&l.assignment.node).or_else(|| placer.best(&id));
@@ -315,6 +374,10 @@ impl<'s> Pass<'s> {
         self.about(&id, succeed(l.assignment.node.clone()));
         self.about(&id, Change::Promote { replica: id.clone() });
     }
+}
+
+fn budget(live: &[Live<'_>]) -> Budget {
+    Budget::new(live.iter().map(|l| (l.is_moving, l.replica.is_running())))
 }
 
 /// Why an assignment that is not the one it should be is replaced.
@@ -333,4 +396,5 @@ fn is_settled(live: &[Live<'_>], wanted: usize, service: &Service) -> bool {
                 && l.replica.waiting.is_none()
                 && matches!(l.slot, Slot::Index(_))
         })
+        && service.row.rollout.as_ref().is_none_or(Rollout::is_over)
 }

@@ -10,9 +10,11 @@ use super::Pass;
 use super::counted::cause;
 use super::nowhere::{Among, Nowhere};
 use super::plight::Plight;
+use crate::budget::{Budget, Cost};
 use crate::moves::Step;
 use crate::place::Roster;
 use crate::place::filter::{Ask, filter, misplaced};
+use crate::rollout;
 
 impl<'s> Pass<'s> {
     pub(super) fn global(
@@ -60,7 +62,7 @@ impl<'s> Pass<'s> {
                 }
             }
         }
-        self.roll_in_place(key, spec, &kept);
+        self.roll_in_place(key, service, spec, &kept);
     }
 
     /// Places one on each node that may hold it and has none. Returns the nodes that should have one and cannot.
@@ -100,36 +102,53 @@ impl<'s> Pass<'s> {
         lacking
     }
 
-    /// One node at a time, and always in its own place: a second copy beside the first would break `global`.
+    /// As many nodes at once as the service allows, and always in its own place: a second copy beside the first would break
+    /// `global`.
     fn roll_in_place(
         &mut self,
         key: &ServiceKey,
+        service: &Service,
         spec: &ServiceSpec,
         kept: &[(&Slot, &Replica, Plight)],
     ) {
-        let mut is_busy = false;
         for (slot, replica, plight) in kept {
             let id = ReplicaId::new(key.clone(), (*slot).clone());
-            is_busy |= replica.successor.is_some();
-            match self.advance_one(&id, replica, spec, *plight == Plight::Settled) {
+            match self.advance_one(&id, replica, (service, spec), *plight == Plight::Settled) {
                 Step::None | Step::Wait(_) => {}
                 Step::Promote | Step::Abandon(_) => return,
             }
         }
-        let all_run = kept.iter().all(|(_, replica, plight)| {
-            replica.is_running() || matches!(plight, Plight::InGrace(_) | Plight::Lost)
-        });
-        let outdated = kept.iter().filter(|(.., plight)| *plight == Plight::Outdated);
-        let next = outdated.min_by_key(|(slot, replica, _)| (replica.is_running(), *slot));
-        let Some((slot, replica, _)) =
-            next.filter(|(_, r, _)| !is_busy && (all_run || !r.is_running()))
-        else {
-            return;
+        let Some(goes_on) = self.rollout(key, service, spec) else { return };
+        let rollout = service.row.rollout.as_ref();
+        let may_go = |slot: &Slot, replica: &Replica| {
+            let has_tried = rollout.is_some_and(|rollout| rollout.has_tried(slot));
+            let is_stopped = replica.assignment.as_ref().is_some_and(|it| replica.is_stopped(it));
+            let is_restart = replica.assignment.as_ref().is_some_and(|it| it.spec == spec.hash);
+            ((goes_on || is_restart) && !has_tried) || is_stopped
         };
-        let Some(assignment) = &replica.assignment else { return };
-        let id = ReplicaId::new(key.clone(), (*slot).clone());
-        let (node, cause) = (assignment.node.clone(), cause(assignment, spec));
-        self.about(&id, Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause });
-        self.about(&id, Change::Promote { replica: id.clone() });
+        // What is on a node that is down is nobody's fault here, and a failure that is allowed for is not waited for.
+        let mut budget = Budget::new(kept.iter().map(|(slot, replica, plight)| {
+            let is_away = matches!(plight, Plight::InGrace(_) | Plight::Lost);
+            let is_allowed = is_away || rollout.is_some_and(|rollout| rollout.has_tried(slot));
+            (replica.successor.is_some(), replica.is_running() || is_allowed)
+        }));
+        let outdated = kept.iter().filter(|(slot, replica, plight)| {
+            *plight == Plight::Outdated && replica.successor.is_none() && may_go(slot, replica)
+        });
+        let mut outdated: Vec<_> = outdated.collect();
+        outdated.sort_by_key(|(slot, replica, _)| (replica.is_running(), *slot));
+        for (slot, replica, _) in outdated {
+            let Some(assignment) = &replica.assignment else { continue };
+            let runs = replica.is_running();
+            let cost = if runs { Cost::OneServing } else { Cost::Nothing };
+            if !budget.allows(rollout::width(spec), cost) {
+                return;
+            }
+            let id = ReplicaId::new(key.clone(), (*slot).clone());
+            let (node, cause) = (assignment.node.clone(), cause(assignment, spec));
+            self.about(&id, Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause });
+            self.about(&id, Change::Promote { replica: id.clone() });
+            budget.begin(runs);
+        }
     }
 }

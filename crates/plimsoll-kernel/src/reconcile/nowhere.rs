@@ -60,9 +60,7 @@ impl Pass<'_> {
         let missing = u32::try_from(missing).unwrap_or(u32::MAX);
         let unplaced = why.map(|why| Unplaced { missing, why, since });
         if unplaced.as_ref() != old {
-            let change = Change::SetUnplaced { service: key.clone(), unplaced };
-            let revision = self.state.deployments().get(&key.deployment).map(|d| d.revision);
-            self.decision.batch.push(change.at_revision(revision));
+            self.of_service(key, Change::SetUnplaced { service: key.clone(), unplaced });
         }
     }
 

@@ -51,7 +51,8 @@ impl Pass<'_> {
         if misplaced(ask, roster, at).is_some() {
             return Plight::Misplaced;
         }
-        let is_current = assignment.spec == desired && !replica.is_stale(assignment);
+        let is_fresh = !replica.is_stale(assignment) && !replica.is_stopped(assignment);
+        let is_current = assignment.spec == desired && is_fresh;
         if is_current { Plight::Settled } else { Plight::Outdated }
     }
 }

@@ -9,6 +9,7 @@ use crate::command::Refusal;
 use crate::ids::{DeploymentName, ReplicaId, ServiceKey, ServiceName};
 use crate::reason::Unplaced;
 use crate::replica::Replica;
+use crate::rollout::Phase;
 use crate::spec::{ServiceSpec, SpecHash};
 use crate::state::{
     Deployment, MAX_NAMES, MAX_REPLICAS, MAX_REQUEST, MAX_REVISIONS, MAX_SERVICES, RevisionRecord,
@@ -26,9 +27,11 @@ impl Txn<'_> {
     ) -> Result<(), Refusal> {
         within_bounds(services)?;
         let current = self.state.deployments.get(name);
-        if current
-            .is_some_and(|d| d.history.get(&d.revision).is_some_and(|r| r.services == *services))
+        if let Some(current) = current
+            && current.history.get(&current.revision).is_some_and(|r| r.services == *services)
         {
+            let revision = current.revision;
+            self.desire_all(name, services, revision);
             return self.retry(name);
         }
 
@@ -55,9 +58,7 @@ impl Txn<'_> {
                 self.retire_service(&key);
             }
         }
-        for (service, spec) in services {
-            self.desire(&ServiceKey::new(name.clone(), service.clone()), spec, revision);
-        }
+        self.desire_all(name, services, revision);
         self.happened(Happening::Deployed { deployment: name.clone(), revision });
         self.retry(name)
     }
@@ -65,6 +66,11 @@ impl Txn<'_> {
     /// Whoever applies a file, even the same one, wants another try of what was given up.
     fn retry(&mut self, name: &DeploymentName) -> Result<(), Refusal> {
         for key in self.services_of(name) {
+            let Some(service) = self.state.services.get(&key) else { continue };
+            let rollout = service.row.rollout.as_ref();
+            if rollout.is_some_and(|r| matches!(r.phase, Phase::Rolling | Phase::Paused)) {
+                self.resume_rollout(&key)?;
+            }
             let Some(service) = self.state.services.get(&key) else { continue };
             let given_up = service.replicas.iter().filter(|(_, replica)| replica.has_given_up());
             let ids: Vec<ReplicaId> =
@@ -109,19 +115,38 @@ impl Txn<'_> {
         Ok(())
     }
 
+    fn desire_all(&mut self, name: &DeploymentName, services: &Services, revision: Revision) {
+        for (service, spec) in services {
+            self.desire(&ServiceKey::new(name.clone(), service.clone()), spec, revision);
+        }
+    }
+
     /// The service should run this spec from now on.
     fn desire(&mut self, key: &ServiceKey, spec: &Arc<ServiceSpec>, revision: Revision) {
         let old = self.state.services.get(key);
         if old.is_some_and(|service| service.desired() == Some(spec)) {
             return;
         }
+        let is_same = old.is_some_and(|service| service.row.desired == Some(spec.hash));
+        let rollout = if is_same {
+            old.and_then(|service| service.row.rollout.clone())
+        } else {
+            self.begin_rollout(key, spec, revision)
+        };
+        let old = self.state.services.get(key);
         let mut specs = old.map(specs_in_use).unwrap_or_default();
         specs.insert(spec.hash, spec.clone());
         // Where it failed is forgotten with the container that failed, not when the service is merely scaled.
         let same = old.filter(|service| service.row.desired == Some(spec.hash));
         let failures = same.map(|service| service.row.failures.clone()).unwrap_or_default();
-        let row =
-            ServiceRow { desired: Some(spec.hash), revision, specs, unplaced: None, failures };
+        let row = ServiceRow {
+            desired: Some(spec.hash),
+            revision,
+            specs,
+            unplaced: None,
+            failures,
+            rollout,
+        };
         self.set_service(key, Some(row));
     }
 
@@ -148,7 +173,7 @@ impl Txn<'_> {
 }
 
 /// The specs that some assignment still names; the rest are dropped when a new one comes.
-fn specs_in_use(service: &Service) -> BTreeMap<SpecHash, Arc<ServiceSpec>> {
+pub(super) fn specs_in_use(service: &Service) -> BTreeMap<SpecHash, Arc<ServiceSpec>> {
     let holds = service.replicas.values().flat_map(Replica::holds);
     let used: BTreeSet<SpecHash> = holds.map(|assignment| assignment.spec).collect();
     let specs = service.row.specs.iter().filter(|(hash, _)| used.contains(*hash));

@@ -4,11 +4,11 @@ use super::Txn;
 use crate::audit::Happening;
 use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId};
-use crate::node::{Availability, Node, NodeFacts, NodeStatus};
+use crate::node::{Availability, DRAIN_TIMEOUT, Drain, Node, NodeFacts, NodeStatus};
 use crate::replica::Replica;
 use crate::state::MAX_CAPACITY;
 use crate::transition;
-use crate::units::Resources;
+use crate::units::{Millis, Resources};
 
 impl Txn<'_> {
     pub(super) fn put_node(&mut self, id: &NodeId, facts: &NodeFacts) -> Result<(), Refusal> {
@@ -39,6 +39,7 @@ impl Txn<'_> {
                     joined_at: self.at,
                     key: None,
                     server: None,
+                    drain: None,
                 };
                 self.set_node(id, Some(node));
                 self.happened(Happening::NodeJoined { node: id.clone() });
@@ -74,10 +75,60 @@ impl Txn<'_> {
         if !transition::allows(Availability::EDGES, &node.availability, &to, self.by.writer) {
             return Err(self.illegal(&format!("node {id}"), &node.availability, &to));
         }
-        let node = Node { availability: to, ..node.clone() };
+        if to == Availability::Draining {
+            return self.drain(id, DRAIN_TIMEOUT, false);
+        }
+        let node = Node { availability: to, drain: None, ..node.clone() };
         self.set_node(id, Some(node));
         self.happened(Happening::NodeAvailability { node: id.clone(), availability: to });
         Ok(())
+    }
+
+    /// Asked for a second time it has its time anew.
+    pub(super) fn drain(
+        &mut self,
+        id: &NodeId,
+        timeout: Millis,
+        is_forced: bool,
+    ) -> Result<(), Refusal> {
+        let (node, to) = (self.node(id)?, Availability::Draining);
+        let is_on = node.availability == to;
+        if !is_on
+            && !transition::allows(Availability::EDGES, &node.availability, &to, self.by.writer)
+        {
+            return Err(self.illegal(&format!("node {id}"), &node.availability, &to));
+        }
+        let (since, progressed_at, has_timed_out) = (self.at, self.at, false);
+        let drain = Drain { since, timeout, is_forced, progressed_at, has_timed_out };
+        let node = Node { availability: to, drain: Some(drain), ..node.clone() };
+        self.set_node(id, Some(node));
+        self.happened(Happening::NodeAvailability { node: id.clone(), availability: to });
+        Ok(())
+    }
+
+    pub(super) fn give_up_drain(&mut self, id: &NodeId) -> Result<(), Refusal> {
+        let node = self.node(id)?;
+        let Some(drain) = node.drain.filter(|_| node.availability == Availability::Draining) else {
+            return Ok(());
+        };
+        let drain = Some(Drain { has_timed_out: true, ..drain });
+        let node = Node { availability: Availability::Cordoned, drain, ..node.clone() };
+        self.set_node(id, Some(node));
+        let left = self.state.load(id).map_or(0, |load| load.tenants.len());
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        self.happened(Happening::DrainTimedOut { node: id.clone(), left });
+        Ok(())
+    }
+
+    /// A replica has left the node: the next has its own time.
+    pub(super) fn note_left(&mut self, id: &NodeId) {
+        let Some(node) = self.state.nodes.get(id) else { return };
+        let Some(drain) = node.drain.filter(|_| node.availability == Availability::Draining) else {
+            return;
+        };
+        let drain = Some(Drain { progressed_at: self.at, ..drain });
+        let node = Node { drain, ..node.clone() };
+        self.set_node(id, Some(node));
     }
 
     /// The cell goes on with one server. The lost nodes go as [`remove_node`](Self::remove_node) has it, whatever their

@@ -76,6 +76,9 @@ impl Txn<'_> {
         replica.assignment = Some(new.assignment);
         self.leave(&mut replica, old);
         self.put_or_drop(id, replica);
+        if src != dst {
+            self.note_left(&src);
+        }
         self.happened(Happening::MoveFinished { replica: id.clone(), src, dst, cause: new.cause });
         Ok(())
     }
@@ -150,9 +153,13 @@ impl Txn<'_> {
         let Some(assignment) = replica.holds().find(|a| a.generation == generation) else {
             return Ok(());
         };
-        let node = assignment.node.clone();
+        let assignment = assignment.clone();
         let before = replica.observed.get(&generation);
         if before.is_some_and(|b| b.state == seen.state && b.code == seen.code) {
+            return Ok(());
+        }
+        // It was asked for again before its end was known. What comes after is another generation; this one is over.
+        if before.is_some_and(|b| b.state == ObservedState::Stopped) {
             return Ok(());
         }
         if let Some(before) = before
@@ -176,7 +183,8 @@ impl Txn<'_> {
         }
         self.put_or_drop(id, replica);
         if seen.state == ObservedState::Failed && !failed_before {
-            self.count_failure(id, &node, seen);
+            self.count_failure(id, &assignment.node, seen);
+            self.step_failed(id, &assignment, seen);
         }
         Ok(())
     }
@@ -265,13 +273,15 @@ impl Txn<'_> {
         self.happened(Happening::ReplicaFailed { replica, node, code });
     }
 
-    fn replica(&self, id: &ReplicaId) -> Result<&Replica, Refusal> {
+    pub(super) fn replica(&self, id: &ReplicaId) -> Result<&Replica, Refusal> {
         self.state.replica(id).ok_or_else(|| Refusal::NoSuchReplica { replica: id.clone() })
     }
 
-    /// What leaves a node that is gone would never be reported as stopped, so it is gone as well.
+    /// What leaves a node that is gone would never be reported as stopped, so it is gone as well; and what has stopped
+    /// already is not reported a second time.
     fn leave(&self, replica: &mut Replica, assignment: Assignment) {
-        if self.state.nodes.contains_key(&assignment.node) {
+        let is_there = self.state.nodes.contains_key(&assignment.node);
+        if is_there && !replica.is_stopped(&assignment) {
             replica.leaving.push(assignment);
         }
         if replica.leaving.len() > MAX_LEAVING {

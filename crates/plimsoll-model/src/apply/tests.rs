@@ -6,8 +6,9 @@ use proptest::sample::select;
 
 use crate::access::{Authority, Digest, Role};
 use crate::audit::{Author, MAX_AUDIT};
-use crate::command::{Change, Command, FORMAT, Guarded, Refusal, Require};
+use crate::command::{Change, Command, Guarded, Refusal, Require};
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
+use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{NoPlace, Undone, Unplaced, Waiting};
 use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
@@ -325,14 +326,33 @@ fn history_and_audit_are_bounded() {
 }
 
 #[test]
-fn what_is_newer_than_this_node_is_refused() {
-    let mut state = cell().state;
-    let by = Author::new(Writer::Operator, "ann");
-    let command = Command { format: FORMAT + 1, ..Command::new(Timestamp(1), Term(1), by, vec![]) };
-    assert!(matches!(state.apply(&command).unwrap_err().reason, Refusal::Format { .. }));
-    let text = serde_json::to_string(&state).unwrap().replace("{\"format\":1,", "{\"format\":2,");
-    let error = serde_json::from_str::<State>(&text).unwrap_err().to_string();
-    assert!(error.starts_with("it is written in format 2, this node knows up to 1"), "{error}");
+fn a_level_is_written_once_every_server_reads_it_and_never_sinks() {
+    let mut cell = cell().node("ash", cpus(4));
+    let (next, by) = (Level(Level::FIRST.0 + 1), Author::new(Writer::Operator, "ann"));
+    let put = Change::PutNode { node: node_id("birch"), facts: cpus(4) };
+    let early = Command::new(Timestamp(1), Term(1), by, vec![put.free()]);
+    assert_eq!(early.level, Level::FIRST, "a command asks for no more than it needs");
+    let early = Command { level: next, ..early };
+    let refused = cell.state.apply(&early).unwrap_err().reason;
+    assert_eq!(refused, Refusal::Level { needed: next, cell: Level::FIRST });
+
+    let raise = |level| Change::Raise { level }.free();
+    let removal = Change::RemoveNode { node: node_id("nowhere") };
+    assert!(cell.apply(Writer::Scheduler, vec![raise(next), removal.free()]).is_err());
+    assert_eq!(cell.state.level(), Level::FIRST, "a refused batch raises nothing");
+    cell.apply(Writer::Scheduler, vec![raise(next)]).unwrap();
+    let events = cell.state.audit().events().len();
+    cell.apply(Writer::Scheduler, vec![raise(next), raise(Level::FIRST)]).unwrap();
+    assert_eq!((cell.state.level(), cell.state.audit().events().len()), (next, events));
+    assert!(cell.state.apply(&early).is_ok());
+}
+
+#[test]
+fn a_state_that_this_build_cannot_read_is_refused() {
+    let text = serde_json::to_string(&cell().state).unwrap();
+    let newer = text.replace("{\"level\":1,", "{\"level\":9,");
+    let error = serde_json::from_str::<State>(&newer).unwrap_err().to_string();
+    assert!(error.starts_with("it is of level 9, this plimsoll reads up to level"), "{error}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::Txn;
 use crate::access::Access;
 use crate::command::Event;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::level::Level;
 use crate::node::Node;
 use crate::replica::Replica;
 use crate::state::{Deployment, Service, ServiceRow, State};
@@ -18,6 +19,7 @@ use crate::volumes::Volumes;
 #[derive(Debug)]
 pub(super) enum Undo {
     NextGeneration(Generation),
+    Level(Level),
     // Rows are boxed: a batch that places a whole cell replaces none, and need not carry room for them.
     Access(Box<Access>),
     Node(NodeId, Option<Box<Node>>),
@@ -87,6 +89,7 @@ impl Txn<'_> {
         for step in self.undo.into_iter().rev() {
             match step {
                 Undo::NextGeneration(generation) => state.next_generation = generation,
+                Undo::Level(level) => state.level = level,
                 Undo::Access(access) => state.access = *access,
                 Undo::Node(id, row) => drop(put(&mut state.nodes, &id, row.map(|row| *row))),
                 Undo::Deployment(name, row) => {

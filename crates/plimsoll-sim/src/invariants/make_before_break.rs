@@ -34,6 +34,11 @@ impl Invariant for MakeBeforeBreak {
             if before.generation == now.generation || before.node == now.node {
                 continue;
             }
+            // What cannot run twice makes way here before it starts there.
+            let spec = world.state.service(&id.service).and_then(|service| service.spec_of(now));
+            if spec.is_some_and(|spec| !spec.can_run_twice()) {
+                continue;
+            }
             let Some(machine) = world.machines.get(&now.node) else { continue };
             let runs =
                 machine.container(id, now.generation).is_some_and(|c| c.is_up() && c.is_healthy);

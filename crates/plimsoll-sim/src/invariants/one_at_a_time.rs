@@ -1,4 +1,5 @@
-//! Of one service, at most one replica at a time is moved by choice; only lost nodes may set several moving.
+//! Of one service, no more replicas are moved by choice at once than it allows, which is one where it does not say; only
+//! lost nodes may set more moving.
 
 use plimsoll_model::{Event, MoveCause, ServiceKey};
 
@@ -25,7 +26,8 @@ impl Invariant for OneAtATime {
             let Some(service) = world.state.service(key) else { continue };
             let moving = service.replicas.values().filter_map(|replica| replica.successor.as_ref());
             let chosen = moving.filter(|successor| successor.cause != MoveCause::NodeLost).count();
-            if chosen > 1 {
+            let width = service.desired().map_or(1, |spec| spec.update.parallelism.max(1) as usize);
+            if chosen > width {
                 return Err(format!("{chosen} replicas of {key} move at once"));
             }
         }

@@ -2,6 +2,7 @@
 
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::{Scope, Signals, reconcile};
+use plimsoll_model::rollout::Phase;
 use plimsoll_model::{Mode, NodeStatus};
 
 use super::Broken;
@@ -35,6 +36,16 @@ fn find(world: &World<'_>) -> Result<(), String> {
         }
     }
     for (key, service) in state.services() {
+        // The way back to something that does not start either has no end.
+        let image = service.desired().map(|spec| &spec.container.image);
+        let is_broken = image.is_some_and(|image| world.broken.contains(image));
+        if let Some(rollout) = service.row.rollout.as_ref()
+            && !rollout.is_over()
+            && rollout.phase != Phase::Paused
+            && !is_broken
+        {
+            return Err(format!("the rollout of {key} is still {}", rollout.phase.word()));
+        }
         let Some(spec) = service.desired() else {
             return Err(format!("{key} is retired and still there"));
         };

@@ -1,6 +1,7 @@
 //! What the script does to the cell.
 
 use plimsoll_kernel::agent::Phase;
+use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{Availability, Change, DeploymentName, Millis, NodeId, ReplicaId, Writer};
 
 use super::{Due, HEARTBEAT, World};
@@ -26,6 +27,9 @@ impl World<'_> {
             }
             Action::Cordon(node) => self.operate(availability(node, Availability::Cordoned)),
             Action::Uncordon(node) => self.operate(availability(node, Availability::Active)),
+            Action::Clear(node) => {
+                self.operate(Change::Drain { node, timeout: DRAIN_TIMEOUT, force: true });
+            }
             Action::Drain(node) => self.operate(availability(node, Availability::Draining)),
             Action::Deploy(deployment, services) => {
                 self.operate(Change::Deploy { deployment, services });

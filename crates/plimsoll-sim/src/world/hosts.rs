@@ -40,7 +40,7 @@ impl World<'_> {
         let held = row
             .into_iter()
             .flat_map(plimsoll_model::Replica::holds)
-            .filter(|held| held.node == *node);
+            .filter(|held| held.node == *node && row.is_none_or(|row| !row.is_stopped(held)));
         for generation in held.map(|held| held.generation) {
             if machine.container(replica, generation).is_none() {
                 reports.push((generation, ObservedState::Pending));
@@ -59,7 +59,7 @@ impl World<'_> {
         let row = self.state.replica(replica);
         let locals = self.machines[node].locals(replica);
         let wanted: Vec<Generation> =
-            agent::wanted(node, row).map(|assignment| assignment.generation).collect();
+            agent::wanted(&self.state, node, replica).map(|held| held.generation).collect();
         let steps = agent::next(&wanted, &locals);
         // What leaves and is not here has stopped: a crash may have done it.
         let leaving =

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails here has failed its test")]
 
 mod election;
+mod level;
 mod log;
 mod outage;
 mod proxy;

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use plimsoll_model::{NodeId, State, Term, Timestamp};
 
-use super::{Content, Error, Restored, Summary, damaged};
+use super::{Content, Error, Restored, Summary};
 use crate::disk::Disk;
 use crate::embedded::Incarnation;
 use crate::embedded::replay::{TERM_STEP, Until, replay};
-use crate::embedded::snapshot::{Snapshots, decode_state, encode_state};
+use crate::embedded::snapshot::{Snapshots, encode_state};
 use crate::embedded::start::{self, Identity};
 use crate::embedded::store::Meta;
 use crate::embedded::types::{Ballot, Header, Mark, Roster};
 use crate::engine::{Peer, ServerId};
+use crate::level;
 use crate::log::{self, Log};
 use crate::recovery::{salt, survive};
+use crate::sealed::Unreadable;
 
 pub(crate) fn take_stopped_on(
     disk: &Arc<dyn Disk>,
@@ -38,7 +40,8 @@ pub(crate) fn restore_on(
     at: Timestamp,
 ) -> Result<Restored, Error> {
     let Content { summary, state } = Content::read(disk.as_ref(), file)?;
-    let mut state = decode_state(&state).map_err(|error| damaged(file, &error))?;
+    let mut state: State =
+        level::decode(&state).map_err(|why| Unreadable::undecoded(file, &why))?;
     must_be_empty(disk, data_dir)?;
 
     // The old servers may live, so this one has a number that none of them ever had.

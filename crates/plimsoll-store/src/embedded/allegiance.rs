@@ -9,6 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use plimsoll_model::Level;
 use serde::{Deserialize, Serialize};
 
 use super::start::Identity;
@@ -65,13 +66,13 @@ impl Allegiance {
     }
 
     /// What a message to that server must carry.
-    pub(crate) fn envelope(&self, to: ServerId) -> Envelope {
-        Envelope { to, of: self.identity.incarnation }
+    pub(crate) fn envelope(&self, to: ServerId, level: Level) -> Envelope {
+        Envelope { to, of: self.identity.incarnation, level }
     }
 
     /// Whether a message is for this server and of its cell's life; else what to say to it.
     pub(crate) fn admit(&self, envelope: Envelope) -> io::Result<Result<(), Response>> {
-        let Envelope { to, of } = envelope;
+        let Envelope { to, of, .. } = envelope;
         let ours = self.identity.incarnation;
         let refuse = |why: String| Ok(Err(Response::Refused(why)));
         if of.supersedes(ours) {
@@ -135,7 +136,8 @@ mod tests {
             ("from after a recovery", first, heir, 3, "was recovered without it"),
         ] {
             let server = server(ours);
-            let admitted = server.admit(Envelope { to: ServerId(to), of: theirs }).unwrap();
+            let (to, level) = (ServerId(to), Level::FIRST);
+            let admitted = server.admit(Envelope { to, of: theirs, level }).unwrap();
             let found = match admitted {
                 Ok(()) => "heard".to_owned(),
                 Err(Response::Superseded(by)) if by == ours => "superseded".to_owned(),

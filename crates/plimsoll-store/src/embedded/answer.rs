@@ -3,6 +3,7 @@
 use std::io;
 
 use openraft::alias::SnapshotOf;
+use plimsoll_model::level::{VERSION, outdated};
 
 use super::Embedded;
 use super::types::{Ballot, Types};
@@ -15,6 +16,12 @@ impl Embedded {
     pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
         let response = match wire::decode::<(Envelope, Request)>(request) {
             Ok((envelope, request)) => match self.allegiance.admit(envelope) {
+                Ok(Ok(())) if !envelope.level.is_readable() => {
+                    // Nothing of it must get into the log: this server could not go on, nor start again.
+                    self.machine.outgrow(envelope.level);
+                    let why = outdated(VERSION, envelope.level);
+                    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+                }
                 Ok(Ok(())) => self.respond(request).await,
                 Ok(Err(response)) => Ok(response),
                 Err(error) => Err(error),
@@ -72,5 +79,104 @@ impl Embedded {
         let installed = self.raft.install_full_snapshot(piece.vote(), snapshot).await;
         let vote = installed.map_err(io::Error::other)?.vote;
         Ok(Response::Snapshot { vote: Ballot::from(&vote) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use openraft::raft::AppendEntriesRequest;
+    use openraft::{EntryPayload, LogId};
+    use plimsoll_model::{Author, ClusterId, Command, Level, Term, Timestamp, Writer};
+
+    use super::super::types::{Entry, Proposal, Roster};
+    use super::super::wire::Append;
+    use super::super::{Config, Founding, Timing};
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::engine::{Engine, Error, Peer, ServerId};
+
+    const NEXT: Level = Level(Level::BUILD.0 + 1);
+    const LEADER: ServerId = ServerId(1);
+    const US: ServerId = ServerId(2);
+
+    async fn joiner() -> Arc<Embedded> {
+        let config = Config::alone(Path::new("data"), ClusterId::new("test").unwrap());
+        let started = Embedded::start(Config {
+            server: US,
+            founding: Founding::Join,
+            disk: Arc::new(SimDisk::new()),
+            timing: Some(Timing::from_append(Duration::from_millis(1))),
+            ..config
+        });
+        started.await.unwrap()
+    }
+
+    fn command() -> Command {
+        Command::new(Timestamp(1), Term(1), Author::new(Writer::Operator, "ann"), Vec::new())
+    }
+
+    /// The leader's first two entries, who it is and a command, both committed.
+    async fn hear(server: &Embedded, level: Level, command: &[u8]) -> Response {
+        let at = |index| LogId::new_term_index(1, index);
+        let roster = Roster::alone(LEADER, Peer::default()).try_into().unwrap();
+        let entries = vec![
+            Entry { log_id: at(0), payload: EntryPayload::Membership(roster) },
+            Entry { log_id: at(1), payload: EntryPayload::Normal(Proposal(Arc::from(command))) },
+        ];
+        let vote = Ballot { term: 1, server: LEADER, won: true }.into();
+        let request =
+            AppendEntriesRequest { vote, prev_log_id: None, leader_commit: Some(at(1)), entries };
+        let envelope = server.allegiance.envelope(US, level);
+        let message = (envelope, Request::Append(Append::new(&request).unwrap()));
+        wire::decode(&server.answer(&wire::encode(&message)).await).unwrap()
+    }
+
+    #[tokio::test]
+    async fn of_a_cell_that_speaks_a_newer_level_nothing_gets_into_the_log() {
+        let readable = postcard::to_stdvec(&command()).unwrap();
+        let server = joiner().await;
+        let said = hear(&server, NEXT, &readable).await;
+        let expected = outdated(VERSION, NEXT);
+        assert!(matches!(&said, Response::Refused(why) if *why == expected), "{said:?}");
+        assert_eq!(server.held(), 0..0);
+        assert_eq!(server.standing().outgrown, Some(NEXT));
+        let error = server.propose(command()).await.unwrap_err();
+        assert_eq!(error, Error::Outgrown { level: NEXT });
+        server.shutdown().await.unwrap();
+
+        // It was for the level alone.
+        let server = joiner().await;
+        let said = hear(&server, Level::BUILD, &readable).await;
+        assert!(matches!(said, Response::Append(Appended::All)), "{said:?}");
+        server.machine().applied().wait_for(|applied| *applied == 1).await.unwrap();
+        server.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_that_holds_what_it_cannot_read_ends_and_is_known_to_be_too_old() {
+        let mut newer = postcard::to_stdvec(&NEXT).unwrap();
+        newer.extend_from_slice(b"in another form");
+        let server = joiner().await;
+        hear(&server, Level::BUILD, &newer).await;
+        assert_eq!(server.broken().await, Error::Outgrown { level: NEXT });
+        assert_eq!(server.trouble(), Some(Error::Outgrown { level: NEXT }));
+        assert_eq!(*server.machine().applied().borrow(), 0, "nothing is passed over");
+    }
+
+    #[tokio::test]
+    async fn what_some_server_cannot_read_is_not_written() {
+        let config = Config::alone(Path::new("data"), ClusterId::new("test").unwrap());
+        let disk = Arc::new(SimDisk::new());
+        let server = Embedded::start(Config { disk, ..config }).await.unwrap();
+        let before = server.held();
+        let early = server.propose(Command { level: NEXT, ..command() }).await;
+        assert_eq!(early.unwrap_err(), Error::Early { needed: NEXT, cell: Level::FIRST });
+        assert_eq!(server.held(), before);
+        server.propose(command()).await.unwrap();
+        server.shutdown().await.unwrap();
     }
 }

@@ -141,6 +141,7 @@ impl Seat {
             committed: known.map_or(0, |id| id.index),
             last: metrics.last_log_index.unwrap_or(0),
             is_superseded: self.allegiance.is_superseded(),
+            outgrown: None,
             heard: if leads { self.unanswered(metrics) } else { self.silence() },
         }
     }

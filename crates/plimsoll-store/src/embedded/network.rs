@@ -18,11 +18,13 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
+use super::addresses::Addresses;
 use super::allegiance::Allegiance;
 use super::snapshot::StateBytes;
 use super::types::{Ballot, Blob, Header, Types};
 use super::wire::{self, Append, Request, Response, SnapshotPiece, VoteCall};
 use crate::engine::{Peer, ServerId};
+use crate::machine::Machine;
 
 /// How much of a snapshot goes into one message.
 const SNAPSHOT_PIECE: usize = 1 << 20;
@@ -59,6 +61,8 @@ impl Network for NoNetwork {
 pub(crate) struct Links {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) allegiance: Arc<Allegiance>,
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) addresses: Arc<Addresses>,
 }
 
 impl RaftNetworkFactory<Types> for Links {
@@ -66,7 +70,9 @@ impl RaftNetworkFactory<Types> for Links {
 
     async fn new_client(&mut self, target: ServerId, node: &Peer) -> Link {
         let (network, allegiance) = (Arc::clone(&self.network), Arc::clone(&self.allegiance));
-        Link { network, allegiance, target, peer: node.clone() }
+        let (machine, addresses) = (Arc::clone(&self.machine), Arc::clone(&self.addresses));
+        addresses.note(target, node);
+        Link { network, allegiance, machine, addresses, target, peer: node.clone() }
     }
 }
 
@@ -75,7 +81,10 @@ impl RaftNetworkFactory<Types> for Links {
 pub(crate) struct Link {
     network: Arc<dyn Network>,
     allegiance: Arc<Allegiance>,
+    machine: Arc<Machine>,
+    addresses: Arc<Addresses>,
     target: ServerId,
+    /// Where it was when the way was made.
     peer: Peer,
 }
 
@@ -86,8 +95,11 @@ impl Link {
         if self.allegiance.is_superseded() {
             return Err(CallError::new(&io::Error::other("the cell was recovered without us")));
         }
-        let bytes = wire::encode(&(self.allegiance.envelope(self.target), request));
-        let sent = self.network.send(self.target, &self.peer, bytes, within);
+        let envelope = self.allegiance.envelope(self.target, self.machine.level());
+        let bytes = wire::encode(&(envelope, request));
+        let found = self.addresses.of(self.target);
+        let peer = found.as_ref().unwrap_or(&self.peer);
+        let sent = self.network.send(self.target, peer, bytes, within);
         let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
         let response = answered.flatten().and_then(|bytes| wire::decode(&bytes));
         match response.map_err(|error| CallError::new(&error))? {

@@ -8,6 +8,7 @@ use plimsoll_model::State;
 
 use super::types::Header;
 use crate::disk::Disk;
+use crate::level;
 use crate::sealed::{Kind, Unreadable};
 
 const SNAPSHOT: Kind = Kind { magic: *b"plimssnp", format: 1, name: "snapshot" };
@@ -42,7 +43,8 @@ impl Snapshots {
     /// The snapshot with its state decoded.
     pub(crate) fn load(&self) -> Result<Option<(Header, State)>, Unreadable> {
         let Some((header, bytes)) = self.read()? else { return Ok(None) };
-        let state = decode_state(&bytes).map_err(|error| self.damaged(&error))?;
+        let state = level::decode(&bytes)
+            .map_err(|undecoded| Unreadable::undecoded(&self.path, &undecoded))?;
         Ok(Some((header, state)))
     }
 
@@ -54,8 +56,4 @@ impl Snapshots {
 
 pub(crate) fn encode_state(state: &State) -> StateBytes {
     postcard::to_stdvec(state).expect("every state can be written").into()
-}
-
-pub(crate) fn decode_state(bytes: &[u8]) -> Result<State, postcard::Error> {
-    postcard::from_bytes(bytes)
 }

@@ -15,10 +15,12 @@ use std::sync::{Arc, Mutex};
 use openraft::alias::StoredMembershipOf;
 use openraft::errors::{InitializeError, RaftError};
 use openraft::{Raft, RaftMetrics, SnapshotPolicy};
-use plimsoll_model::{ClusterId, State};
+use plimsoll_model::level::{VERSION, outdated, remedy};
+use plimsoll_model::{ClusterId, Level, State};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::addresses::Addresses;
 use super::allegiance::{Allegiance, Incarnation};
 use super::leading::Seat;
 use super::network::{Arrivals, Links};
@@ -69,6 +71,8 @@ pub enum OpenError {
     Log(#[from] log::Error),
     #[error(transparent)]
     File(#[from] Unreadable),
+    #[error("cannot start from {}: {}: {}", dir.display(), outdated(VERSION, *level), remedy(None))]
+    Outgrown { dir: PathBuf, level: Level },
     #[error("cannot start from {}: {why}", dir.display())]
     Consensus { dir: PathBuf, why: String },
 }
@@ -240,16 +244,31 @@ impl Embedded {
             header.membership().map_err(|error| failed(error.to_string()))?;
         let applied = header.last;
         let machine = Arc::new(Machine::new(state, applied.map_or(0, |mark| mark.index)));
-        let state_machine =
-            StateMachine { machine: Arc::clone(&machine), applied, membership, snapshots };
+        let addresses = Arc::<Addresses>::default();
+        let state_machine = StateMachine {
+            machine: Arc::clone(&machine),
+            applied,
+            membership,
+            snapshots,
+            addresses: Arc::clone(&addresses),
+        };
         let raft_config = raft_config(&config, timing).map_err(failed)?;
         let allegiance = Allegiance::new(&config.disk, config.data_dir.clone(), identity.clone());
         let allegiance = Arc::new(allegiance);
         let network = Arc::clone(&config.network);
-        let links = Links { network, allegiance: Arc::clone(&allegiance) };
+        let links = Links {
+            network,
+            allegiance: Arc::clone(&allegiance),
+            machine: Arc::clone(&machine),
+            addresses,
+        };
         let raft =
             Raft::new(identity.server, raft_config, links, store.clone(), state_machine).await;
-        let raft = raft.map_err(|error| failed(error.to_string()))?;
+        let unstarted = |why: String| match machine.outgrown() {
+            Some(level) => OpenError::Outgrown { dir: dir.clone(), level },
+            None => failed(why),
+        };
+        let raft = raft.map_err(|error| unstarted(error.to_string()))?;
 
         if config.founding == Founding::Alone {
             let alone = BTreeMap::from([(identity.server, config.peer.clone())]);
@@ -276,8 +295,11 @@ impl Embedded {
             arrivals: Mutex::new(Arrivals::default()),
             store: Mutex::new(Some(store)),
         };
-        engine.come_up().await.map_err(failed)?;
-        Ok(Arc::new(engine))
+        match (engine.come_up().await, engine.machine.outgrown()) {
+            (_, Some(level)) => Err(OpenError::Outgrown { dir, level }),
+            (Err(why), None) => Err(failed(why)),
+            (Ok(()), None) => Ok(Arc::new(engine)),
+        }
     }
 
     /// Waits until the server knows who belongs to its cell; in a cell of one, also until it leads. That takes no

@@ -10,8 +10,10 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use plimsoll_model::Command;
 
-use super::snapshot::{Snapshots, StateBytes, decode_state, encode_state};
+use super::addresses::Addresses;
+use super::snapshot::{Snapshots, StateBytes, encode_state};
 use super::types::{Header, Mark, Types};
+use crate::level::{self, Undecoded};
 use crate::machine::Machine;
 
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(crate) struct StateMachine {
     pub(crate) applied: Option<Mark>,
     pub(crate) membership: StoredMembershipOf<Types>,
     pub(crate) snapshots: Snapshots,
+    pub(crate) addresses: Arc<Addresses>,
 }
 
 impl RaftStateMachine<Types> for StateMachine {
@@ -41,7 +44,9 @@ impl RaftStateMachine<Types> for StateMachine {
             let mark = Mark::from(&entry.log_id);
             let reply = match &entry.payload {
                 EntryPayload::Normal(proposal) => {
-                    let command = decode_command(mark.index, &proposal.0)?;
+                    let command = level::decode(&proposal.0);
+                    let command =
+                        command.map_err(|why| self.unread(&why, &undecoded(mark.index, &why)))?;
                     Some(self.machine.apply(mark.index, &command))
                 }
                 EntryPayload::Blank => {
@@ -51,6 +56,7 @@ impl RaftStateMachine<Types> for StateMachine {
                 EntryPayload::Membership(membership) => {
                     let at = Some(mark.into());
                     self.membership = StoredMembershipOf::<Types>::new(at, membership.clone());
+                    self.addresses.replace(membership);
                     self.machine.pass(mark.index);
                     None
                 }
@@ -76,15 +82,14 @@ impl RaftStateMachine<Types> for StateMachine {
         bytes: StateBytes,
     ) -> io::Result<()> {
         let header = Header::from(meta);
-        let state = decode_state(&bytes).map_err(|error| {
-            let text = format!("the leader's snapshot needs a newer plimsoll ({error})");
-            io::Error::new(io::ErrorKind::InvalidData, text)
-        })?;
+        let state = level::decode(&bytes)
+            .map_err(|why| self.unread(&why, &format!("the leader's snapshot: {why}")))?;
         let (snapshots, written) = (self.snapshots.clone(), header.clone());
         tokio::task::spawn_blocking(move || snapshots.write(&written, &bytes)).await??;
         self.machine.replace(state, header.last.map_or(0, |mark| mark.index));
         self.applied = header.last;
         self.membership = meta.last_membership.clone();
+        self.addresses.replace(self.membership.membership());
         Ok(())
     }
 
@@ -96,12 +101,24 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 }
 
+impl StateMachine {
+    /// The server ends with this, and is known to be too old where that is why.
+    fn unread(&self, why: &Undecoded, text: &str) -> io::Error {
+        if let Undecoded::Newer(level) = why {
+            self.machine.outgrow(*level);
+        }
+        io::Error::new(io::ErrorKind::InvalidData, text.to_owned())
+    }
+}
+
 /// A command that cannot be read cannot be skipped either: the other servers may have applied it.
 pub(crate) fn decode_command(index: u64, bytes: &[u8]) -> io::Result<Command> {
-    postcard::from_bytes(bytes).map_err(|error| {
-        let text = format!("log entry {index} needs a newer plimsoll ({error}); upgrade this node");
-        io::Error::new(io::ErrorKind::InvalidData, text)
-    })
+    let command = level::decode(bytes);
+    command.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, undecoded(index, &why)))
+}
+
+fn undecoded(index: u64, why: &Undecoded) -> String {
+    format!("log entry {index} cannot be read: {why}")
 }
 
 /// A snapshot about to be written.

@@ -5,6 +5,7 @@ use openraft::alias::{SnapshotMetaOf, VoteOf};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
+use plimsoll_model::Level;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -13,7 +14,11 @@ use super::allegiance::Incarnation;
 use super::types::{Ballot, Blob, Header, Mark, Types, decode_entry, encode_entry};
 use crate::engine::ServerId;
 
-const VERSION: u8 = 2;
+/// The form this build writes. It is raised with the level, and then written from that level on.
+const VERSION: u8 = 3;
+
+/// The forms it reads.
+const READ: std::ops::RangeInclusive<u8> = 3..=VERSION;
 
 /// Whom a message is for, and of which life of the cell its sender is. An address may have passed to another server, and
 /// a server may come back from before a recovery.
@@ -21,6 +26,8 @@ const VERSION: u8 = 2;
 pub(crate) struct Envelope {
     pub(crate) to: ServerId,
     pub(crate) of: Incarnation,
+    /// The cell's level as the sender knows it. A server that cannot read that much takes nothing.
+    pub(crate) level: Level,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,7 +110,7 @@ pub(crate) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     match bytes.split_first() {
-        Some((&VERSION, body)) => postcard::from_bytes(body)
+        Some((version, body)) if READ.contains(version) => postcard::from_bytes(body)
             .map_err(|error| wrong(format!("the message cannot be understood ({error})"))),
         Some((version, _)) => Err(wrong(format!(
             "the message is of version {version}, this server speaks {VERSION}; run the same plimsoll on both"

@@ -158,6 +158,35 @@ async fn a_server_far_behind_takes_over_the_leaders_snapshot_and_ends_equal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_stays_bounded_while_a_follower_is_cut_off_which_ends_equal() {
+    const EVERY: u64 = 20;
+    let cell = Cell::of(3, EVERY).await;
+    let leader = cell.leader_among(&[0, 1, 2]).await;
+    let away = (leader + 1) % 3;
+    cell.board.cut_off(cell.servers[away].id());
+    let mut most = 0;
+    for nth in 0..EVERY * 30 {
+        cell.servers[leader].propose(join(&format!("n{nth}"))).await.unwrap();
+        let held = cell.servers[leader].held();
+        most = most.max(held.end - held.start);
+    }
+    eprintln!("the leader held at most {most} entries");
+    let leading = &cell.servers[leader];
+    eventually("what the snapshot holds is dropped", || async {
+        let held = leading.held();
+        held.end - held.start <= 2 * EVERY
+    })
+    .await;
+    let behind = cell.servers[away].machine();
+    let mut watcher = behind.watch(*behind.applied().borrow() + 1);
+    cell.board.heal(cell.servers[away].id());
+    cell.servers[leader].propose(join("after")).await.unwrap();
+    cell.agree_on(&[0, 1, 2]).await;
+    assert!(watcher.try_next().is_err(), "it was given a snapshot, and its watchers are told");
+    cell.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_stops_hands_over_and_the_cell_goes_on() {
     let cell = Cell::of(3, 10_000).await;
     let old = cell.leader_among(&[0, 1, 2]).await;

@@ -95,8 +95,9 @@ impl Builder {
         let refused = |refusal| Mistake::new(entry.name.referenced, format!("{refusal}"));
         let availability = entry.availability.as_ref().map_or(Availability::Active, |a| a.value);
         if availability != Availability::Active {
+            // A drain has its time from now on.
             let change = Change::SetAvailability { node: node.clone(), availability };
-            self.apply(LONG_AGO, Writer::Operator, change).map_err(refused)?;
+            self.apply(NOW, Writer::Operator, change).map_err(refused)?;
         }
         let status = entry.status.as_ref().map_or(NodeStatus::Ready, |status| status.value);
         match (status, &entry.down_for) {

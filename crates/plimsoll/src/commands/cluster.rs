@@ -64,14 +64,17 @@ fn text(cluster: &Cluster) -> String {
         Some(problem) => format!("{}: {}\n", problem.code, problem.message),
         None => String::new(),
     };
+    let upgrade = cluster.upgrade.as_ref().map(|said| format!("{said}\n")).unwrap_or_default();
     let mut text = format!(
-        "cell {}: {leader}; {} has applied entry {}\n{}{trouble}\n",
+        "cell {}: {leader}; {} has applied entry {}; level {}\n{}{trouble}{upgrade}\n",
         cluster.cluster,
         cluster.node,
         cluster.applied,
+        cluster.level,
         tenure(cluster)
     );
-    let mut table = Table::new(["SERVER", "NODE", "ADDRESS", "VOTES", "ROLE", "APPLIED", "LAG"]);
+    let mut table =
+        Table::new(["SERVER", "NODE", "ADDRESS", "VOTES", "ROLE", "APPLIED", "LAG", "VERSION"]);
     let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |it| it.to_string());
     for server in &cluster.servers {
         let role = server.role.as_deref().unwrap_or("does not answer");
@@ -84,6 +87,7 @@ fn text(cluster: &Cluster) -> String {
             role.to_owned(),
             number(server.applied),
             number(server.lag),
+            server.version.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     text.push_str(&table.within(None));
@@ -124,6 +128,7 @@ mod tests {
             role: (id < 3).then(|| if id == 1 { "leader" } else { "learner" }.to_owned()),
             applied: (id < 3).then_some(122 - id),
             lag: (id < 3).then_some(id - 1),
+            version: Some("0.1.0".to_owned()),
         };
         let cluster = Cluster {
             cluster: "shop".into(),
@@ -133,6 +138,9 @@ mod tests {
             applied: 120,
             joinable: true,
             trouble: None,
+            level: 1,
+            upgrade: Some("an upgrade is half done".to_owned()),
+            is_changing: false,
             tenure: Tenure::default(),
             servers: vec![
                 server(1, "ash", true),
@@ -141,7 +149,8 @@ mod tests {
             ],
         };
         expect![[r#"
-            cell shop: ash leads in term 3; birch has applied entry 120
+            cell shop: ash leads in term 3; birch has applied entry 120; level 1
+            an upgrade is half done
 
             [2mSERVER  NODE   ADDRESS        VOTES  ROLE             APPLIED  LAG[0m
             1       ash    10.0.0.1:7117  yes    leader           121      0
@@ -161,8 +170,8 @@ mod tests {
         assert_eq!(said.lines().nth(1), Some(line));
         let trouble = Some(Problem::failure("quorum_lost", "1 of 3 servers answers; 2 are needed"));
         let said = text(&Cluster { leader: None, trouble, ..cluster });
-        let beginning = "cell shop: nobody leads; birch has applied entry 120\n\
-            quorum_lost: 1 of 3 servers answers; 2 are needed\n\n";
+        let beginning = "cell shop: nobody leads; birch has applied entry 120; level 1\n\
+            quorum_lost: 1 of 3 servers answers; 2 are needed\nan upgrade is half done\n\n";
         assert!(said.starts_with(beginning), "{said}");
     }
 }

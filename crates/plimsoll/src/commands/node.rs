@@ -9,13 +9,15 @@ use crate::age::age;
 use crate::fresh::{Reading, remark};
 use crate::glance::{coloured, silence};
 use crate::live::{self, Host};
-use crate::output::{Format, print};
+use crate::output::{Format, data, print};
 use crate::settle::now;
 use crate::table::Table;
 use crate::terminal::Target;
 use crate::trouble::Trouble;
 
-/// See the nodes of the cell.
+mod drain;
+
+/// See the nodes of the cell, and empty them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -26,6 +28,31 @@ pub(crate) struct Args {
 pub(crate) enum What {
     #[command(visible_alias = "ls")]
     List(ListArgs),
+    /// Have a node take nothing new; what it runs stays
+    Cordon(NodeArgs),
+    /// Have a node take replicas again; calls off its drain
+    Uncordon(NodeArgs),
+    Drain(drain::Args),
+    #[command(visible_alias = "rm")]
+    Remove(drain::RemoveArgs),
+}
+
+impl What {
+    pub(crate) fn host(&mut self) -> &mut Host {
+        match self {
+            Self::List(args) => &mut args.host,
+            Self::Cordon(args) | Self::Uncordon(args) => &mut args.host,
+            Self::Drain(args) => &mut args.host,
+            Self::Remove(args) => &mut args.host,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeArgs {
+    node: String,
+    #[command(flatten)]
+    pub(crate) host: Host,
 }
 
 const EXAMPLES: &str = "\
@@ -47,7 +74,30 @@ pub(crate) struct ListArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let What::List(args) = &args.what;
+    match &args.what {
+        What::List(args) => list(args),
+        What::Cordon(args) => cordon(args, true),
+        What::Uncordon(args) => cordon(args, false),
+        What::Drain(args) => drain::run(args),
+        What::Remove(args) => drain::remove(args),
+    }
+}
+
+fn cordon(args: &NodeArgs, is_cordon: bool) -> Result<(), Trouble> {
+    let client = args.host.client()?;
+    live::block_on(async {
+        let changed = if is_cordon {
+            client.cordon(&args.node).await?
+        } else {
+            client.uncordon(&args.node).await?
+        };
+        let what = if is_cordon { "takes nothing new" } else { "takes replicas" };
+        let already = if changed.index.is_none() { " already" } else { "" };
+        data(&format!("{} {what}{already}\n", changed.node))
+    })
+}
+
+fn list(args: &ListArgs) -> Result<(), Trouble> {
     let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let nodes = client.nodes().await?;
@@ -61,28 +111,44 @@ pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> Stri
     let mut table = Table::new([
         "NODE",
         "STATE",
+        ">SEEN",
         "ROLE",
         "ZONE",
         ">REPLICAS",
         ">CPU",
         ">MEMORY",
         "RESERVED",
+        "VERSION",
         "RUNTIME",
     ]);
     for node in nodes {
         table.row([
             node.name.clone(),
             state(node, now),
+            node.last_heard.map_or_else(|| "-".to_owned(), |heard| age(heard, now)),
             node.role.clone(),
             node.zone.clone().unwrap_or_else(|| "-".to_owned()),
             node.replicas.to_string(),
             share(node.pressure.and_then(|pressure: Pressure| pressure.cpu)),
             share(node.pressure.and_then(|pressure| pressure.memory)),
             reserved(node.reserved, node.capacity),
+            node.version.clone().unwrap_or_else(|| "-".to_owned()),
             runtime(node),
         ]);
     }
-    table.within(width)
+    table.within(width) + &half_done(nodes)
+}
+
+/// A line for as long as nodes run different versions.
+fn half_done(nodes: &[Node]) -> String {
+    let mut versions: Vec<&str> = nodes.iter().filter_map(|it| it.version.as_deref()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() < 2 {
+        return String::new();
+    }
+    let versions = versions.join(" and ");
+    format!("\nan upgrade is half done: nodes run {versions}; see `plimsoll cluster status`\n")
 }
 
 /// `ready`, `down 4m`, `ready, draining`
@@ -91,7 +157,12 @@ fn state(node: &Node, now: Timestamp) -> String {
     if node.status != "ready" {
         text.extend([" ", &age(node.since, now)]);
     }
-    if node.availability != "active" {
+    let has_timed_out = node.drain.as_ref().is_some_and(|drain| drain.has_timed_out);
+    if has_timed_out {
+        text.extend([", ", &coloured("cordoned"), " (drain_timeout)"]);
+    } else if node.availability == "draining" && node.replicas == 0 {
+        text.push_str(", drained");
+    } else if node.availability != "active" {
         text.extend([", ", &coloured(&node.availability)]);
     }
     text
@@ -138,18 +209,23 @@ mod tests {
     fn nodes_say_how_busy_they_are_and_what_is_wrong() {
         let (ash, mut birch, mut cedar) = (node("ash"), node("birch"), node("cedar"));
         birch.status = "down".into();
+        birch.version = Some("0.2.0".into());
         birch.since = ago(245);
+        birch.last_heard = Some(ago(260));
         birch.pressure = None;
         birch.zone = Some("north".into());
         cedar.availability = "draining".into();
         cedar.runtime.as_mut().unwrap().trouble = Some("connection refused".into());
         cedar.capacity.gpus = 2;
+        cedar.last_heard = None;
         let table = text(&[ash, birch, cedar], NOW, None);
         expect![[r#"
-            NODE   STATE            ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  RUNTIME
-            ash    ready            leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
-            birch  down 4m          agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              docker 27.1
-            cedar  ready, draining  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  docker does not answer: connection refused (retrying)
+            NODE   STATE            SEEN  ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  VERSION  RUNTIME
+            ash    ready              1s  leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              0.1.0    docker 27.1
+            birch  down 4m            4m  agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              0.2.0    docker 27.1
+            cedar  ready, draining     -  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  0.1.0    docker does not answer: connection refused (retrying)
+
+            an upgrade is half done: nodes run 0.1.0 and 0.2.0; see `plimsoll cluster status`
         "#]].assert_eq(&anstream::adapter::strip_str(&table).to_string());
     }
 }

@@ -10,10 +10,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use plimsoll_daemon::node::{Error, Kind, Node, Options};
 use plimsoll_daemon::pki::JoinAddress;
+use plimsoll_model::level::remedy;
 use plimsoll_model::{ClusterId, NodeId, Zone};
 use plimsoll_runtime::Description;
 use plimsoll_store::disk::room;
 use plimsoll_store::embedded::{OpenError, ROOM};
+use plimsoll_store::sealed::Unreadable;
 use plimsoll_store_etcd::StartError;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -144,9 +146,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             }
         };
         loop {
-            let node = tokio::select! {
-                started = Node::start(options.clone()) => started.map_err(|it| unstarted(&it))?,
+            let started = tokio::select! {
+                started = Node::start(options.clone()) => started,
                 () = has_ended() => return Ok(()),
+            };
+            let node = match started {
+                Ok(node) => node,
+                // Started again it would end the same way, and whoever watches this process would try for ever.
+                Err(error) if is_outdated(&error) => {
+                    note(&format!("outdated: {error}. Replicas run on; stop this and upgrade it."));
+                    has_ended().await;
+                    return Ok(());
+                }
+                Err(error) => return Err(unstarted(&error)),
             };
             let started = Started {
                 node: node.cell().node.as_str(),
@@ -177,6 +189,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
 /// else can be wrong with a disk is for whoever watches this process, who may start it again.
 async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(), Trouble> {
     let broken = node.broken().await;
+    if let plimsoll_store::Error::Outgrown { .. } = &broken {
+        // Another start of the same build would end the same way. It goes on telling what it knows.
+        note(&format!("outdated: {broken}: {}. Replicas run on.", remedy(None)));
+        return std::future::pending().await;
+    }
     let plimsoll_store::Error::DiskFull { dir } = &broken else {
         return Err(Trouble::failed(broken.to_string())
             .hint("see that what keeps its log can be read and written, then start it again"));
@@ -193,6 +210,13 @@ async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(),
             return Ok(());
         }
     }
+}
+
+/// Whether the data directory was written by a newer plimsoll.
+fn is_outdated(error: &Error) -> bool {
+    use Unreadable::{Level, Newer};
+    let Error::Store(error) = error else { return false };
+    matches!(error, OpenError::Outgrown { .. } | OpenError::File(Level { .. } | Newer { .. }))
 }
 
 fn options(args: &Args, who: &Who) -> Options {

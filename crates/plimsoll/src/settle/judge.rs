@@ -10,7 +10,7 @@ use crate::glance::ready;
 const PATIENCE: Millis = Millis::seconds(10);
 
 /// Reasons that nothing but another apply ends.
-const FINAL: [&str; 2] = ["restart_exhausted", "stalled"];
+const FINAL: [&str; 4] = ["restart_exhausted", "stalled", "rolled_back", "paused"];
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Goal {

@@ -95,6 +95,19 @@ fn step(reason: &Reason) -> Option<String> {
             "the new spec did not become healthy, and what ran before runs on: see `plimsoll logs {subject}`, \
              correct it and apply again"
         ),
+        "rolled_back" => {
+            let deployment = subject.split('/').next().unwrap_or(subject);
+            format!(
+                "the new spec failed, and what ran before runs on: `plimsoll rollout status {deployment}` says what \
+                 failed; correct it and apply again"
+            )
+        }
+        "paused" => {
+            let deployment = subject.split('/').next().unwrap_or(subject);
+            format!(
+                "`plimsoll rollout resume {deployment}` goes on, `plimsoll rollout abort {deployment}` takes it back"
+            )
+        }
         "start_failed" => "put right what the error names, then apply again".to_owned(),
         "no_eligible_node" | "no_nodes" => {
             format!("`plimsoll explain {subject}` says what each node lacks")

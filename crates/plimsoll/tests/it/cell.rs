@@ -4,6 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use plimsoll_lab::NAMES;
+
+use crate::cell_people::Going;
 use crate::harness::{Cell, SHOP, Site, loopback};
 use crate::run::run_in;
 
@@ -108,6 +111,7 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
     assert!(refused.contains("ci may read, and this takes deploy"), "{refused}");
     let refused = by_token("node list", "plo_nonsense").text();
     assert!(refused.contains("not a token of this cell"), "{refused}");
+    streams_end_with_their_token(&cell, larch, &token);
 
     cell.kill(0);
     cell.until("it finds the next leader", |cell| {
@@ -127,6 +131,71 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
         let nodes = cell.json(0, "node list -o json");
         nodes.as_array().unwrap().iter().all(|node| node["status"] == "ready")
     });
+}
+
+/// What is followed through a node that cannot tell whether a token is good ends all the same when it is not.
+fn streams_end_with_their_token(cell: &Cell, at: usize, token: &str) {
+    let host = format!("http://{}", cell.api(at).unwrap());
+    let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
+    let follows = ["status -w -o json", "audit -f"];
+    let mut streams = follows.map(|args| (args, Going::asking(cell, args, &env)));
+    cell.until("all streams tell something", |_| {
+        streams.iter().all(|(_, going)| !going.said().is_empty())
+    });
+    assert!(streams.iter_mut().all(|(_, going)| going.ended().is_none()));
+    assert_eq!(cell.run(at, "token revoke ci").code(), 0);
+    let took = cell
+        .until("all streams end", |_| streams.iter_mut().all(|(_, going)| going.ended().is_some()));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    for (args, going) in &mut streams {
+        let said = going.complained();
+        assert!(going.ended() == Some(1) && said.contains("revoked"), "{args}: {said}");
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_elsewhere_is_found_there_whoever_leads() {
+    let mut cell = Cell::of_three(Site::Loopback);
+    let first = cell.until_led(&[0, 1, 2]);
+    let [moved, other] = cell.others(first)[..] else { panic!("three nodes") };
+    cell.stop(moved);
+    assert_eq!(cell.run(first, "token create meanwhile").code(), 0);
+    let elsewhere = loopback(moved + 8);
+    cell.habits[moved].address = Some(elsewhere.clone());
+    cell.up(moved, None);
+    let address = |cell: &Cell, at: usize| {
+        let told = cell.get(at, "/v1/cluster")?;
+        let server = told["servers"].as_array()?.iter().find(|it| it["node"] == NAMES[moved])?;
+        server["address"].as_str().map(str::to_owned)
+    };
+    for at in cell.nodes() {
+        cell.until("it is known where it is", |cell| {
+            address(cell, at).as_ref() == Some(&elsewhere)
+        });
+    }
+    assert_eq!(cell.until_led(&[0, 1, 2]), first, "that cost no election");
+    cell.until_equal(&[0, 1, 2]);
+
+    // Without it the other could neither lead nor write: the log reaches it where it is now.
+    cell.kill(first);
+    cell.until_led(&[moved, other]);
+    cell.until("a write is taken", |cell| cell.run(other, "token create after").code() == 0);
+    cell.until_equal(&[moved, other]);
+
+    // And the one that led comes back elsewhere, to a cell that has another leader.
+    cell.habits[first].address = Some(loopback(first + 8));
+    cell.up(first, None);
+    cell.until("all are heard", |cell| {
+        let Some(nodes) = cell.get(other, "/v1/nodes") else { return false };
+        nodes.as_array().is_some_and(|all| all.iter().all(|node| node["status"] == "ready"))
+    });
+    cell.until_equal(&[0, 1, 2]);
+    let heir = cell.until_led(&[0, 1, 2]);
+    cell.kill(heir);
+    let left = cell.others(heir);
+    cell.until_led(&left);
+    cell.until("a write is taken", |cell| cell.run(left[0], "token create last").code() == 0);
+    cell.until_equal(&left);
 }
 
 #[test]

@@ -23,7 +23,7 @@ services:
 "#;
 
 /// A command that goes on, and what it has printed so far.
-struct Going {
+pub(crate) struct Going {
     child: Child,
     stdout: PathBuf,
     stderr: PathBuf,
@@ -35,7 +35,7 @@ impl Going {
         Self::asking(cell, args, &[("PLIMSOLL_HOST", socket.to_str().unwrap())])
     }
 
-    fn asking(cell: &Cell, args: &str, env: &[(&str, &str)]) -> Self {
+    pub(crate) fn asking(cell: &Cell, args: &str, env: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let nth = COUNT.fetch_add(1, Ordering::Relaxed);
         let file = |name: &str| cell.dir.path().join(format!("going{nth}.{name}"));
@@ -51,16 +51,16 @@ impl Going {
         Self { child, stdout, stderr }
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.stdout).unwrap()
     }
 
     /// How it ended, if it has.
-    fn ended(&mut self) -> Option<i32> {
+    pub(crate) fn ended(&mut self) -> Option<i32> {
         self.child.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
     }
 
-    fn complained(&self) -> String {
+    pub(crate) fn complained(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap()
     }
 }

@@ -57,6 +57,10 @@ pub(crate) struct Habit {
     pub(crate) environment: Vec<(String, String)>,
     /// What else `plimsoll up` is told.
     pub(crate) args: Vec<String>,
+    /// Another build of the daemon than the one under test.
+    pub(crate) build: Option<PathBuf>,
+    /// Another address than its first.
+    pub(crate) address: Option<String>,
 }
 
 pub(crate) struct Cell {
@@ -86,7 +90,10 @@ impl Cell {
             let token = self.token(0);
             self.up(at, Some(&token));
         }
-        self.until("all servers vote", |cell| cell.voters(0).len() == count.min(MAX_SERVERS));
+        self.until("all servers vote", |cell| {
+            let is_changing = cell.json(0, "cluster status -o json")["is_changing"] == true;
+            !is_changing && cell.voters(0).len() == count.min(MAX_SERVERS)
+        });
         self.until_heard(0, count);
     }
 
@@ -163,6 +170,9 @@ impl Cell {
 
     /// Where other nodes reach this one.
     pub(crate) fn address(&self, at: usize) -> String {
+        if let Some(elsewhere) = &self.habits[at].address {
+            return elsewhere.clone();
+        }
         match &self.site {
             Site::Loopback => loopback(at),
             Site::Hosts(lab) => format!("{}:{PORT}", lab.host(at).address()),
@@ -216,13 +226,13 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment, args: more } = &self.habits[at];
-        let daemon = binary();
+        let Habit { under, environment, build, args: more, .. } = &self.habits[at];
+        let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
-            None => binary(),
+            None => daemon(),
             Some((program, args)) => {
                 let mut command = Command::new(program);
-                command.args(args).arg(daemon.get_program());
+                command.args(args).arg(daemon().get_program());
                 command
             }
         };
@@ -316,6 +326,17 @@ impl Cell {
             leader.is_some()
         });
         leader.expect("it was there a moment ago")
+    }
+
+    /// These servers have applied as much and hold the same state.
+    #[track_caller]
+    pub(crate) fn until_equal(&self, nodes: &[usize]) {
+        self.until("these servers hold the same state", |cell| {
+            let told = nodes.iter().map(|at| cell.get(*at, "/healthz?hash=true"));
+            let Some(told) = told.collect::<Option<Vec<Value>>>() else { return false };
+            let first = (&told[0]["applied"], &told[0]["hash"]);
+            told.iter().all(|one| (&one["applied"], &one["hash"]) == first && !first.1.is_null())
+        });
     }
 
     /// The term as the node knows it.

@@ -30,7 +30,7 @@ fn help_groups_every_command() {
 
         Running a node:
           up          Run a node on this machine
-          node        See the nodes of the cell
+          node        See the nodes of the cell, and empty them
           token       Let nodes join the cell, and people use it over the network
           cluster     See the servers of the cell, or go on without those that are lost
           backup      Write the cell's whole state to a file
@@ -41,6 +41,7 @@ fn help_groups_every_command() {
           apply       Make compose files run, and wait until they do
           scale       Run more or fewer replicas of services
           restart     Start replicas anew
+          rollout     See and steer changes of spec as they reach the replicas
           rollback    Go back to an earlier revision of a deployment
           delete      Take a deployment down
 

@@ -7,7 +7,7 @@ use plimsoll_runtime::pressure::{Reading, Stall};
 use super::Source;
 use super::signals::is_fresh;
 use crate::soft::NodeFact;
-use crate::view::{Node, Pressure, Resources, Time};
+use crate::view::{DrainState, Node, Pressure, Resources, Time};
 
 pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node) -> Node {
     let load = source.state.load(id);
@@ -37,8 +37,17 @@ pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node
         replicas: load.map_or(0, |load| load.replicas),
         pressure: fact.filter(|fact| is_fresh(fact, &policy, source.here.now)).and_then(pressure),
         runtime: fact.and_then(|fact| fact.runtime.clone()),
-        version: fact.and_then(|fact| fact.version.clone()),
+        version: {
+            // What it said last: also of a node that is not heard now.
+            let noted = Some(facts.version.clone()).filter(|version| !version.is_empty());
+            fact.and_then(|fact| fact.version.clone()).or(noted)
+        },
         last_heard: fact.and_then(|fact| fact.heard_at).map(Time),
+        drain: node.drain.map(|drain| DrainState {
+            since: Time(drain.since),
+            is_forced: drain.is_forced,
+            has_timed_out: drain.has_timed_out,
+        }),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use plimsoll_model::reason::Waiting;
 use plimsoll_model::replica::ObservedCode;
+use plimsoll_model::rollout::Phase;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
     Assignment, DeploymentName, Mode, NodeStatus, ObservedState, Replica, ReplicaId, ServiceKey,
@@ -98,6 +99,9 @@ fn service(source: &Source<'_>, key: &ServiceKey, row: &Service, tally: &mut Tal
         }
         return;
     };
+    if let Some((pace, word, text)) = rollout(state, key, row) {
+        tally.add(pace, reason(key, word, text));
+    }
     let wanted = wanted(state, row, spec);
     if let Some(unplaced) = &row.row.unplaced {
         let (missing, why) = (unplaced.missing, &unplaced.why);
@@ -107,6 +111,34 @@ fn service(source: &Source<'_>, key: &ServiceKey, row: &Service, tally: &mut Tal
         );
     } else if live != wanted {
         tally.add(Pace::UnderWay, reason(key, "scaling", format!("{live} replicas of {wanted}")));
+    }
+}
+
+/// A rollout that does not end as it was asked for.
+fn rollout(state: &State, key: &ServiceKey, row: &Service) -> Option<(Pace, &'static str, String)> {
+    let rollout = row.row.rollout.as_ref()?;
+    let is_latest = state
+        .deployments()
+        .get(&key.deployment)
+        .is_some_and(|deployment| deployment.revision == rollout.revision);
+    let first = rollout.failed.iter().next().map(|(slot, failure)| {
+        let id = ReplicaId::new(key.clone(), slot.clone());
+        format!("; {id} {failure}")
+    });
+    let why = rollout.why.map(|why| why.to_string()).unwrap_or_default();
+    let why = format!("{why}{}", first.unwrap_or_default());
+    let to = format!("revision {}", rollout.revision.0);
+    let from = rollout.from.as_ref().map(|from| format!("revision {}", from.revision.0));
+    let back = from.unwrap_or_default();
+    match rollout.phase {
+        Phase::Paused => Some((Pace::HeldUp, "paused", format!("the roll to {to} pauses: {why}"))),
+        Phase::Undoing => {
+            Some((Pace::UnderWay, "undoing", format!("it returns from {to} to {back}: {why}")))
+        }
+        Phase::Undone if is_latest => {
+            Some((Pace::HeldUp, "rolled_back", format!("{to} was undone, {back} runs: {why}")))
+        }
+        Phase::Rolling | Phase::Done | Phase::Undone => None,
     }
 }
 

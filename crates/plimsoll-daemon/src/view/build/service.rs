@@ -10,7 +10,7 @@ use plimsoll_model::{
 };
 
 use super::{Source, reason};
-use crate::view::{Assignment, Replica, Service, Time};
+use crate::view::{Assignment, Replica, Rollout, Service, Time};
 
 pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service {
     let is_there = |replica: &&plimsoll_model::Replica| {
@@ -37,7 +37,29 @@ pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service 
             let noun = if missing == 1 { "replica has" } else { "replicas have" };
             reason(key, why.word(), format!("{missing} {noun} no place: {why}"))
         }),
+        rollout: row.row.rollout.as_ref().map(|it| rollout(key, row, it)),
         replicas: replicas(source, key, row).collect(),
+    }
+}
+
+fn rollout(key: &ServiceKey, row: &Row, of: &plimsoll_model::Rollout) -> Rollout {
+    let is_updated = |replica: &&plimsoll_model::Replica| {
+        let assignment = replica.assignment.as_ref();
+        assignment.is_some_and(|it| Some(it.spec) == row.row.desired && replica.runs(it))
+    };
+    let failed = of.failed.iter().map(|(slot, failure)| {
+        let id = ReplicaId::new(key.clone(), slot.clone());
+        let word = failure.code.as_ref().map_or("step_failed", |code| code.word());
+        reason(&id, word, failure.to_string())
+    });
+    Rollout {
+        phase: of.phase.word().to_owned(),
+        revision: of.revision.0.into(),
+        from: of.from.as_ref().map(|previous| previous.revision.0.into()),
+        since: Time(of.since),
+        why: of.why.map(|why| why.to_string()),
+        updated: count(row.replicas.values().filter(is_updated).count()),
+        failed: failed.collect(),
     }
 }
 

@@ -31,9 +31,14 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/deployments/{name}/restart post
         /v1/deployments/{name}/revisions/{revision} get
         /v1/deployments/{name}/rollback post
+        /v1/deployments/{name}/rollout post
         /v1/deployments/{name}/scale post
         /v1/explain/{replica} get
         /v1/nodes get
+        /v1/nodes/{name} delete
+        /v1/nodes/{name}/cordon post
+        /v1/nodes/{name}/drain post
+        /v1/nodes/{name}/uncordon post
         /v1/operators get post
         /v1/operators/{name} delete
         /v1/replicas get

@@ -10,6 +10,7 @@ pub(super) fn words(action: &Action) -> String {
         Action::Join(node, _) => format!("{node} joins"),
         Action::Cordon(node) => format!("{node} is cordoned"),
         Action::Uncordon(node) => format!("{node} is uncordoned"),
+        Action::Clear(node) => format!("{node} is drained by force"),
         Action::Drain(node) => format!("{node} is drained"),
         Action::Restart(deployment) => format!("every replica of {deployment} is to start anew"),
         Action::Kill(node) => format!("a container on {node} ends by itself"),

@@ -1,0 +1,168 @@
+//! What people ask of nodes: cordon, drain, remove.
+
+use std::collections::BTreeMap;
+
+use plimsoll_kernel::{Foresight, Policy, Signals, foresee};
+use plimsoll_model::node::DRAIN_TIMEOUT;
+use plimsoll_model::{
+    Availability, Change, Millis, NodeId, Rejection, ReplicaId, State, Timestamp,
+};
+
+use super::{Caller, Error};
+use crate::cell::{Cell, now};
+use crate::near;
+use crate::view::{self, DrainPlan, NodeChanged, PlannedMove, Shortfall};
+
+/// What a start takes that nobody has measured.
+const UNKNOWN_START: Millis = Millis::seconds(5);
+
+/// Takes nothing new, or takes replicas again.
+pub async fn set_availability(
+    cell: &Cell,
+    caller: &Caller,
+    name: &str,
+    availability: Availability,
+) -> Result<NodeChanged, Error> {
+    let machine = cell.engine.machine();
+    let (node, is_so) = machine.read(|state| {
+        let node = find_node(state, name)?;
+        let is_so = state.node(&node).is_some_and(|it| it.availability == availability);
+        Ok::<_, Error>((node, is_so))
+    })?;
+    let change = Change::SetAvailability { node: node.clone(), availability };
+    let index = if is_so { None } else { Some(caller.write(cell, vec![change.free()]).await?) };
+    let availability = word(availability).to_owned();
+    Ok(NodeChanged { node: node.to_string(), availability, index })
+}
+
+/// The node leaves the cell. It must hold nothing, or be down.
+pub async fn remove(cell: &Cell, caller: &Caller, name: &str) -> Result<NodeChanged, Error> {
+    let node = cell.engine.machine().read(|state| {
+        let node = find_node(state, name)?;
+        let others = state.nodes().keys().filter(|other| **other != node).count();
+        if others == 0 { Err(Error::LastNode { node }) } else { Ok(node) }
+    })?;
+    let index = caller.write(cell, vec![Change::RemoveNode { node: node.clone() }.free()]).await?;
+    let availability = "removed".to_owned();
+    Ok(NodeChanged { node: node.to_string(), availability, index: Some(index) })
+}
+
+/// Has the node give away what it runs. Says beforehand what will come of it; `is_plan`: and does no more than that.
+pub async fn drain(
+    cell: &Cell,
+    caller: &Caller,
+    name: &str,
+    asked: &view::Drain,
+    is_plan: bool,
+) -> Result<DrainPlan, Error> {
+    let timeout = asked.timeout_ms.map_or(DRAIN_TIMEOUT, Millis);
+    let (force, signals) = (asked.force, signals(cell));
+    // A copy: to look ahead takes longer than others should wait for the state.
+    let state = cell.engine.machine().read(State::clone);
+    let node = find_node(&state, name)?;
+    check(&state, &node, force, is_plan)?;
+    let change = Change::Drain { node: node.clone(), timeout, force };
+    let asked = change.clone();
+    let foreseen = tokio::task::spawn_blocking(move || {
+        let foreseen = foresee(&state, &signals, &Policy::default(), asked, now())?;
+        Ok(planned(&state, &node, &foreseen))
+    });
+    let foreseen = foreseen.await.map_err(|_| Error::Unforeseen)?;
+    let mut plan = foreseen.map_err(|rejection: Rejection| Error::Write(rejection.into()))?;
+    if !is_plan {
+        plan.index = Some(caller.write(cell, vec![change.free()]).await?);
+    }
+    Ok(plan)
+}
+
+fn check(state: &State, node: &NodeId, force: bool, is_plan: bool) -> Result<(), Error> {
+    let Some(row) = state.node(node) else { return Ok(()) };
+    let is_draining = row.availability == Availability::Draining;
+    let is_forced = row.drain.is_some_and(|drain| drain.is_forced);
+    if is_draining && (is_forced || !force) && !is_plan {
+        return Err(Error::AlreadyDraining { node: node.clone() });
+    }
+    let is_other = |id: &NodeId| id != node;
+    let others = state.nodes().iter().filter(|(id, it)| is_other(id) && it.is_open()).count();
+    if others == 0 && !force {
+        return Err(Error::LastNode { node: node.clone() });
+    }
+    Ok(())
+}
+
+/// What is measured of the nodes now, as the leader takes it.
+fn signals(cell: &Cell) -> Signals {
+    let policy = Policy::default();
+    let mut signals = Signals::default();
+    let facts = cell.soft.facts();
+    for (node, fact) in &facts.nodes {
+        let is_fresh = fact.heard_at.is_some_and(|at| now().since(at) < policy.node_ttl);
+        let reading = fact.reading.as_ref().filter(|_| is_fresh);
+        let pressure = reading.and_then(|it| Some([it.cpu?.pressure, it.memory?.pressure]));
+        signals.set(node, pressure);
+    }
+    signals
+}
+
+fn planned(state: &State, node: &NodeId, foreseen: &Foresight) -> DrainPlan {
+    let moves = foreseen.moves.iter().map(|it| PlannedMove {
+        replica: it.replica.to_string(),
+        from: it.from.to_string(),
+        to: it.to.to_string(),
+        is_stop_first: it.is_stop_first,
+        round: it.round,
+    });
+    let stuck = foreseen.stuck.iter();
+    let stuck = stuck.map(|(id, why)| view::build::reason(id, why.word(), why.to_string()));
+    let short = foreseen.short.iter().map(|(service, short)| Shortfall {
+        service: service.to_string(),
+        least: short.least,
+        of: short.of,
+    });
+    DrainPlan {
+        node: node.to_string(),
+        moves: moves.collect(),
+        dropped: foreseen.ended.iter().map(ToString::to_string).collect(),
+        stuck: stuck.collect(),
+        short: short.collect(),
+        estimate_ms: estimate(state, foreseen).0,
+        index: None,
+    }
+}
+
+/// Rounds follow one another; in each, the slowest counts.
+fn estimate(state: &State, foreseen: &Foresight) -> Millis {
+    let mut rounds: BTreeMap<usize, Millis> = BTreeMap::new();
+    for step in &foreseen.moves {
+        let slowest = rounds.entry(step.round).or_default();
+        *slowest = (*slowest).max(start_of(state, &step.replica).unwrap_or(UNKNOWN_START));
+    }
+    Millis(rounds.values().map(|round| round.0).sum())
+}
+
+/// How long the replica took from its assignment until it ran, as far as is known.
+fn start_of(state: &State, id: &ReplicaId) -> Option<Millis> {
+    let replica = state.replica(id)?;
+    let assignment = replica.assignment.as_ref()?;
+    let seen = replica.observation(assignment).filter(|_| replica.is_running())?;
+    let took: Millis = seen.at.since(Timestamp(assignment.at.0));
+    // One that failed and came back later says nothing of how long a start takes.
+    (took <= Policy::default().step_timeout).then_some(took)
+}
+
+/// A node by the name a person gave.
+pub fn find_node(state: &State, name: &str) -> Result<NodeId, Error> {
+    let found = state.nodes().get_key_value(name).map(|(name, _)| name.clone());
+    found.ok_or_else(|| {
+        let hint = near::hint(name, "node", state.nodes().keys().map(NodeId::as_str));
+        Error::NoSuchNode { name: name.to_owned(), hint }
+    })
+}
+
+fn word(availability: Availability) -> &'static str {
+    match availability {
+        Availability::Active => "active",
+        Availability::Cordoned => "cordoned",
+        Availability::Draining => "draining",
+    }
+}

@@ -1,0 +1,57 @@
+//! What people ask of rollouts under way: pause, resume, abort.
+
+use plimsoll_model::rollout::{Halt, Phase};
+use plimsoll_model::{Change, DeploymentName, Guarded, ServiceKey, State};
+
+use super::{Caller, Error, current, find_deployment, find_service};
+use crate::cell::Cell;
+use crate::view::{ChangeRollout, RolloutAction, RolloutChanged};
+
+pub async fn change_rollout(
+    cell: &Cell,
+    caller: &Caller,
+    name: &str,
+    asked: &ChangeRollout,
+) -> Result<RolloutChanged, Error> {
+    let meant = cell.engine.machine().read(|state| meant(state, name, asked))?;
+    let services = meant.iter().map(|key| key.service.to_string()).collect();
+    let change = |service: ServiceKey| match asked.action {
+        RolloutAction::Pause => Change::PauseRollout { service, why: Halt::Operator },
+        RolloutAction::Resume => Change::ResumeRollout { service },
+        RolloutAction::Abort => Change::AbortRollout { service, why: Halt::Operator },
+    };
+    let batch: Vec<Guarded> = meant.into_iter().map(|key| change(key).free()).collect();
+    let index = caller.write(cell, batch).await?;
+    Ok(RolloutChanged { services, index })
+}
+
+/// The services whose rollout is under way and can be changed in this manner.
+fn meant(state: &State, name: &str, asked: &ChangeRollout) -> Result<Vec<ServiceKey>, Error> {
+    let deployment = find_deployment(state, name)?;
+    let (_, services) = current(state, &deployment).unwrap_or_default();
+    if let Some(service) = &asked.service {
+        let service = find_service(&deployment, &services, service)?;
+        return Ok(vec![ServiceKey::new(deployment, service)]);
+    }
+    let keys = services.into_keys().map(|name| ServiceKey::new(deployment.clone(), name));
+    let under_way: Vec<ServiceKey> =
+        keys.filter(|key| can_change(state, key, asked.action)).collect();
+    if under_way.is_empty() {
+        return Err(none(deployment, asked.action));
+    }
+    Ok(under_way)
+}
+
+fn can_change(state: &State, key: &ServiceKey, action: RolloutAction) -> bool {
+    let rollout = state.service(key).and_then(|service| service.row.rollout.as_ref());
+    rollout.is_some_and(|rollout| match action {
+        RolloutAction::Pause => rollout.phase == Phase::Rolling,
+        RolloutAction::Resume => rollout.phase == Phase::Paused,
+        RolloutAction::Abort => matches!(rollout.phase, Phase::Rolling | Phase::Paused),
+    })
+}
+
+fn none(deployment: DeploymentName, action: RolloutAction) -> Error {
+    let what = if action == RolloutAction::Resume { "paused" } else { "under way" };
+    Error::NoRollout { deployment, what }
+}

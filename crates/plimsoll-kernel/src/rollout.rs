@@ -1,0 +1,125 @@
+//! What comes next in a rollout: another step, a pause, the way back, or the end. Which replica a step is about is settled
+//! in [`reconcile`](crate::reconcile), how it is carried out in [`moves`](crate::moves).
+
+use plimsoll_model::rollout::{Halt, Phase};
+use plimsoll_model::spec::OnFailure;
+use plimsoll_model::{Replica, Rollout, ServiceSpec, Slot, Timestamp};
+
+use crate::moves;
+use crate::policy::Policy;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Steps may begin.
+    Go,
+    /// None may, until then where there is a time.
+    Hold(Option<Timestamp>),
+    /// These took too long; their steps have failed.
+    Late(Vec<Slot>),
+    Pause(Halt),
+    Abort(Halt),
+    End,
+}
+
+/// What a verdict rests on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Given<'a> {
+    /// What should run now: the new spec, or the old one while a rollout is taken back.
+    pub(crate) spec: &'a ServiceSpec,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) fn judge<'r>(
+    rollout: &Rollout,
+    given: Given<'_>,
+    replicas: impl Iterator<Item = (&'r Slot, &'r Replica)> + Clone,
+) -> Verdict {
+    match rollout.phase {
+        Phase::Done | Phase::Undone => Verdict::Go,
+        Phase::Paused => Verdict::Hold(None),
+        Phase::Undoing => {
+            let is_left =
+                |replica: &Replica| !is_current(replica, given.spec) && !is_stalled(replica);
+            let mut replicas = replicas;
+            if replicas.any(|(_, replica)| is_left(replica)) { Verdict::Go } else { Verdict::End }
+        }
+        Phase::Rolling => rolling(rollout, given, replicas),
+    }
+}
+
+fn rolling<'r>(
+    rollout: &Rollout,
+    given: Given<'_>,
+    replicas: impl Iterator<Item = (&'r Slot, &'r Replica)> + Clone,
+) -> Verdict {
+    if let Some(verdict) = failed_too_often(rollout, given, replicas.clone().count()) {
+        return verdict;
+    }
+    let tried = replicas.filter(|(slot, _)| !rollout.failed.contains_key(*slot));
+    let (mut late, mut look_again) = (Vec::new(), None);
+    let (mut is_left, mut last_step) = (false, None);
+    for (slot, replica) in tried {
+        if !is_current(replica, given.spec) {
+            is_left = true;
+            continue;
+        }
+        let Some(assignment) = &replica.assignment else { continue };
+        if let Some(seen) = replica.observation(assignment).filter(|_| replica.is_running()) {
+            last_step = last_step.max(Some(seen.at));
+            continue;
+        }
+        // It gave up its old copy beforehand: nobody but us notices that it does not come.
+        let deadline = moves::deadline(replica, assignment, given.policy);
+        if given.now >= deadline {
+            late.push(slot.clone());
+        }
+        look_again = Some(look_again.map_or(deadline, |at: Timestamp| at.min(deadline)));
+    }
+    let update = &given.spec.update;
+    let pause = if is_left { update.delay } else { update.monitor };
+    let rested = last_step.map_or(given.now, |at| at.plus(pause));
+    match (late.is_empty(), is_left) {
+        (false, _) => Verdict::Late(late),
+        (true, true) if given.now < rested => Verdict::Hold(Some(rested)),
+        (true, true) => Verdict::Go,
+        (true, false) if look_again.is_some() => Verdict::Hold(look_again),
+        (true, false) if given.now < rested => Verdict::Hold(Some(rested)),
+        (true, false) => Verdict::End,
+    }
+}
+
+fn failed_too_often(rollout: &Rollout, given: Given<'_>, of: usize) -> Option<Verdict> {
+    let (failed, of) = (rollout.failed.len() as u64, of.max(1) as u64);
+    if failed * 1_000_000 <= u64::from(given.spec.update.max_failure_millionths) * of {
+        return None;
+    }
+    let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let halt = Halt::Failures { failed: count(failed), of: count(of) };
+    match given.spec.update.on_failure {
+        OnFailure::Continue => None,
+        OnFailure::Rollback if rollout.from.is_some() => Some(Verdict::Abort(halt)),
+        // Without anything to return to, what is left is to leave it alone.
+        OnFailure::Rollback | OnFailure::Pause => Some(Verdict::Pause(halt)),
+    }
+}
+
+/// How many replicas may change at once; 0 in a file says all of them.
+pub(crate) fn width(spec: &ServiceSpec) -> usize {
+    match spec.update.parallelism {
+        0 => usize::MAX,
+        some => some as usize,
+    }
+}
+
+fn is_current(replica: &Replica, spec: &ServiceSpec) -> bool {
+    let is_on_it = replica.assignment.as_ref().is_some_and(|at| at.spec == spec.hash);
+    is_on_it && replica.successor.is_none()
+}
+
+fn is_stalled(replica: &Replica) -> bool {
+    matches!(replica.waiting, Some(plimsoll_model::reason::Waiting::Stalled { .. }))
+}
+
+#[cfg(test)]
+mod tests;
