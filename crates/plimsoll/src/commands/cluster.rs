@@ -152,10 +152,10 @@ mod tests {
             cell shop: ash leads in term 3; birch has applied entry 120; level 1
             an upgrade is half done
 
-            [2mSERVER  NODE   ADDRESS        VOTES  ROLE             APPLIED  LAG[0m
-            1       ash    10.0.0.1:7117  yes    leader           121      0
-            2       birch  10.0.0.2:7117  no     learner          120      1
-            3       cedar  10.0.0.3:7117  yes    does not answer  -        -
+            [2mSERVER  NODE   ADDRESS        VOTES  ROLE             APPLIED  LAG  VERSION[0m
+            1       ash    10.0.0.1:7117  yes    leader           121      0    0.1.0
+            2       birch  10.0.0.2:7117  no     learner          120      1    0.1.0
+            3       cedar  10.0.0.3:7117  yes    does not answer  -        -    0.1.0
         "#]]
         .assert_eq(&text(&cluster));
         let on_etcd = Tenure {

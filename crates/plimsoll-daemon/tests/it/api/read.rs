@@ -80,6 +80,7 @@ async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
                       "waiting": null
                     }
                   ],
+                  "rollout": null,
                   "running": 1,
                   "spec": "fa7cb483ee7a",
                   "unplaced": null,
@@ -97,6 +98,7 @@ async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
                 "gpus": 0,
                 "memory_bytes": 17179869184
               },
+              "drain": null,
               "labels": {},
               "last_heard": null,
               "name": "ash",
