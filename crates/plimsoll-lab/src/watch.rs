@@ -25,9 +25,6 @@ pub const READY: &str = "/tmp/well";
 /// How often a container is asked whether it has. That delays what is known, not what is told.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A file's time is taken from a clock that ticks this seldom at most.
-const TICK: Duration = Duration::from_millis(10);
-
 const SECONDS: u64 = 120;
 
 /// One run of one container.
@@ -38,8 +35,8 @@ pub struct Life {
     pub engine: usize,
     /// What it is a copy of: those of one slot stand in for each other.
     pub slot: String,
-    /// None: it was there already.
-    pub started: Option<Timestamp>,
+    /// When its run before ended. A file that is older says nothing of this one.
+    before: Option<Timestamp>,
     pub ready: Option<Timestamp>,
     /// When it was told to end, or ended by itself.
     pub leaves: Option<Timestamp>,
@@ -132,7 +129,7 @@ impl Page {
         for container in docker.list_containers(Some(there)).await? {
             let (id, labels) =
                 (container.id.unwrap_or_default(), container.labels.unwrap_or_default());
-            self.begin(&id, slot(&labels), None);
+            self.begin(&id, slot(&labels));
             if !self.is_ready(&docker, &id).await {
                 tokio::spawn(self.clone().until_ready(docker.clone(), id));
             }
@@ -146,7 +143,7 @@ impl Page {
         while let Some(Ok(event)) = events.next().await {
             let Some((action, id, labels, at)) = understood(event) else { continue };
             match action.as_str() {
-                "start" if self.begin(&id, slot(&labels), Some(at)) => {
+                "start" if self.begin(&id, slot(&labels)) => {
                     tokio::spawn(self.clone().until_ready(docker.clone(), id));
                 }
                 "kill" => self.of(&id, |life| life.leaves = life.leaves.or(Some(at))),
@@ -160,14 +157,16 @@ impl Page {
     }
 
     /// Whether it is a run that was not known.
-    fn begin(&self, container: &str, slot: String, started: Option<Timestamp>) -> bool {
+    fn begin(&self, container: &str, slot: String) -> bool {
         let mut book = lock(&self.book);
         if book.iter().any(|life| life.container == container && life.ended.is_none()) {
             return false;
         }
+        let earlier = book.iter().filter(|life| life.container == container);
+        let before = earlier.filter_map(|life| life.ended).max();
         let container = container.to_owned();
         let (ready, leaves, ended) = (None, None, None);
-        book.push(Life { container, engine: self.engine, slot, started, ready, leaves, ended });
+        book.push(Life { container, engine: self.engine, slot, before, ready, leaves, ended });
         true
     }
 
@@ -192,8 +191,7 @@ impl Page {
         let written = found.ok().and_then(|found| found.modification_time?.parse().ok());
         let mut is_over = false;
         self.of(container, |life| {
-            // One that is left from an earlier run says nothing of this one.
-            let is_new = |at: &Timestamp| life.started.is_none_or(|began| *at + TICK >= began);
+            let is_new = |at: &Timestamp| life.before.is_none_or(|before| *at > before);
             life.ready = written.filter(is_new);
             is_over = life.ready.is_some() || life.ended.is_some();
         });
@@ -233,7 +231,7 @@ mod tests {
             container: format!("{slot}-{ready}"),
             engine: 0,
             slot: slot.to_owned(),
-            started: None,
+            before: None,
             ready: Some(at(ready)),
             leaves: leaves.map(at),
             ended: None,
