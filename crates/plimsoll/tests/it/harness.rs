@@ -61,6 +61,8 @@ pub(crate) struct Habit {
     pub(crate) build: Option<PathBuf>,
     /// Another address than its first.
     pub(crate) address: Option<String>,
+    /// The socket of an engine on which it runs containers; none: it runs processes.
+    pub(crate) engine: Option<PathBuf>,
 }
 
 pub(crate) struct Cell {
@@ -226,7 +228,7 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment, build, args: more, .. } = &self.habits[at];
+        let Habit { under, environment, build, engine, args: more, .. } = &self.habits[at];
         let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
             None => daemon(),
@@ -237,7 +239,9 @@ impl Cell {
             }
         };
         command
-            .args(["up", "--runtime", "process", "--log-level", "info"])
+            .args(["up", "--log-level", "info"])
+            .args(engine.is_none().then_some(["--runtime", "process"]).into_iter().flatten())
+            .args(engine.iter().flat_map(|socket| ["--docker-socket".as_ref(), socket.as_os_str()]))
             .args(["--name", NAMES[at], "--address", &self.address(at), "--data-dir"])
             .arg(self.path(at))
             .args(self.api(at).map(|api| ["--listen".to_owned(), api]).into_iter().flatten())
