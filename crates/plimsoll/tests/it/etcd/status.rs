@@ -26,6 +26,10 @@ fn who_leads_since_when_and_on_what_lease_is_said_by_every_server() {
         assert!(0 < left && left <= ttl, "{ready}");
     }
     let other = cell.others(leader)[0];
+    // Who follows is a server as soon as its own key is seen, which may be a moment after it knows who leads.
+    cell.until("all are listed", |cell| {
+        cell.run(other, "cluster status").stdout().matches(" standby ").count() == 2
+    });
     let status = cell.run(other, "cluster status").stdout();
     assert!(status.contains("log: etcd; 1 election seen; "), "{status}");
     assert_eq!(status.matches(" standby ").count(), 2, "{status}");
