@@ -80,7 +80,9 @@ impl Etcd {
         }
         self.has_left.store(true, Ordering::Relaxed);
         self.stand(false);
-        let led = leadership.wait_for(|now| !now.is_me && now.leader.is_some());
+        // Its own key may still be seen for a moment after it has given it up.
+        let own = self.id();
+        let led = leadership.wait_for(|now| now.leader.is_some_and(|leader| leader != own));
         let _ = tokio::time::timeout(HANDED_OVER, led).await;
     }
 

@@ -43,6 +43,11 @@ async fn a_leader_that_stops_hands_over_within_half_a_second() {
 async fn a_leader_that_hands_over_stays_and_follows_but_does_not_lead_again() {
     let Some(lab) = Lab::start(1, &[]) else { return };
     let servers = [server(&lab, 1).await, server(&lab, 2).await];
+    // Who knows of nobody else has nobody to hand over to.
+    eventually("it leads and knows the other", || {
+        leads(&servers[0]) && servers[0].members().len() == 2
+    })
+    .await;
     let started = Instant::now();
     servers[0].hand_over().await;
     assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
