@@ -187,7 +187,8 @@ impl Core {
             self.session = Some(session);
         }
         if self.watching.is_none() {
-            let news = self.reader().sync().await?;
+            let mut news = self.reader().sync().await?;
+            self.shared.set_members(std::mem::take(&mut news.members));
             self.learn(news);
             let keys = self.layout.standby_watches();
             self.watching = Some(self.client.watch(keys, self.revision + 1).await?);
@@ -197,11 +198,11 @@ impl Core {
         Ok(session.lease.0)
     }
 
+    /// Not who is there: while this server leads, its watch knows that better than what was read beside it.
     pub(crate) fn learn(&mut self, news: News) {
         self.shared.heard();
         self.revision = news.revision;
         self.held = news.held;
-        self.shared.set_members(news.members);
     }
 
     /// Takes what is watched as it comes, until who leads may have changed or something went wrong.

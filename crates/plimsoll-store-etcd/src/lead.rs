@@ -1,5 +1,6 @@
 //! Leading: from the moment the key is ours until it is not, or may not be.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::append::{Appended, Writer, cost};
 use crate::core::{Ask, Core, End, Proposal};
-use crate::layout::{Layout, Leader, Snapshot, from_json, to_json};
+use crate::layout::{Layout, Leader, Snapshot, Thing, from_json, to_json};
 use crate::rules;
 use crate::session::{Alive, doubted};
 use crate::shared::Shared;
@@ -320,15 +321,21 @@ async fn follow_fence(shared: Arc<Shared>, mut alive: watch::Receiver<Alive>) {
 async fn watch_key(client: Client, layout: Layout, shared: Arc<Shared>, term: i64) {
     loop {
         if let Ok(found) = client.range(Range::of(layout.leader_watches())).await {
-            let mut held = None;
+            let (mut held, mut members) = (None, BTreeMap::new());
             for pair in &found.pairs {
-                if pair.key == layout.leader() {
-                    held = Some(Held::of(pair));
+                match layout.thing(&pair.key) {
+                    Thing::Leader => held = Some(Held::of(pair)),
+                    Thing::Member(server) => {
+                        members.extend(from_json(&pair.value).map(|peer| (server, peer)));
+                    }
+                    Thing::Entry(_) | Thing::Unknown => {}
                 }
             }
             if held.as_ref().is_none_or(|held| held.seen.term != term) {
                 return;
             }
+            // What is watched follows on this without a gap.
+            shared.set_members(members);
             if let Ok(mut watching) =
                 client.watch(layout.leader_watches(), found.revision + 1).await
             {
