@@ -9,6 +9,7 @@ pub mod agent;
 pub mod api;
 pub mod cell;
 pub mod client;
+pub mod clock;
 pub mod cluster;
 pub mod leader;
 pub mod lines;
