@@ -21,6 +21,7 @@ pub mod orders;
 pub mod peer;
 pub mod pki;
 pub mod publish;
+pub mod relief;
 pub mod renewal;
 pub mod sampler;
 pub mod soft;

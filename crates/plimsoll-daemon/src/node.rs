@@ -43,6 +43,7 @@ use crate::link::Fence;
 use crate::orders::Dispatch;
 use crate::peer::{self, Client, Limits, RaftNetwork};
 use crate::pki::{self, Credentials, JoinAddress};
+use crate::sampler::Pace;
 use crate::soft::Soft;
 use crate::{leader, link, publish, renewal, sampler};
 
@@ -82,6 +83,15 @@ pub struct Options {
     /// What keeps the log.
     pub engine: Option<EngineKind>,
     pub etcd: EtcdOptions,
+    pub pace: Pace,
+    /// Where this host's counters are, if not at `/`.
+    pub host: Option<PathBuf>,
+}
+
+impl Options {
+    fn host_root(&self) -> PathBuf {
+        self.host.clone().unwrap_or_else(|| PathBuf::from("/"))
+    }
 }
 
 /// What runs this node's containers.
@@ -183,7 +193,7 @@ impl Node {
         let dir = &options.data_dir;
         prepare(dir)?;
         let memory = Memory::read(dir)?;
-        let host = Host::read(Path::new("/")).ok_or(Error::Host)?;
+        let host = Host::read(&options.host_root()).ok_or(Error::Host)?;
         let name = name::node(&options, memory.as_ref(), host.hostname.as_deref())?;
         let (address, listen) = name::address(&options)?;
         let facts = NodeFacts {
@@ -331,8 +341,9 @@ impl Node {
         let reach = Arc::new(Reach(client));
         self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
         self.tasks.spawn(Agent::new(&cell, policy, reports).run(told, stop.clone()));
-        self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), own_key, stop.clone()));
-        self.tasks.spawn(leader::run(cell.clone(), policy, stop.clone()));
+        let (root, pace) = (options.host_root(), options.pace);
+        self.tasks.spawn(sampler::run(cell.clone(), root, own_key, pace, stop.clone()));
+        self.tasks.spawn(leader::run(cell.clone(), policy, pace, stop.clone()));
         // A process binds its own ports, so there is nothing to stand before.
         if self.kind == Kind::Docker {
             self.tasks.spawn(publish::run(cell, stop.clone()));

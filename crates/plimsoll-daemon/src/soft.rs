@@ -12,11 +12,16 @@ use plimsoll_runtime::pressure::Reading;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::quorum::Quorum;
+use crate::relief::Reliever;
 use crate::view::{Problem, Runtime};
 
 /// The latest word on everything soft that this process knows.
 #[derive(Debug, Default)]
-pub struct Soft(Mutex<Facts>);
+pub struct Soft {
+    facts: Mutex<Facts>,
+    /// What the relief of hot nodes remembers; none where this node does not lead.
+    relief: Mutex<Option<Reliever>>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
@@ -42,6 +47,8 @@ pub struct NodeFact {
     /// By the clock of whoever heard it: a node's own may be wrong.
     pub heard_at: Option<Timestamp>,
     pub reading: Option<Reading>,
+    /// When that was measured, by the same clock.
+    pub measured_at: Option<Timestamp>,
     /// Its runtime, as of the last time it was asked.
     pub runtime: Option<Runtime>,
     pub version: Option<String>,
@@ -63,6 +70,11 @@ pub struct ReplicaFact {
 impl Soft {
     /// Let it be brief: the loops wait for it.
     pub fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.0.lock().expect("nothing panics while it holds the facts")
+        self.facts.lock().expect("nothing panics while it holds the facts")
+    }
+
+    /// Whoever needs the state as well takes the state first.
+    pub fn relief(&self) -> MutexGuard<'_, Option<Reliever>> {
+        self.relief.lock().expect("nothing panics while it holds the relief")
     }
 }

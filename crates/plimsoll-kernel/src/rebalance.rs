@@ -14,9 +14,11 @@ use crate::place::Roster;
 use crate::policy::Policy;
 
 pub mod ewma;
+mod explain;
 pub mod gates;
 mod habit;
 mod memory;
+mod record;
 mod score;
 mod view;
 
@@ -24,10 +26,12 @@ mod view;
 mod tests;
 
 pub use ewma::{Ewma, Fade};
-pub use gates::{Limits, Skip};
+pub use explain::{Account, Weighed, account};
+pub use gates::{Gate, Limits};
 pub use habit::Habit;
 use memory::Outlook;
 pub use memory::{Felt, Memory, Moving};
+pub use plimsoll_model::rebalance::{Dimension, Skip};
 use score::{Found, Search};
 use view::{View, dominant, top};
 
@@ -71,12 +75,6 @@ pub enum Outcome {
         nearest: Option<Box<Relief>>,
     },
     Moved(Box<Relief>),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dimension {
-    Cpu,
-    Memory,
 }
 
 /// A move and what it brings.

@@ -4,7 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_model::access::Digest;
-use plimsoll_model::{Change, Guarded, NodeFacts, NodeId, Observation, Term, Writer};
+use plimsoll_model::{
+    Change, Guarded, Millis, NodeFacts, NodeId, Observation, Term, Timestamp, Writer,
+};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -140,7 +142,9 @@ impl Host {
             match message? {
                 None => return Ok(()),
                 Some(Up::Hello { .. }) => {}
-                Some(Up::Beat { fact, replicas }) => self.note(caller, *fact, replicas),
+                Some(Up::Beat { fact, measured, replicas }) => {
+                    self.note(caller, *fact, measured, replicas);
+                }
                 Some(Up::Reports { seq, reports }) => {
                     write(&self.cell, caller, reports).await;
                     if to.send(encode(&Down::Written { seq })).await.is_err() {
@@ -155,12 +159,15 @@ impl Host {
         &self,
         caller: &NodeId,
         mut fact: crate::soft::NodeFact,
+        measured: Option<Millis>,
         replicas: Vec<(
             (plimsoll_model::ReplicaId, plimsoll_model::Generation),
             crate::soft::ReplicaFact,
         )>,
     ) {
-        fact.heard_at = Some(now());
+        let now = now();
+        fact.heard_at = Some(now);
+        fact.measured_at = measured.map(|ago| Timestamp(now.0.saturating_sub(ago.0)));
         let here = self.cell.engine.machine().read(|state| {
             let tenants = state.load(caller).map(|load| load.tenants.clone());
             tenants.unwrap_or_default()

@@ -12,10 +12,10 @@ use plimsoll_model::{
     ServiceSpec,
 };
 
-use super::gates::{Offer, Skip};
+use super::gates::Offer;
 use super::memory::{Felt, Moving, Outlook, meet};
 use super::view::{View, dominant, less, more, top};
-use super::{Dimension, Relief};
+use super::{Dimension, Relief, Skip};
 use crate::place::filter::{Ask, filter};
 
 /// A hot node, and all it could give something to.
@@ -136,6 +136,24 @@ impl<'a> Search<'a> {
             }
         }
         Found::Nothing(reasons.skip(), nearest)
+    }
+
+    /// The move that comes furthest through the gates, of equals the best, and its numbers.
+    pub(super) fn closest(&self) -> Option<(&'a ReplicaId, &'a NodeId, Offer)> {
+        let mut closest: Option<((bool, Option<Skip>), _, _, _)> = None;
+        for candidate in self.candidates() {
+            let Some(mut asking) = self.asking(&candidate) else { continue };
+            for dst in &self.destinations {
+                let Some(offer) = self.offer(&candidate, &mut asking, dst) else { continue };
+                // No gate in the way is further than any.
+                let far =
+                    offer.blocked(self.view.limits).map_or((true, None), |at| (false, Some(at)));
+                if closest.as_ref().is_none_or(|(furthest, ..)| far > *furthest) {
+                    closest = Some((far, candidate.id, dst.id, offer));
+                }
+            }
+        }
+        closest.map(|(_, replica, dst, offer)| (replica, dst, offer))
     }
 
     /// Replicas on the node that may be moved at all, the one that relieves it most first.

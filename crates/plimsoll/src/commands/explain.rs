@@ -21,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll explain                                          every replica of the running cell
   plimsoll explain shop-web-2                               one, and what every node has to say
+  plimsoll explain birch                                    why nothing moves off a node, or what does
   plimsoll explain --input examples/cell.yaml               every replica of a described cell
   plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
   plimsoll explain shop/web --input examples/cell.yaml      the next one, or why there is none
@@ -31,8 +32,8 @@ The nodes stand best first, as they were when the replica's turn came.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A replica (shop-web-2) or a service (shop/web); all replicas if left out
-    #[arg(value_name = "REPLICA|SERVICE")]
+    /// A replica (shop-web-2), a service (shop/web) or a node; all replicas if left out
+    #[arg(value_name = "REPLICA|SERVICE|NODE")]
     subject: Option<String>,
     /// A case instead of the running cell: nodes, deployments and what runs, as YAML or JSON; `-` for stdin
     #[arg(short, long, value_name = "CASE")]

@@ -136,10 +136,11 @@ fn help_has_examples() {
     expect![[r#"
         Say why replicas are where they are, with every node's filter or score
 
-        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE]
+        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE|NODE]
 
         Arguments:
-          [REPLICA|SERVICE]  A replica (shop-web-2) or a service (shop/web); all replicas if left out
+          [REPLICA|SERVICE|NODE]  A replica (shop-web-2), a service (shop/web) or a node; all replicas if
+                                  left out
 
         Options:
           -i, --input <CASE>     A case instead of the running cell: nodes, deployments and what runs, as
@@ -155,6 +156,8 @@ fn help_has_examples() {
         Examples:
           plimsoll explain                                          every replica of the running cell
           plimsoll explain shop-web-2                               one, and what every node has to say
+          plimsoll explain birch                                    why nothing moves off a node, or what
+          does
           plimsoll explain --input examples/cell.yaml               every replica of a described cell
           plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
           plimsoll explain shop/web --input examples/cell.yaml      the next one, or why there is none
