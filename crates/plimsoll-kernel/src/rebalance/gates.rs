@@ -6,6 +6,11 @@ use plimsoll_model::{Millis, Pressure};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub window: Millis,
+    /// A destination is judged by how hot it has been: what it reached fades over this. A node that is cool for a moment is
+    /// not cool.
+    pub crest_window: Millis,
+    /// What replicas use is smoothed over this.
+    pub habit_window: Millis,
     pub trigger: Pressure,
     /// So many cycles in a row: one is a spike.
     pub trigger_cycles: u32,
@@ -27,6 +32,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             window: Millis::minutes(5),
+            crest_window: Millis::minutes(60),
+            habit_window: Millis::minutes(5),
             trigger: Pressure::percent(85),
             trigger_cycles: 2,
             imbalance: Pressure::percent(25),
