@@ -1,6 +1,9 @@
 //! The gates a move must pass, in their order, each with its number and its limit. Blocked at the first that says no.
 
+use std::fmt;
+
 use plimsoll_model::{Millis, Pressure};
+use serde::Serialize;
 
 /// The limits, which nobody sets: they are one value so that tests can scale time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +81,43 @@ impl Skip {
     }
 }
 
+/// What one gate says, with the number it looked at and the limit it has for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Gate {
+    pub gate: &'static str,
+    pub found: Figure,
+    pub limit: Figure,
+    pub passes: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    Share(Pressure),
+    Span(Millis),
+    Count(u32),
+    /// It was never given anything.
+    Never,
+    /// Whether it would be beside another of its service, or where it may not be.
+    Collides(bool),
+    /// What nodes offer to those who set something aside, ports among it.
+    NoRoom,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(share) => write!(f, "{share}"),
+            Self::Span(span) => write!(f, "{span}"),
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Never => f.write_str("never"),
+            Self::Collides(true) => f.write_str("may not be there"),
+            Self::Collides(false) => f.write_str("may be there"),
+            Self::NoRoom => f.write_str("no room"),
+        }
+    }
+}
+
 /// One replica, one destination, and what would come of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offer {
@@ -99,6 +139,45 @@ impl Offer {
     pub(super) fn relief(&self) -> Pressure {
         let relief = self.pre_src.millionths().saturating_sub(self.post_src.millionths());
         Pressure::from_millionths(relief)
+    }
+
+    /// What each gate says, in their order.
+    pub(super) fn gates(&self, limits: &Limits) -> Vec<Gate> {
+        let hottest = self.post_dst[0].max(self.post_dst[1]);
+        let (share, span) = (Figure::Share, Figure::Span);
+        let (rested, given) = (self.rested, self.dst_rested);
+        let is_within = hottest <= Pressure::FULL;
+        let room = if self.fits || !is_within { share(hottest) } else { Figure::NoRoom };
+        [
+            (
+                Skip::CooldownReplica,
+                span(rested),
+                span(limits.cooldown_replica),
+                rested >= limits.cooldown_replica,
+            ),
+            (
+                Skip::CooldownNode,
+                given.map_or(Figure::Never, Figure::Span),
+                span(limits.cooldown_node),
+                given.is_none_or(|given| given >= limits.cooldown_node),
+            ),
+            (Skip::ResourceLimits, room, share(Pressure::FULL), is_within && self.fits),
+            (
+                Skip::AntiAffinity,
+                Figure::Collides(self.collides),
+                Figure::Collides(false),
+                !self.collides,
+            ),
+            (Skip::DstCap, share(hottest), share(limits.dst_cap), hottest < limits.dst_cap),
+            (
+                Skip::ReliefFloor,
+                share(self.relief()),
+                share(limits.relief_floor),
+                self.relief() >= limits.relief_floor,
+            ),
+        ]
+        .map(|(gate, found, limit, passes)| Gate { gate: gate.word(), found, limit, passes })
+        .into()
     }
 
     /// The first gate that says no.
@@ -179,6 +258,9 @@ mod tests {
             ),
         ] {
             assert_eq!(offer.blocked(&Limits::default()), blocked, "{case}");
+            let gates = offer.gates(&Limits::default());
+            let said = gates.iter().find(|gate| !gate.passes).map(|gate| gate.gate);
+            assert_eq!(said, blocked.map(Skip::word), "{case}: what is shown is what is decided");
         }
     }
 }
