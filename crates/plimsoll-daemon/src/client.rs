@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use hyper::Method;
+use plimsoll_kernel::rebalance::case::Case;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -190,6 +191,11 @@ impl Client {
 
     pub async fn explain_node(&self, node: &str) -> Result<view::NodeAccount> {
         self.get(&path(&["v1", "nodes", node, "explain"])).await
+    }
+
+    /// The cell as a case of the rebalancer.
+    pub async fn snapshot(&self) -> Result<Case> {
+        self.get(&path(&["v1", "snapshot"])).await
     }
 
     /// Lines as they were printed; several replicas' by the time of each line, or as they come when followed.

@@ -84,7 +84,7 @@ mod tests {
             let start = day(20_000);
             let mut clock = Clock::started(start);
             let set = |passed: Duration| {
-                if is_ahead { start + passed + HOUR } else { start + passed - HOUR }
+                if is_ahead { start + passed + HOUR } else { (start + passed).saturating_sub(HOUR) }
             };
             let mut last = start;
             for second in 1..36_000 {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::place::Roster;
-use plimsoll_kernel::rebalance::{self, Account, Habit, Limits, Memory, Readings, Sample, Usage};
+use plimsoll_kernel::rebalance::case::Case;
+use plimsoll_kernel::rebalance::{self, Habit, Limits, Memory, Readings, Sample, Usage, Weighing};
 use plimsoll_model::{Generation, Guarded, NodeId, ReplicaId, State, Timestamp};
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::soft::Facts;
 use crate::view::build::{self, Source};
 
 /// What a leader smooths and counts. A new one begins anew.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Reliever {
     limits: Limits,
     every: Duration,
@@ -60,12 +61,21 @@ impl Reliever {
     }
 
     /// What there is to say of a node, as of the last cycle.
-    pub fn account(&self, source: &Source<'_>, node: &NodeId) -> Option<Account> {
+    pub fn weigh(&self, source: &Source<'_>, node: &NodeId) -> Option<Weighing> {
         let (policy, now) = (Policy::default(), source.here.now);
         let signals = build::signals(source.facts, &policy, now);
         let roster = Roster::new(source.state, &signals, &policy);
         let Self { limits, readings, memory, .. } = self;
-        rebalance::account(source.state, &roster, &policy, limits, readings, memory, now, node)
+        rebalance::weigh(source.state, &roster, &policy, limits, readings, memory, node, now)
+    }
+
+    /// What the next cycle would be told, if it were now. Whoever replays it decides the same.
+    pub fn case(&self, state: &State, facts: &Facts, now: Timestamp) -> Case {
+        let mut then = self.clone();
+        then.hear(state, facts, now);
+        let mut case = Case::of(state, &then.memory);
+        case.push(now, &then.readings);
+        case
     }
 
     /// Takes in what nodes measured, by the times they measured it.
@@ -81,7 +91,7 @@ impl Reliever {
             let Some(held) = held.filter(|held| held.generation == *generation) else { continue };
             let at = self.readings.nodes.get(&held.node).map(|sample| sample.at);
             let (Some(at), Some(cpu), Some(memory)) = (at, fact.cpu, fact.memory) else { continue };
-            self.weigh(replica, *generation, at, Usage { cpu, memory });
+            self.accustom(replica, *generation, at, Usage { cpu, memory });
         }
         let since = Timestamp(now.0.saturating_sub(self.limits.stale_after.0));
         self.habits.retain(|_, (_, habit)| habit.at() >= since);
@@ -90,7 +100,13 @@ impl Reliever {
             usages.map(|(replica, (_, habit))| (replica.clone(), habit.usage())).collect();
     }
 
-    fn weigh(&mut self, replica: &ReplicaId, generation: Generation, at: Timestamp, usage: Usage) {
+    fn accustom(
+        &mut self,
+        replica: &ReplicaId,
+        generation: Generation,
+        at: Timestamp,
+        usage: Usage,
+    ) {
         match self.habits.get_mut(replica).filter(|(known, _)| *known == generation) {
             Some((_, habit)) => habit.feed(at, usage, self.limits.habit_window),
             None => {
@@ -173,6 +189,30 @@ mod tests {
                 "d-s-1 relieves ash of 0.24 cpu and goes to birch: ash 0.96 → 0.72, birch 0.10 → 0.34, score 0.23",
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_cell_that_is_written_down_decides_the_same_when_it_is_replayed() {
+        let cell = settled(cell().node("ash", cpus(4)).deploy("d", [("s", pack(4))]));
+        let mut cell = cell.node("birch", cpus(4)).later(Millis::minutes(20));
+        let mut reliever = Reliever::new(Pace::default());
+        let hot = [("ash", 96), ("birch", 10)];
+        for nth in 0..3 {
+            let facts = measured(&cell, &hot, Millis::seconds(4));
+            let case = reliever.case(&cell.state, &facts, cell.now);
+            let written = serde_json::to_string(&case).unwrap();
+            let read: Case = serde_json::from_str(&written).unwrap();
+            let steps = read.replay(&Policy::default(), &Limits::default()).unwrap();
+            let replayed = steps.into_iter().next().unwrap().outcome.batch(&Limits::default());
+            let policy = Policy::default();
+            let roster = Roster::new(&cell.state, &Signals::default(), &policy);
+            let live = reliever.cycle(&cell.state, &roster, &policy, &facts, cell.now);
+            let deeds =
+                |batch: &[Guarded]| batch.iter().map(|it| it.change.clone()).collect::<Vec<_>>();
+            assert_eq!(deeds(&replayed), deeds(&live), "cycle {nth}");
+            assert_eq!(live.is_empty(), nth == 0);
+            cell = cell.later(Millis::seconds(30));
+        }
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// How often it is measured where nobody says otherwise, and what may be said.
 pub const INTERVAL: Duration = Duration::from_secs(30);
-pub const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
+pub const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_mins(5);
 
 /// How often nodes are measured and the rebalancer looks at it, and how much faster than usual its times run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

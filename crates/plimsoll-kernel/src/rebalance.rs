@@ -9,12 +9,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use plimsoll_model::{Bytes, Guarded, MilliCpus, NodeId, Pressure, ReplicaId, State, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::place::Roster;
 use crate::policy::Policy;
 
+pub mod case;
 pub mod ewma;
-mod explain;
 pub mod gates;
 mod habit;
 mod memory;
@@ -26,12 +27,12 @@ mod view;
 mod tests;
 
 pub use ewma::{Ewma, Fade};
-pub use explain::{Account, Weighed, account};
-pub use gates::{Gate, Limits};
+pub use gates::{Figure, Gate, Limits};
 pub use habit::Habit;
 use memory::Outlook;
 pub use memory::{Felt, Memory, Moving};
 pub use plimsoll_model::rebalance::{Dimension, Skip};
+pub use score::Weighed;
 use score::{Found, Search};
 use view::{View, dominant, top};
 
@@ -44,7 +45,8 @@ pub struct Sample {
 }
 
 /// What a replica uses: a sample, or as a [`Habit`]. A cycle wants the latter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Usage {
     pub cpu: MilliCpus,
     pub memory: Bytes,
@@ -105,10 +107,7 @@ pub fn cycle(
     now: Timestamp,
 ) -> Outcome {
     let view = View { state, roster, policy, limits, readings, now };
-    memory.settle(&view);
-    memory.feed(&view);
-    let felt = memory.predicted();
-    memory.count(&felt, limits);
+    let felt = look(&view, memory);
     let Some(src) = hottest(&felt, memory.nodes(), limits) else { return Outcome::Calm };
     let coolest = felt.iter().map(|it| top(it.mean)).min().unwrap_or_default();
     let here = top(felt[src].mean);
@@ -125,6 +124,63 @@ pub fn cycle(
             let (node, dominant) = (memory.nodes()[src].node.clone(), dominant(felt[src].mean));
             Outcome::Skipped { src: node, dominant, pressure: here, why, nearest }
         }
+    }
+}
+
+/// Takes in what was measured since the last cycle; what nodes will be stands in their order.
+fn look(view: &View<'_>, memory: &mut Memory) -> Vec<Outlook> {
+    memory.settle(view);
+    memory.feed(view);
+    let felt = memory.predicted();
+    memory.count(&felt, view.limits);
+    felt
+}
+
+/// What the gates say to moving anything off a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Weighing {
+    pub node: NodeId,
+    pub dominant: Dimension,
+    /// Of the node: how hot, for how long, and how much hotter than the coolest.
+    pub gates: Vec<Gate>,
+    /// Of each replica that could leave it.
+    pub candidates: Vec<Weighed>,
+}
+
+/// What the gates would say now, by what the last cycle left behind; none where nothing is known of the node.
+#[expect(clippy::too_many_arguments, reason = "all that a cycle looks at")]
+pub fn weigh(
+    state: &State,
+    roster: &Roster,
+    policy: &Policy,
+    limits: &Limits,
+    readings: &Readings,
+    memory: &Memory,
+    node: &NodeId,
+    now: Timestamp,
+) -> Option<Weighing> {
+    let view = View { state, roster, policy, limits, readings, now };
+    let at = memory.nodes().iter().position(|felt| felt.node == *node)?;
+    Some(weigh_at(&view, memory, &memory.predicted(), at))
+}
+
+fn weigh_at(view: &View<'_>, memory: &Memory, felt: &[Outlook], at: usize) -> Weighing {
+    let (limits, node) = (view.limits, &memory.nodes()[at]);
+    let here = top(felt[at].mean);
+    let coolest = felt.iter().map(|it| top(it.mean)).min().unwrap_or_default();
+    let gap = Pressure::from_millionths(here.millionths() - coolest.millionths());
+    let gate = |gate, found, limit, passes| Gate { gate, found, limit, passes };
+    let (share, count) = (Figure::Share, Figure::Count);
+    let (cycles, needed) = (node.hot, limits.trigger_cycles);
+    Weighing {
+        node: node.node.clone(),
+        dominant: dominant(felt[at].mean),
+        gates: vec![
+            gate("trigger", share(here), share(limits.trigger), here >= limits.trigger),
+            gate("trigger_cycles", count(cycles), count(needed), cycles >= needed),
+            gate("imbalance", share(gap), share(limits.imbalance), gap >= limits.imbalance),
+        ],
+        candidates: Search::new(view, memory.nodes(), felt, at).weigh(),
     }
 }
 

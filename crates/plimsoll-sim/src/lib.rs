@@ -13,6 +13,7 @@ pub mod machine;
 pub mod report;
 mod run;
 pub mod scenario;
+pub mod trace;
 pub mod usage;
 pub mod world;
 

@@ -6,8 +6,8 @@ use owo_colors::OwoColorize;
 
 use crate::commands::{
     apply, audit, backup, cluster, completion, decide, delete, demo, exec, explain, get, history,
-    logs, migrate, node, restart, restore, rollback, rollout, scale, sim, status, token, up,
-    validate,
+    logs, migrate, node, restart, restore, rollback, rollout, scale, sim, snapshot, status, token,
+    up, validate,
 };
 use crate::live::Host;
 
@@ -26,7 +26,7 @@ Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
     ("Running a node", &["up", "node", "token", "cluster", "backup", "restore", "migrate"]),
     ("Deployments", &["apply", "scale", "restart", "rollout", "rollback", "delete"]),
-    ("Looking", &["status", "get", "logs", "exec", "history", "audit", "explain"]),
+    ("Looking", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "completion"]),
 ];
 
@@ -61,6 +61,7 @@ pub(crate) enum Command {
     Cluster(cluster::Args),
     Audit(audit::Args),
     Explain(explain::Args),
+    Snapshot(snapshot::Args),
     Backup(backup::Args),
     Restore(restore::Args),
     Migrate(Box<migrate::Args>),
@@ -97,6 +98,7 @@ impl Command {
             Self::Delete(args) => Some(&mut args.host),
             Self::Rollback(args) => Some(&mut args.host),
             Self::Rollout(args) => Some(args.what.host()),
+            Self::Snapshot(args) => Some(args.what.host()),
             Self::History(args) => Some(&mut args.host),
             Self::Audit(args) => Some(&mut args.host),
             Self::Explain(args) => Some(&mut args.host),

@@ -22,6 +22,7 @@ pub(crate) mod rollback;
 pub(crate) mod rollout;
 pub(crate) mod scale;
 pub(crate) mod sim;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod up;

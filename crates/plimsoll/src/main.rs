@@ -79,6 +79,7 @@ fn run(command: &Command) -> Result<(), trouble::Trouble> {
         Command::Cluster(args) => commands::cluster::run(args),
         Command::Audit(args) => commands::audit::run(args),
         Command::Explain(args) => commands::explain::run(args),
+        Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Backup(args) => commands::backup::run(args),
         Command::Restore(args) => commands::restore::run(args),
         Command::Migrate(args) => commands::migrate::run(args),

@@ -14,6 +14,8 @@ use super::context::Context;
 use super::extract::{Asked, Named};
 use super::watching;
 use crate::operations::{self, find_replica, no_such_deployment};
+use crate::relief::Reliever;
+use crate::sampler::Pace;
 use crate::view::{self, build};
 
 /// How many audit events are told when nobody says.
@@ -129,8 +131,24 @@ pub(super) async fn explain_node(
         .look(move |source| {
             let node = operations::find_node(source.state, &name)?;
             let relief = soft.relief();
-            let account = relief.as_ref().and_then(|relief| relief.account(source, &node));
-            Ok(build::account(&node, account.as_ref()))
+            let weighing = relief.as_ref().and_then(|relief| relief.weigh(source, &node));
+            Ok(build::account(&node, weighing.as_ref()))
+        })
+        .await
+}
+
+/// The cell as a case of the rebalancer: what it decides next can be decided anywhere
+#[utoipa::path(get, path = "/v1/snapshot", tag = "read",
+    responses((status = 200, body = serde_json::Value), (status = "default", body = view::Problem)))]
+pub(super) async fn snapshot(State(context): State<Arc<Context>>) -> Answer {
+    let soft = Arc::clone(&context.cell.soft);
+    context
+        .look(move |source| {
+            let case =
+                |reliever: &Reliever| reliever.case(source.state, source.facts, source.here.now);
+            // A leader that has not been through a cycle yet has nothing to remember.
+            let relief = soft.relief();
+            Ok(relief.as_ref().map_or_else(|| case(&Reliever::new(Pace::default())), case))
         })
         .await
 }

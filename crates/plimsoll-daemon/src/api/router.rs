@@ -81,6 +81,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(exec::exec))
         .routes(routes!(read::explain))
         .routes(routes!(read::explain_node))
+        .routes(routes!(read::snapshot))
         .routes(routes!(read::audit))
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))

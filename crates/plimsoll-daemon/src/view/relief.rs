@@ -9,13 +9,10 @@ pub struct NodeAccount {
     pub node: String,
     /// As a sentence.
     pub why: String,
-    /// Cpu and memory in millionths, smoothed, with every move under way counted as done; none where nothing is known.
-    pub cpu: Option<u32>,
-    pub memory: Option<u32>,
     /// What must hold before anything is moved off the node.
     pub gates: Vec<Gate>,
-    /// The move that is nearest to passing.
-    pub nearest: Option<WeighedMove>,
+    /// Of each replica that could leave it, the one that relieves it most first.
+    pub moves: Vec<WeighedMove>,
 }
 
 /// A move that was weighed, and each gate it must pass.
@@ -23,6 +20,8 @@ pub struct NodeAccount {
 pub struct WeighedMove {
     pub replica: String,
     pub dst: String,
+    /// In millionths of the node, of what it is hot in.
+    pub relief: u32,
     pub gates: Vec<Gate>,
 }
 

@@ -1,7 +1,10 @@
 //! The gates a move must pass, in their order, each with its number and its limit. Blocked at the first that says no.
 
+use std::fmt;
+
 use plimsoll_model::rebalance::Skip;
 use plimsoll_model::{Millis, Pressure};
+use serde::Serialize;
 
 /// The limits, which nobody sets: they are one value so that tests can scale time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,20 +68,40 @@ impl Default for Limits {
     }
 }
 
-/// What one gate found, what it asks for, and whether it lets pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What one gate says, with the number it looked at and the limit it has for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Gate {
-    pub name: &'static str,
-    pub found: String,
-    pub limit: String,
+    pub gate: &'static str,
+    pub found: Figure,
+    pub limit: Figure,
     pub passes: bool,
 }
 
-impl Gate {
-    /// In whole minutes where it is some, else in seconds.
-    fn span(span: Millis) -> String {
-        let seconds = span.0 / 1_000;
-        if seconds >= 60 { format!("{}m", seconds / 60) } else { format!("{seconds}s") }
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    Share(Pressure),
+    Span(Millis),
+    Count(u32),
+    /// It was never given anything.
+    Never,
+    /// Whether it would be beside another of its service, or where it may not be.
+    Collides(bool),
+    /// What nodes offer to those who set something aside, ports among it.
+    NoRoom,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(share) => write!(f, "{share}"),
+            Self::Span(span) => write!(f, "{span}"),
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Never => f.write_str("never"),
+            Self::Collides(true) => f.write_str("may not be there"),
+            Self::Collides(false) => f.write_str("may be there"),
+            Self::NoRoom => f.write_str("no room"),
+        }
     }
 }
 
@@ -105,52 +128,43 @@ impl Offer {
         Pressure::from_millionths(relief)
     }
 
-    /// Every gate with its number and its limit, in their order.
-    pub(super) fn gates(&self, limits: &Limits) -> [Gate; 6] {
+    /// What each gate says, in their order.
+    pub(super) fn gates(&self, limits: &Limits) -> Vec<Gate> {
         let hottest = self.post_dst[0].max(self.post_dst[1]);
-        let found = |what: Pressure| what.to_string();
-        let rested = self.dst_rested.map_or_else(|| "never".to_owned(), Gate::span);
-        let is_rested = self.dst_rested.is_none_or(|rested| rested >= limits.cooldown_node);
-        let room = if self.fits { found(hottest) } else { "reserved or its port taken".to_owned() };
-        let free = if self.collides { "taken" } else { "free" };
+        let (share, span) = (Figure::Share, Figure::Span);
+        let (rested, given) = (self.rested, self.dst_rested);
+        let is_within = hottest <= Pressure::FULL;
+        let room = if self.fits || !is_within { share(hottest) } else { Figure::NoRoom };
         [
-            Gate {
-                name: Skip::CooldownReplica.word(),
-                found: Gate::span(self.rested),
-                limit: format!("≥ {}", Gate::span(limits.cooldown_replica)),
-                passes: self.rested >= limits.cooldown_replica,
-            },
-            Gate {
-                name: Skip::CooldownNode.word(),
-                found: rested,
-                limit: format!("≥ {}", Gate::span(limits.cooldown_node)),
-                passes: is_rested,
-            },
-            Gate {
-                name: Skip::ResourceLimits.word(),
-                found: room,
-                limit: format!("≤ {}", Pressure::FULL),
-                passes: hottest <= Pressure::FULL && self.fits,
-            },
-            Gate {
-                name: Skip::AntiAffinity.word(),
-                found: free.to_owned(),
-                limit: "free".to_owned(),
-                passes: !self.collides,
-            },
-            Gate {
-                name: Skip::DstCap.word(),
-                found: found(hottest),
-                limit: format!("< {}", limits.dst_cap),
-                passes: hottest < limits.dst_cap,
-            },
-            Gate {
-                name: Skip::ReliefFloor.word(),
-                found: found(self.relief()),
-                limit: format!("≥ {}", limits.relief_floor),
-                passes: self.relief() >= limits.relief_floor,
-            },
+            (
+                Skip::CooldownReplica,
+                span(rested),
+                span(limits.cooldown_replica),
+                rested >= limits.cooldown_replica,
+            ),
+            (
+                Skip::CooldownNode,
+                given.map_or(Figure::Never, Figure::Span),
+                span(limits.cooldown_node),
+                given.is_none_or(|given| given >= limits.cooldown_node),
+            ),
+            (Skip::ResourceLimits, room, share(Pressure::FULL), is_within && self.fits),
+            (
+                Skip::AntiAffinity,
+                Figure::Collides(self.collides),
+                Figure::Collides(false),
+                !self.collides,
+            ),
+            (Skip::DstCap, share(hottest), share(limits.dst_cap), hottest < limits.dst_cap),
+            (
+                Skip::ReliefFloor,
+                share(self.relief()),
+                share(limits.relief_floor),
+                self.relief() >= limits.relief_floor,
+            ),
         ]
+        .map(|(gate, found, limit, passes)| Gate { gate: gate.word(), found, limit, passes })
+        .into()
     }
 
     /// The first gate that says no.
@@ -230,11 +244,10 @@ mod tests {
                 None,
             ),
         ] {
-            let limits = Limits::default();
-            assert_eq!(offer.blocked(&limits), blocked, "{case}");
-            let gates = offer.gates(&limits);
-            let first = gates.iter().find(|gate| !gate.passes).map(|gate| gate.name);
-            assert_eq!(first, blocked.map(Skip::word), "{case}: what is told is what decides");
+            assert_eq!(offer.blocked(&Limits::default()), blocked, "{case}");
+            let gates = offer.gates(&Limits::default());
+            let said = gates.iter().find(|gate| !gate.passes).map(|gate| gate.gate);
+            assert_eq!(said, blocked.map(Skip::word), "{case}: what is shown is what is decided");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use plimsoll_model::{NodeId, NodeStatus, Pressure, ReplicaId};
+use serde::{Deserialize, Serialize};
 
 use super::ewma::{Ewma, Fade};
 use super::gates::Limits;
@@ -53,13 +54,18 @@ impl Outlook {
         Self { mean: value(&felt.means), crest: value(&felt.crests) }
     }
 
-    fn map(self, change: impl Fn([Pressure; 2]) -> [Pressure; 2]) -> Self {
-        Self { mean: change(self.mean), crest: change(self.crest) }
+    fn give(&mut self, off: [Pressure; 2]) {
+        self.mean = less(self.mean, off);
+    }
+
+    fn take(&mut self, on: [Pressure; 2]) {
+        (self.mean, self.crest) = (more(self.mean, on), more(self.crest, on));
     }
 }
 
 /// A move under way, or decided on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Moving {
     pub src: NodeId,
     pub dst: NodeId,
@@ -125,8 +131,8 @@ impl Memory {
             let row = view.state.replica(&replica).filter(|row| row.successor.is_none());
             let at = row.and_then(|row| row.assignment.as_ref());
             if at.is_some_and(|at| at.node == moved.dst) {
-                self.shift(&moved.src, moved.off, -1);
-                self.shift(&moved.dst, moved.on, 1);
+                self.give(&moved.src, moved.off);
+                self.take(&moved.dst, moved.on);
             }
         }
         self.moving = now_moving;
@@ -137,14 +143,18 @@ impl Memory {
         self.moving.insert(replica, moving);
     }
 
-    fn shift(&mut self, node: &NodeId, by: [Pressure; 2], sign: i64) {
+    /// What the node has reached stays: that it gave something away makes it no destination. One that was asked for more than
+    /// it has can give a lot and still be full.
+    fn give(&mut self, node: &NodeId, off: [Pressure; 2]) {
         if let Some(at) = self.place_of(node) {
-            let felt = &mut self.nodes[at];
-            for all in [&mut felt.means, &mut felt.crests] {
-                for (it, by) in all.iter_mut().zip(by) {
-                    it.shift(sign * i64::from(by.millionths()));
-                }
-            }
+            shift(&mut self.nodes[at].means, off, -1);
+        }
+    }
+
+    fn take(&mut self, node: &NodeId, on: [Pressure; 2]) {
+        if let Some(at) = self.place_of(node) {
+            shift(&mut self.nodes[at].means, on, 1);
+            shift(&mut self.nodes[at].crests, on, 1);
         }
     }
 
@@ -153,10 +163,10 @@ impl Memory {
         let mut felt: Vec<Outlook> = self.nodes.iter().map(Outlook::of).collect();
         for moving in self.moving.values() {
             if let Some(at) = self.place_of(&moving.src) {
-                felt[at] = felt[at].map(|it| less(it, moving.off));
+                felt[at].give(moving.off);
             }
             if let Some(at) = self.place_of(&moving.dst) {
-                felt[at] = felt[at].map(|it| more(it, moving.on));
+                felt[at].take(moving.on);
             }
         }
         felt
@@ -175,6 +185,12 @@ impl Memory {
 
     fn place_of(&self, node: &NodeId) -> Option<usize> {
         self.nodes.binary_search_by(|felt| felt.node.cmp(node)).ok()
+    }
+}
+
+fn shift(all: &mut [Ewma; 2], by: [Pressure; 2], sign: i64) {
+    for (it, by) in all.iter_mut().zip(by) {
+        it.shift(sign * i64::from(by.millionths()));
     }
 }
 

@@ -11,8 +11,9 @@ use plimsoll_model::{
     Assignment, Change, Mode, MoveCause, Node, NodeId, Pressure, Replica, ReplicaId, Resources,
     ServiceSpec,
 };
+use serde::Serialize;
 
-use super::gates::Offer;
+use super::gates::{Gate, Offer};
 use super::memory::{Felt, Moving, Outlook, meet};
 use super::view::{View, dominant, less, more, top};
 use super::{Dimension, Relief, Skip};
@@ -33,6 +34,15 @@ pub(super) enum Found {
     Best(Box<Relief>, Moving),
     /// Why nothing moves, and what came nearest.
     Nothing(Skip, Option<Box<Relief>>),
+}
+
+/// A replica that could leave the node, where it would go, and what each gate says to that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Weighed {
+    pub replica: ReplicaId,
+    pub dst: NodeId,
+    pub relief: Pressure,
+    pub gates: Vec<Gate>,
 }
 
 struct Destination<'a> {
@@ -138,22 +148,25 @@ impl<'a> Search<'a> {
         Found::Nothing(reasons.skip(), nearest)
     }
 
-    /// The move that comes furthest through the gates, of equals the best, and its numbers.
-    pub(super) fn closest(&self) -> Option<(&'a ReplicaId, &'a NodeId, Offer)> {
-        let mut closest: Option<((bool, Option<Skip>), _, _, _)> = None;
-        for candidate in self.candidates() {
-            let Some(mut asking) = self.asking(&candidate) else { continue };
+    /// Every candidate with the first destination that would take it, or else the coldest.
+    pub(super) fn weigh(&self) -> Vec<Weighed> {
+        let limits = self.view.limits;
+        let weigh = |candidate: &Candidate<'a>| {
+            let mut asking = self.asking(candidate)?;
+            let mut first = None;
             for dst in &self.destinations {
-                let Some(offer) = self.offer(&candidate, &mut asking, dst) else { continue };
-                // No gate in the way is further than any.
-                let far =
-                    offer.blocked(self.view.limits).map_or((true, None), |at| (false, Some(at)));
-                if closest.as_ref().is_none_or(|(furthest, ..)| far > *furthest) {
-                    closest = Some((far, candidate.id, dst.id, offer));
+                let Some(offer) = self.offer(candidate, &mut asking, dst) else { continue };
+                if offer.blocked(limits).is_none() {
+                    first = Some((dst, offer));
+                    break;
                 }
+                first.get_or_insert((dst, offer));
             }
-        }
-        closest.map(|(_, replica, dst, offer)| (replica, dst, offer))
+            let (dst, offer) = first?;
+            let (replica, dst) = (candidate.id.clone(), dst.id.clone());
+            Some(Weighed { replica, dst, relief: candidate.relief, gates: offer.gates(limits) })
+        };
+        self.candidates().iter().filter_map(weigh).collect()
     }
 
     /// Replicas on the node that may be moved at all, the one that relieves it most first.

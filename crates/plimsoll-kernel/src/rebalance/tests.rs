@@ -8,14 +8,14 @@ use crate::testkit::Passes;
 const CYCLE: Millis = Millis::seconds(30);
 
 /// A cell and its rebalancer. Each replica uses what it is given, in thousandths of its node's four cores.
-pub(super) struct Bench {
-    pub(super) cell: Cell,
-    pub(super) memory: Memory,
-    pub(super) readings: Readings,
+struct Bench {
+    cell: Cell,
+    memory: Memory,
+    readings: Readings,
 }
 
 impl Bench {
-    pub(super) fn new(cell: Cell) -> Self {
+    fn new(cell: Cell) -> Self {
         let cell = cell.settle().later(Millis::minutes(20));
         Self { cell, memory: Memory::default(), readings: Readings::default() }
     }
@@ -27,7 +27,7 @@ impl Bench {
         self
     }
 
-    pub(super) fn cycle(&mut self, cpu: &[(&str, u32)]) -> Outcome {
+    fn cycle(&mut self, cpu: &[(&str, u32)]) -> Outcome {
         self.cycle_of(&cpu.iter().map(|(node, it)| (*node, *it, 0)).collect::<Vec<_>>())
     }
 
@@ -57,7 +57,7 @@ impl Bench {
     }
 
     /// Two cycles alike, of which the second may act.
-    pub(super) fn twice(&mut self, cpu: &[(&str, u32)]) -> Outcome {
+    fn twice(&mut self, cpu: &[(&str, u32)]) -> Outcome {
         assert_eq!(self.cycle(cpu), Outcome::Calm, "one hot cycle is a spike");
         self.cycle(cpu)
     }
@@ -81,7 +81,7 @@ fn moved(outcome: Outcome) -> Relief {
 }
 
 /// Four replicas of a packed service on ash, none on birch.
-pub(super) fn hot() -> Bench {
+fn hot() -> Bench {
     let cell = cell().node("ash", cpus(4)).deploy("d", [("s", pack(4))]).settle();
     Bench::new(cell.node("birch", cpus(4)))
         .uses("d/s/1", 240)

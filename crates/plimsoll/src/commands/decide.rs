@@ -11,6 +11,8 @@ use crate::output::{Format, note, print};
 use crate::table::Table;
 use crate::trouble::Trouble;
 
+mod rebalance;
+
 const EXAMPLES: &str = "\
 Examples:
   plimsoll decide place --input examples/cell.yaml
@@ -30,6 +32,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Place(PlaceArgs),
+    Rebalance(rebalance::RebalanceArgs),
 }
 
 /// Show what one scheduler pass would place, move and leave alone.
@@ -45,7 +48,13 @@ struct PlaceArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let What::Place(args) = &args.what;
+    match &args.what {
+        What::Place(args) => place(args),
+        What::Rebalance(args) => rebalance::run(args),
+    }
+}
+
+fn place(args: &PlaceArgs) -> Result<(), Trouble> {
     let decided = Decided::new(case::read(&args.input)?)?;
     let plan = Plan::of(&decided);
     print(args.output, &plan, table)?;

@@ -13,6 +13,7 @@ mod facts;
 mod progress;
 mod report;
 mod runs;
+mod trace;
 
 use facts::Facts;
 use progress::Progress;
@@ -41,6 +42,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Run(RunArgs),
+    Trace(trace::TraceArgs),
 }
 
 /// Run a scenario and say what became of the cell.
@@ -69,7 +71,13 @@ struct RunArgs {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
-    let What::Run(args) = &args.what;
+    match &args.what {
+        What::Run(args) => run_scenario(args),
+        What::Trace(args) => trace::run(args),
+    }
+}
+
+fn run_scenario(args: &RunArgs) -> Result<(), Trouble> {
     if args.runs > 1 {
         for (flag, is_given) in [("--report", args.report.is_some()), ("--story", args.story)] {
             if is_given {

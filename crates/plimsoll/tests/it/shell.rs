@@ -53,6 +53,7 @@ fn help_groups_every_command() {
           history     List a deployment's revisions and what each changed
           audit       Show what happened, and who stood behind it
           explain     Say why replicas are where they are, with every node's filter or score
+          snapshot    Write the running cell down as a case
 
         Without a daemon:
           validate    Check compose files and show what they ask for

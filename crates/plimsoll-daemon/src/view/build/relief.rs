@@ -1,9 +1,9 @@
 //! The numbers of the rebalancer, as people and programs read them.
 
-use plimsoll_kernel::rebalance::{self, Account};
-use plimsoll_model::NodeId;
+use plimsoll_kernel::rebalance::{self, Weighing};
 use plimsoll_model::audit::Happening;
-use plimsoll_model::rebalance::{Relief, Skipped, Times};
+use plimsoll_model::rebalance::{Dimension, Relief, Skipped, Times};
+use plimsoll_model::{NodeId, Pressure};
 
 use crate::view::{self, Gate, NodeAccount, Time, WeighedMove};
 
@@ -38,9 +38,8 @@ fn weighed(relief: &Relief) -> view::Relief {
     }
 }
 
-fn skip(skipped: &Skipped, times: Times) -> view::Relief {
-    let Skipped { src, dominant, pressure, why, nearest } = skipped;
-    let numbers = nearest.as_ref().map(weighed).unwrap_or_else(|| view::Relief {
+fn unweighed(src: &NodeId, dominant: Dimension, pressure: Pressure) -> view::Relief {
+    view::Relief {
         replica_id: None,
         deployment: None,
         service: None,
@@ -57,7 +56,12 @@ fn skip(skipped: &Skipped, times: Times) -> view::Relief {
         reason: None,
         count: None,
         last_at: None,
-    });
+    }
+}
+
+fn skip(skipped: &Skipped, times: Times) -> view::Relief {
+    let Skipped { src, dominant, pressure, why, nearest } = skipped;
+    let numbers = nearest.as_ref().map_or_else(|| unweighed(src, *dominant, *pressure), weighed);
     view::Relief {
         reason: Some(why.word().to_owned()),
         count: Some(times.count),
@@ -67,37 +71,46 @@ fn skip(skipped: &Skipped, times: Times) -> view::Relief {
 }
 
 /// Why nothing moves off the node, or what is about to.
-pub fn account(node: &NodeId, account: Option<&Account>) -> NodeAccount {
-    let Some(account) = account else {
+pub fn account(node: &NodeId, weighing: Option<&Weighing>) -> NodeAccount {
+    let Some(weighing) = weighing else {
         let why =
             format!("nothing was measured of {node} of late, and what is unknown is left alone");
-        let (node, gates) = (node.to_string(), Vec::new());
-        return NodeAccount { node, why, cpu: None, memory: None, gates, nearest: None };
+        return NodeAccount { node: node.to_string(), why, gates: Vec::new(), moves: Vec::new() };
     };
-    let [cpu, memory] = account.pressure.map(|it| Some(it.millionths()));
-    let nearest = account.nearest.as_ref().map(|nearest| WeighedMove {
-        replica: nearest.replica.to_string(),
-        dst: nearest.dst.to_string(),
-        gates: nearest.gates.iter().map(gate).collect(),
+    let weighed = weighing.candidates.iter().map(|it| WeighedMove {
+        replica: it.replica.to_string(),
+        dst: it.dst.to_string(),
+        relief: it.relief.millionths(),
+        gates: it.gates.iter().map(gate).collect(),
     });
-    let gates = account.gates.iter().map(gate).collect();
-    NodeAccount { node: node.to_string(), why: why(node, account), cpu, memory, gates, nearest }
+    let gates = weighing.gates.iter().map(gate).collect();
+    NodeAccount { node: node.to_string(), why: why(weighing), gates, moves: weighed.collect() }
 }
 
-fn why(node: &NodeId, account: &Account) -> String {
-    match (account.blocked(), &account.nearest) {
-        (Some(gate), _) => {
-            let rebalance::Gate { name, found, limit, .. } = gate;
-            format!("nothing moves off {node}: {name} is {found}, and must be {limit}")
-        }
-        (None, None) => format!("nothing on {node} may be moved, or nobody else can take it"),
-        (None, Some(nearest)) => {
-            format!("{} moves to {} with the next cycle", nearest.replica, nearest.dst)
+fn why(weighing: &Weighing) -> String {
+    let Weighing { node, gates, candidates, .. } = weighing;
+    let blocking = |gates: &[rebalance::Gate]| gates.iter().find(|gate| !gate.passes).copied();
+    if let Some(gate) = blocking(gates) {
+        return format!("nothing moves off {node}: {}", failing(&gate));
+    }
+    let Some(first) = candidates.first() else {
+        return format!("nothing on {node} may be moved, or nobody else can take it");
+    };
+    match candidates.iter().find(|it| blocking(&it.gates).is_none()) {
+        Some(it) => format!("{} moves to {} when its turn comes", it.replica, it.dst),
+        None => {
+            let gate = blocking(&first.gates).map(|gate| failing(&gate)).unwrap_or_default();
+            format!("nothing moves off {node}: for {}, {gate}", first.replica)
         }
     }
 }
 
+fn failing(gate: &rebalance::Gate) -> String {
+    let rebalance::Gate { gate, found, limit, .. } = gate;
+    format!("{gate} is {found}, its limit {limit}")
+}
+
 fn gate(gate: &rebalance::Gate) -> Gate {
-    let rebalance::Gate { name, found, limit, passes } = gate.clone();
-    Gate { gate: name.to_owned(), found, limit, passes }
+    let rebalance::Gate { gate, found, limit, passes } = *gate;
+    Gate { gate: gate.to_owned(), found: found.to_string(), limit: limit.to_string(), passes }
 }

@@ -1,5 +1,7 @@
 //! Why replicas of a running cell are where they are, as its daemon says.
 
+use std::fmt::Write as _;
+
 use plimsoll_daemon::client::Client;
 use plimsoll_daemon::view::{Explanation, Gate, Move, NodeAccount, Verdict, WeighedMove};
 use plimsoll_model::Pressure;
@@ -11,6 +13,9 @@ use crate::settle::now;
 use crate::subject;
 use crate::table::Table;
 use crate::trouble::Trouble;
+
+/// Of how many moves off a node the gates are shown.
+const SHOWN: usize = 3;
 
 pub(super) async fn run(
     client: &Client,
@@ -67,25 +72,27 @@ fn text(explanation: &Explanation) -> String {
 
 /// What the rebalancer has to say of a node.
 fn of_node(account: &NodeAccount) -> String {
-    let NodeAccount { why, cpu, memory, gates, nearest, .. } = account;
+    let mut text = format!("{}\n", plain(&account.why));
+    text.push_str(&gates(&account.gates));
+    for WeighedMove { replica, dst, relief, gates: of_move } in account.moves.iter().take(SHOWN) {
+        let relief = Pressure::from_millionths(*relief);
+        let _ = writeln!(text, "{replica} to {dst} would relieve {relief}");
+        text.push_str(&gates(of_move));
+    }
+    let more = account.moves.len().saturating_sub(SHOWN);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more that relieve it less; `-o json` has all");
+    }
+    text
+}
+
+fn gates(gates: &[Gate]) -> String {
     let mut table = Table::list(4);
-    let mut told = |gates: &[Gate]| {
-        for Gate { gate, found, limit, passes } in gates {
-            let is = if *passes { "passes" } else { "blocks" };
-            table.row([gate.clone(), is.to_owned(), plain(found), limit.clone()]);
-        }
-    };
-    told(gates);
-    told(nearest.as_ref().map_or(&[], |nearest| &nearest.gates));
-    let mut text = format!("{}\n", plain(why));
-    if let (Some(cpu), Some(memory)) = (cpu, memory) {
-        let [cpu, memory] = [*cpu, *memory].map(Pressure::from_millionths);
-        text.push_str(&format!("cpu {cpu}, memory {memory}, smoothed over the last minutes\n"));
+    for Gate { gate, found, limit, passes } in gates {
+        let is = if *passes { "passes" } else { "blocks" };
+        table.row([gate.clone(), is.to_owned(), plain(found), format!("limit {limit}")]);
     }
-    if let Some(WeighedMove { replica, dst, .. }) = nearest {
-        text.push_str(&format!("the nearest move is {replica} to {dst}\n"));
-    }
-    text + &table.render()
+    table.render()
 }
 
 /// `moves ash → birch (misplaced): start; given up in 58s unless it comes further`
@@ -150,26 +157,19 @@ mod tests {
         let account = NodeAccount {
             node: "birch".into(),
             why: "nothing moves off birch: dst_cap is 0.80, and must be < 0.75".into(),
-            cpu: Some(912_500),
-            memory: Some(400_000),
-            gates: vec![gate(
-                "trigger",
-                "0.9125 in 3 cycles on end",
-                "≥ 0.85 in 2 cycles on end",
-                true,
-            )],
-            nearest: Some(WeighedMove {
+            gates: vec![gate("trigger", "0.9125", "0.85", true)],
+            moves: vec![WeighedMove {
                 replica: "shop-web-2".into(),
                 dst: "ash".into(),
-                gates: vec![gate("dst_cap", "0.80", "< 0.75", false)],
-            }),
+                relief: 240_000,
+                gates: vec![gate("dst_cap", "0.80", "0.75", false)],
+            }],
         };
         expect![[r#"
             nothing moves off birch: dst_cap is 0.80, and must be < 0.75
-            cpu 0.9125, memory 0.40, smoothed over the last minutes
-            the nearest move is shop-web-2 to ash
-              trigger  passes  0.9125 in 3 cycles on end  ≥ 0.85 in 2 cycles on end
-              dst_cap  blocks  0.80                       < 0.75
+              trigger  passes  0.9125  limit 0.85
+            shop-web-2 to ash would relieve 0.24
+              dst_cap  blocks  0.80  limit 0.75
         "#]]
         .assert_eq(&anstream::adapter::strip_str(&of_node(&account)).to_string());
     }

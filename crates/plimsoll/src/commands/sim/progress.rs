@@ -11,6 +11,8 @@ pub(super) struct Progress {
     length: Millis,
     begun: u64,
     runs: u64,
+    /// The message says which run it is.
+    is_named: bool,
 }
 
 impl Progress {
@@ -24,7 +26,7 @@ impl Progress {
         bar.set_draw_target(target);
         let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}  {eta} left");
         bar.set_style(style.expect("a valid template").progress_chars("━━─"));
-        Self { bar, length, begun: 0, runs }
+        Self { bar, length, begun: 0, runs, is_named: runs > 1 }
     }
 
     pub(super) fn begin(&mut self, seed: u64) {
@@ -34,10 +36,16 @@ impl Progress {
         }
     }
 
+    pub(super) fn begin_named(&mut self, name: &str) {
+        self.begun += 1;
+        self.is_named = true;
+        self.bar.set_message(name.to_owned());
+    }
+
     pub(super) fn at(&self, now: Millis) {
         let before = self.length.0.saturating_mul(self.begun - 1);
         self.bar.set_position(before.saturating_add(now.0));
-        if self.runs == 1 {
+        if !self.is_named {
             self.bar.set_message(format!("{now} of {}", self.length));
         }
     }

@@ -16,6 +16,7 @@ use crate::trouble::Trouble;
 
 mod axis;
 mod marks;
+pub(super) mod of_trace;
 mod plots;
 
 use marks::Marks;
@@ -73,15 +74,20 @@ pub(super) fn page(
     }
     body.push_str(&scripted(&marks));
     body.push_str(&story(outcome));
-    let title = escaped(&written.scenario.name);
-    Ok(format!(
+    Ok(document(&written.scenario.name, &body))
+}
+
+/// A page of its own around the body.
+fn document(title: &str, body: &str) -> String {
+    let title = escaped(title);
+    format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" \
          content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
          <title>{title} · plimsoll sim</title>\n<style>\n{STYLE}</style>\n</head>\n\
          <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-    ))
+    )
 }
 
 fn head(written: &Written, outcome: &Outcome, facts: &Facts, replay: &str) -> String {

@@ -11,7 +11,7 @@ const MAX_MARKS: usize = 50;
 /// What happens at one time is said in one mark while it is not longer than this.
 const MAX_WORDS: usize = 200;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Marks {
     /// In order of time; what happens at once is one mark.
     pub(super) scripted: Vec<Mark>,

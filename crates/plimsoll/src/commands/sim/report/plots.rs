@@ -26,8 +26,8 @@ const MIN_GAP: i32 = 18;
 // The style sheet gives the first three another value in the dark, and the legend takes all of them by class.
 const INK: RGBColor = RGBColor(0x44, 0x4b, 0x55);
 const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
-const MARK: RGBColor = RGBColor(0x8a, 0x93, 0x9f);
-const LINES: [RGBColor; MAX_LINES] = [
+pub(super) const MARK: RGBColor = RGBColor(0x8a, 0x93, 0x9f);
+pub(super) const LINES: [RGBColor; MAX_LINES] = [
     RGBColor(0x3b, 0x7d, 0xd8),
     RGBColor(0xf0, 0x96, 0x2e),
     RGBColor(0x3a, 0x9d, 0x5d),
@@ -52,9 +52,9 @@ pub(super) struct Plot {
     pub(super) legend: Vec<(String, String)>,
 }
 
-type Point = (f64, f64);
-type Failed = Box<dyn std::error::Error>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+pub(super) type Point = (f64, f64);
+pub(super) type Failed = Box<dyn std::error::Error>;
+pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
 pub(super) fn all(written: &Written, report: &Report, marks: &Marks) -> Result<Vec<Plot>, Failed> {
     let canvas = Canvas { length: written.scenario.length, marks };
@@ -199,13 +199,13 @@ fn moves(canvas: &Canvas<'_>, report: &Report) -> Result<Plot, Failed> {
 }
 
 /// What the plots share: their time and its marks.
-struct Canvas<'m> {
-    length: Millis,
-    marks: &'m Marks,
+pub(super) struct Canvas<'m> {
+    pub(super) length: Millis,
+    pub(super) marks: &'m Marks,
 }
 
 impl Canvas<'_> {
-    fn draw(
+    pub(super) fn draw(
         &self,
         height: u32,
         axis: Axis,
@@ -315,7 +315,7 @@ fn share(pressure: Pressure) -> f64 {
     f64::from(pressure.millionths()) / 1e6
 }
 
-fn owned(legend: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn owned(legend: &[(&str, &str)]) -> Vec<(String, String)> {
     legend.iter().map(|(class, name)| ((*class).to_owned(), (*name).to_owned())).collect()
 }
 
@@ -328,6 +328,6 @@ fn two_digits(share: f64) -> String {
     format!("{share:.2}")
 }
 
-fn whole(count: f64) -> String {
+pub(super) fn whole(count: f64) -> String {
     format!("{count:.0}")
 }
