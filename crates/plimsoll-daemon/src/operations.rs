@@ -7,9 +7,10 @@ use std::sync::Arc;
 use plimsoll_model::access::Role;
 use plimsoll_model::ids::InvalidName;
 use plimsoll_model::privilege::Privilege;
+use plimsoll_model::spec::HostPort;
 use plimsoll_model::{
-    Change, ContainerSpec, DeploymentName, NodeId, Refusal, ReplicaId, ServiceName, ServiceSpec,
-    State, Writer,
+    Change, ContainerSpec, DeploymentName, NodeId, Refusal, ReplicaId, ServiceKey, ServiceName,
+    ServiceSpec, State, Writer,
 };
 use thiserror::Error;
 
@@ -22,6 +23,7 @@ mod delete;
 mod diff;
 mod nodes;
 mod plan;
+mod ports;
 mod problem;
 mod restart;
 mod revise;
@@ -93,6 +95,8 @@ pub enum Error {
     MissingDependency { service: ServiceName, on: ServiceName, hint: String },
     #[error("the services wait for each other in a circle: {}", circle.join(" → "))]
     CircularDependency { circle: Vec<String> },
+    #[error("service \"{service}\" publishes {}/{}, which {by} has already", port.number, port.protocol)]
+    PortTaken { service: ServiceName, port: HostPort, by: ServiceKey },
     #[error("{runtime} cannot run it:{}", list(reasons))]
     CannotRun { runtime: String, reasons: Vec<(ServiceName, plimsoll_runtime::Reason)> },
     #[error("{replica} has no container to ask")]
@@ -209,7 +213,12 @@ async fn revise(
     decide: impl Fn(&State) -> Result<Revised, Error>,
 ) -> Result<(u64, Revised), Error> {
     for _ in 0..MAX_RETRIES {
-        let revised = cell.engine.machine().read(&decide)?;
+        let revised = cell.engine.machine().read(|state| {
+            let revised = decide(state)?;
+            let before = revised.before.as_ref().map(|(_, services)| services);
+            ports::check(state, name, before, &revised.services)?;
+            Ok::<_, Error>(revised)
+        })?;
         let before = revised.before.as_ref().map(|(_, services)| services);
         caller.check_privileges(before, &revised.services)?;
         let change =

@@ -129,6 +129,18 @@ impl ServiceSpec {
         self.hashed()
     }
 
+    /// A port that every node listens on, and the container's own that it leads to.
+    pub fn published(mut self, number: u16, target: u16) -> Self {
+        self.container.ports.push(Port {
+            target,
+            published: Some(number),
+            host_ip: None,
+            protocol: Protocol::Tcp,
+            mode: PortMode::Routed,
+        });
+        self.hashed()
+    }
+
     pub fn volume(mut self, name: &str) -> Self {
         let source = MountSource::Volume { name: name.to_owned(), subpath: None, nocopy: false };
         let target = "/data".to_owned();

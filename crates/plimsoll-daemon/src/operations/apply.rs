@@ -6,7 +6,7 @@ use plimsoll_kernel::Policy;
 use plimsoll_model::DeploymentName;
 
 use super::diff::changes;
-use super::{Caller, Error, Revised, Services, check, current, plan, revise};
+use super::{Caller, Error, Revised, Services, check, current, plan, ports, revise};
 use crate::cell::{Cell, now};
 use crate::view::build::signals;
 use crate::view::{Applied, Apply, Reason};
@@ -37,7 +37,9 @@ pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result
     let state = cell.engine.machine().read(Clone::clone);
     let before = current(&state, &name);
     expect(&name, apply.expect, before.as_ref())?;
-    caller.check_privileges(before.as_ref().map(|(_, services)| services), &services)?;
+    let had = before.as_ref().map(|(_, services)| services);
+    caller.check_privileges(had, &services)?;
+    ports::check(&state, &name, had, &services)?;
     let (policy, now) = (Policy::default(), now());
     let signals = signals(&cell.soft.facts(), &policy, now);
     let (revision, plan) = plan::of(state, &signals, &policy, &name, &services, now)?;

@@ -52,6 +52,9 @@ impl From<&Error> for Problem {
             Error::CircularDependency { .. } => {
                 refusal("circular_dependency").hint("remove one of these from depends_on")
             }
+            Error::PortTaken { by, .. } => refusal("port_taken").hint(format!(
+                "publish another number, or take it from {by} first: every node listens on a published port"
+            )),
             Error::CannotRun { .. } => refusal("cannot_run")
                 .hint("change these in the compose file, or use a node with another runtime"),
             Error::NotAssigned { .. } => {
