@@ -40,8 +40,9 @@ use crate::link::Fence;
 use crate::orders::Dispatch;
 use crate::peer::{self, Client, Limits, RaftNetwork};
 use crate::pki::{self, Credentials, JoinAddress};
+use crate::routing::{Listens, Routing};
 use crate::soft::Soft;
-use crate::{leader, link, publish, renewal, sampler};
+use crate::{leader, link, renewal, sampler};
 
 mod memory;
 mod name;
@@ -252,6 +253,7 @@ impl Node {
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
 
+        let routing = self.routing(&client, stop);
         if let Some(peers) = peers {
             let host = link::Host { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
             let gate = Gate {
@@ -259,6 +261,7 @@ impl Node {
                 engine: Arc::clone(&engine),
                 client: client.clone(),
                 host,
+                routing: routing.clone(),
             };
             let router = gate::router(Arc::new(gate), server.for_peers());
             self.tasks.spawn(peers.serve(router, stop.clone()));
@@ -272,14 +275,26 @@ impl Node {
         let ends = link::Ends { orders, reports: seen, facts };
         let reach = Arc::new(Reach(client));
         self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
-        self.tasks.spawn(Agent::new(&cell, policy, reports).run(told, stop.clone()));
-        self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), stop.clone()));
-        self.tasks.spawn(leader::run(cell.clone(), policy, stop.clone()));
-        // A process binds its own ports, so there is nothing to stand before.
-        if self.kind == Kind::Docker {
-            self.tasks.spawn(publish::run(cell, stop.clone()));
+        let mut agent = Agent::new(&cell, policy, reports);
+        if let Some(routing) = routing {
+            agent = agent.beside_traffic(routing);
         }
+        self.tasks.spawn(agent.run(told, stop.clone()));
+        self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), stop.clone()));
+        self.tasks.spawn(leader::run(cell, policy, stop.clone()));
         Ok(())
+    }
+
+    /// What leads to this node's replicas and, where it listens on published ports, to all others.
+    fn routing(&mut self, client: &Client, stop: &watch::Receiver<bool>) -> Option<Arc<Routing>> {
+        let listens = match self.kind {
+            Kind::Docker => Listens::Yes,
+            Kind::Process => Listens::No,
+            Kind::Fake => return None,
+        };
+        let routing = Arc::new(Routing::new(self.cell.clone(), client));
+        self.tasks.spawn(Arc::clone(&routing).run(listens, stop.clone()));
+        Some(routing)
     }
 
     pub fn cell(&self) -> &Cell {

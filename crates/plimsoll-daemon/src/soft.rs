@@ -10,13 +10,18 @@ use plimsoll_model::{
 };
 use plimsoll_runtime::pressure::Reading;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::cluster::quorum::Quorum;
 use crate::view::{Problem, Runtime};
 
 /// The latest word on everything soft that this process knows.
 #[derive(Debug, Default)]
-pub struct Soft(Mutex<Facts>);
+pub struct Soft {
+    facts: Mutex<Facts>,
+    /// Says that a container of this node is reached elsewhere than before.
+    moved: watch::Sender<()>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
@@ -63,6 +68,22 @@ pub struct ReplicaFact {
 impl Soft {
     /// Let it be brief: the loops wait for it.
     pub fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.0.lock().expect("nothing panics while it holds the facts")
+        self.facts.lock().expect("nothing panics while it holds the facts")
+    }
+
+    /// Takes note of where a container of this node is reached, and tells who waits for that.
+    pub fn reach(&self, replica: ReplicaId, generation: Generation, address: Option<IpAddr>) {
+        let mut facts = self.facts();
+        let fact = facts.replicas.entry((replica, generation)).or_default();
+        let before = std::mem::replace(&mut fact.address, address);
+        drop(facts);
+        if before != address {
+            self.moved.send_replace(());
+        }
+    }
+
+    /// Changes whenever a container of this node is reached elsewhere than before.
+    pub fn moved(&self) -> watch::Receiver<()> {
+        self.moved.subscribe()
     }
 }

@@ -27,6 +27,8 @@ use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
 use crate::peer::{Client, Key, Known, MAX_MESSAGE, RAFT, raft_router, read_whole};
 use crate::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
+use crate::routing::Routing;
+use crate::routing::tunnel::TUNNEL;
 use crate::view::Problem;
 
 /// The most bytes a request of a newcomer may have; a certificate request and some labels have a tenth.
@@ -39,6 +41,8 @@ pub struct Gate {
     pub engine: Arc<Embedded>,
     pub client: Client,
     pub host: Host,
+    /// None where nothing is routed.
+    pub routing: Option<Arc<Routing>>,
 }
 
 /// The doors, and behind them the API for requests that came to another node.
@@ -54,6 +58,7 @@ pub fn router(gate: Arc<Gate>, api: Router) -> Router {
         .route(join::PATH, post(admit))
         .route(LINK, post(link))
         .route(RENEW, post(renew))
+        .route(TUNNEL, post(tunnel))
         .with_state(Arc::clone(&gate));
     let doors = doors.merge(raft).merge(containers).merge(api);
     doors.layer(from_fn_with_state(gate, refuse_removed))
@@ -212,6 +217,17 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(piece)), outgoing))
     });
     Response::new(Body::from_stream(pieces))
+}
+
+/// A stream to a container of this node.
+async fn tunnel(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
+    if !gate.may_ask(&caller) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    match &gate.routing {
+        Some(routing) => routing.receive(request).await,
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn receive(mut body: BodyDataStream, to: mpsc::Sender<Vec<u8>>) {

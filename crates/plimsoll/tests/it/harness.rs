@@ -57,6 +57,8 @@ pub(crate) struct Habit {
     pub(crate) environment: Vec<(String, String)>,
     /// Another build of the daemon than the one under test.
     pub(crate) build: Option<PathBuf>,
+    /// The socket of the engine that runs its containers; processes run without.
+    pub(crate) engine: Option<PathBuf>,
     /// Another address than its first.
     pub(crate) address: Option<String>,
 }
@@ -207,7 +209,7 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment, build, .. } = &self.habits[at];
+        let Habit { under, environment, build, engine, .. } = &self.habits[at];
         let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
             None => daemon(),
@@ -218,11 +220,16 @@ impl Cell {
             }
         };
         command
-            .args(["up", "--runtime", "process", "--log-level", "info"])
+            .args(["up", "--log-level", "info"])
             .args(["--name", NAMES[at], "--address", &self.address(at), "--data-dir"])
             .arg(self.path(at))
             .args(self.api(at).map(|api| ["--listen".to_owned(), api]).into_iter().flatten())
-            .args(join.map(|join| ["--join", join]).into_iter().flatten())
+            .args(join.map(|join| ["--join", join]).into_iter().flatten());
+        match engine {
+            Some(socket) => command.arg("--docker-socket").arg(socket),
+            None => command.args(["--runtime", "process"]),
+        };
+        command
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -1,0 +1,191 @@
+//! Published ports: every node listens on each and hands what comes to a healthy replica, wherever that runs.
+//!
+//! [`wanted()`] reads off the state what the node's router is to do, and [`Routing::run`] feeds it whenever the state or a
+//! container's address changes. Between nodes bytes travel in tunnels: [`tunnel`] opens them and [`arrivals`] receives
+//! them. Which replica gets a connection, and when another is tried, is settled in `plimsoll-router`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::{Generation, ReplicaId, ServiceKey};
+use plimsoll_router::{Limits, Published, Router, Standing, UpstreamKey};
+use plimsoll_runtime::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+pub mod arrivals;
+pub mod tunnel;
+pub mod wanted;
+
+#[cfg(test)]
+mod tests;
+
+pub use wanted::{Addresses, Asked, wanted, wanted_by_others};
+
+use crate::agent::Traffic;
+use crate::cell::Cell;
+use crate::peer::Client;
+use crate::soft::Facts;
+use tunnel::Tunnels;
+
+/// How long a change waits for others before the router is fed: they come in batches, and each is a whole table.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// How long a container is kept after it left this node's table, for the other nodes to learn of it as well. They
+/// apply the same entry of the log within milliseconds of each other.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// Whether this node listens on published ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listens {
+    Yes,
+    /// A process binds its own ports, so there is nothing to stand before.
+    No,
+}
+
+/// This node's router, and what feeds it.
+#[derive(Debug)]
+pub struct Routing {
+    cell: Cell,
+    router: Router,
+    /// Says that the router has another table.
+    fed: watch::Sender<()>,
+    /// What other nodes asked for on this one, while it does not hold the log and so knows nothing of services.
+    others: watch::Sender<BTreeSet<UpstreamKey>>,
+}
+
+impl Routing {
+    pub fn new(cell: Cell, client: &Client) -> Self {
+        // Connections of their own: a tunnel that nobody reads holds up no order and no report.
+        let tunnels =
+            Tunnels { machine: Arc::clone(cell.engine.machine()), client: client.for_tunnels() };
+        let router = Router::new(Limits::default(), Arc::new(tunnels));
+        let (fed, others) = (watch::Sender::default(), watch::Sender::default());
+        Self { cell, router, fed, others }
+    }
+
+    /// Feeds the router until told to stop, and has it listen.
+    pub async fn run(self: Arc<Self>, listens: Listens, mut shutdown: watch::Receiver<bool>) {
+        let publish = async {
+            match listens {
+                Listens::Yes => self.router.publish().await,
+                Listens::No => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.feed(listens) => {}
+            () = publish => {}
+            _ = shutdown.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    async fn feed(&self, listens: Listens) {
+        let mut applied = self.cell.engine.machine().applied();
+        let (mut moved, mut troubles) = (self.cell.soft.moved(), self.router.troubles());
+        let mut others = self.others.subscribe();
+        loop {
+            applied.mark_unchanged();
+            moved.mark_unchanged();
+            others.mark_unchanged();
+            let asked = self.asked();
+            self.router.feed(&asked.wanted);
+            self.fed.send_replace(());
+            if listens == Listens::Yes {
+                let troubles = troubles.borrow_and_update();
+                tell(&mut self.cell.soft.facts(), &asked, &troubles);
+            }
+            let is_over = tokio::select! {
+                changed = applied.changed() => changed.is_err(),
+                changed = moved.changed() => changed.is_err(),
+                changed = others.changed() => changed.is_err(),
+                changed = troubles.changed() => changed.is_err(),
+            };
+            if is_over {
+                return;
+            }
+            sleep(GATHER).await;
+        }
+    }
+
+    fn asked(&self) -> Asked {
+        let addresses = addresses(&self.cell.soft.facts());
+        if !self.cell.holds_log() {
+            let is_here = |key: &UpstreamKey| {
+                let mut here = addresses.keys();
+                here.any(|(id, g)| g.0 == key.generation && id.to_string() == *key.replica)
+            };
+            self.others.send_if_modified(|others| {
+                others.retain(is_here);
+                false
+            });
+            return wanted_by_others(&self.others.borrow(), &addresses);
+        }
+        self.cell.engine.machine().read(|state| wanted(state, &self.cell.node, &addresses))
+    }
+
+    /// Whether requests are sent to this container from here; none if this node's router does not know it.
+    fn is_in(&self, replica: &str, generation: Generation) -> Option<bool> {
+        let table = self.router.table();
+        let mut all = table.upstreams().filter(|upstream| {
+            let key = upstream.key();
+            *key.replica == *replica && key.generation == generation.0
+        });
+        let first = all.next()?;
+        Some(all.chain([first]).any(|upstream| upstream.standing() == Standing::In))
+    }
+
+    async fn has_left(&self, replica: &str, generation: Generation) {
+        let mut fed = self.fed.subscribe();
+        while self.is_in(replica, generation) == Some(true) {
+            if fed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Traffic for Routing {
+    fn parted<'a>(
+        &'a self,
+        replica: &'a ReplicaId,
+        generation: Generation,
+        patience: Duration,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let name = replica.to_string();
+            let holds_log = self.cell.holds_log();
+            let nodes = self.cell.engine.machine().read(|state| state.nodes().len());
+            let is_alone = holds_log && nodes < 2;
+            if is_alone || self.is_in(&name, generation).is_none() {
+                return;
+            }
+            let parting = async {
+                self.has_left(&name, generation).await;
+                sleep(MOMENT).await;
+                self.router.is_quiet(&name, generation.0, patience).await
+            };
+            if !timeout(patience, parting).await.unwrap_or(false) {
+                tracing::info!(%replica, "stops with connections open: they took longer than its grace");
+            }
+        })
+    }
+}
+
+/// Where this node's containers are reached.
+fn addresses(facts: &Facts) -> Addresses {
+    let reached = facts.replicas.iter();
+    reached.filter_map(|(key, fact)| Some((key.clone(), fact.address?))).collect()
+}
+
+/// Says which ports this node does not listen on for their services, and why.
+fn tell(facts: &mut Facts, asked: &Asked, troubles: &BTreeMap<Published, String>) {
+    let late = asked.late.iter().map(|((service, at), owner)| {
+        ((service.clone(), at.address), format!("{at} is published by {owner} already"))
+    });
+    let unbound = troubles.iter().filter_map(|(at, text)| {
+        let service: &ServiceKey = asked.owners.get(at)?;
+        Some(((service.clone(), at.address), text.clone()))
+    });
+    facts.ports = late.chain(unbound).collect();
+}
