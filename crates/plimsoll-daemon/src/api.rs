@@ -26,6 +26,7 @@ mod forward;
 mod fresh;
 mod health;
 mod logs;
+mod metrics;
 mod peer;
 mod permit;
 mod places;

@@ -21,10 +21,12 @@ pub mod containers;
 pub mod found;
 pub mod gate;
 pub mod join;
+pub mod log;
 pub mod quorum;
 pub mod reach;
 pub mod seats;
 pub mod servers;
+pub mod standings;
 pub mod upgrade;
 
 /// How long one node may take to answer another.

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::{NodeFacts, Term};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::{Leadership, Peer};
@@ -84,6 +85,8 @@ pub struct Ends {
     pub reports: mpsc::UnboundedReceiver<Report>,
     /// What the node offers.
     pub facts: NodeFacts,
+    /// The key it is known by, where it was not taken in with a token.
+    pub key: Option<Digest>,
 }
 
 /// Who leads, as this node sees it.
@@ -104,15 +107,23 @@ pub async fn run(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let mut leadership = cell.engine.leadership();
-    let mut outbox = Outbox::new(ends.reports);
-    let (orders, facts) = (ends.orders, ends.facts);
+    let Ends { orders, reports, facts, key } = ends;
+    let mut outbox = Outbox::new(reports);
     let (mut hint, mut was_removed) = (None, false);
     loop {
         let known = leader(&cell, *leadership.borrow_and_update());
         let linked = async {
             if let Leader::Me(term) = &known {
-                host::welcome(&cell, &cell.node, &facts).await;
-                host::at_home(&cell, &dispatch, *term, &mut fence, &orders, &mut outbox).await;
+                let welcome = host::welcome(&cell, &cell.node, &facts, key).await;
+                match welcome {
+                    Ok(()) => {
+                        let (fence, outbox) = (&mut fence, &mut outbox);
+                        host::at_home(&cell, &dispatch, *term, fence, &orders, outbox).await;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "this node leads and is not of the cell yet")
+                    }
+                }
             } else {
                 let is_hinted = hint.is_some();
                 if let Some(peer) = whom(&cell, &known, hint.take()) {

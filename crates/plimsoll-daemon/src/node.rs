@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! store/     the replicated log, and the lock on all of this
+//! lock       in place of it where the log is on an etcd
 //! tls/       this node's key and certificate
 //! term       the newest term whose orders it has taken
 //! node.json  who this node is and what runs its containers
@@ -19,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_kernel::Policy;
+use plimsoll_model::access::Digest;
 use plimsoll_model::level::VERSION;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId, Zone};
 use plimsoll_runtime::pressure::Host;
 use plimsoll_runtime::{BoxFuture, Description, chain};
+use plimsoll_store::Incarnation;
 use plimsoll_store::embedded::OpenError;
-use plimsoll_store::{Embedded, Engine, Incarnation};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -34,8 +36,9 @@ use crate::agent::Agent;
 use crate::api::{self, Listen, Server};
 use crate::cell::{Cell, WriteError};
 use crate::cluster::gate::{self, Gate};
+use crate::cluster::log::Log;
 use crate::cluster::reach::Reach;
-use crate::cluster::{join, quorum, seats};
+use crate::cluster::{join, quorum};
 use crate::link::Fence;
 use crate::orders::Dispatch;
 use crate::peer::{self, Client, Limits, RaftNetwork};
@@ -44,13 +47,19 @@ use crate::routing::{Listens, Routing};
 use crate::soft::Soft;
 use crate::{leader, link, renewal, sampler};
 
+mod etcd;
 mod memory;
+pub mod migration;
 mod name;
 mod runtime;
 mod seat;
 
+pub use etcd::{EngineKind, EtcdOptions, Password};
 use memory::Memory;
 use seat::Seat;
+
+/// How long a node that needs no token may take to be taken in before it says that it is up all the same.
+const TAKEN_IN: Duration = Duration::from_secs(5);
 
 /// How long the loops may take to end.
 const STOP: Duration = Duration::from_secs(5);
@@ -71,6 +80,9 @@ pub struct Options {
     pub join: Option<JoinAddress>,
     pub zone: Option<Zone>,
     pub labels: BTreeMap<String, String>,
+    /// What keeps the log.
+    pub engine: Option<EngineKind>,
+    pub etcd: EtcdOptions,
 }
 
 /// What runs this node's containers.
@@ -110,6 +122,17 @@ pub enum Error {
     Api(#[from] api::BindError),
     #[error("--address: {0}")]
     Address(String),
+    #[error("{0}")]
+    Unfit(String),
+    #[error(
+        "{} is of the {found} engine; use it without --engine, or see `plimsoll migrate --from {found} --to {wanted}`",
+        dir.display()
+    )]
+    OtherEngine { dir: PathBuf, found: &'static str, wanted: &'static str },
+    #[error(transparent)]
+    Etcd(plimsoll_etcd::Error),
+    #[error(transparent)]
+    EtcdStart(#[from] plimsoll_store_etcd::StartError),
     #[error("cannot join the cell")]
     Join(#[from] join::Error),
     #[error(transparent)]
@@ -122,7 +145,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Node {
     cell: Cell,
-    engine: Arc<Embedded>,
+    log: Log,
     kind: Kind,
     description: Option<Description>,
     address: Option<SocketAddr>,
@@ -145,12 +168,11 @@ pub fn default_name() -> Result<NodeId, Error> {
 /// Names the node of a data directory that was restored, before its first start.
 pub fn remember(data_dir: &Path, name: &NodeId) -> Result<(), Error> {
     let (name, incarnation) = (name.clone(), Incarnation::default());
-    Memory { name, runtime: None, joined: None, incarnation }.write(data_dir)
+    Memory { name, runtime: None, joined: None, incarnation, etcd: None }.write(data_dir)
 }
 
 /// What leads into a node and out of it.
 struct Doors {
-    engine: Arc<Embedded>,
     client: Client,
     server: Server,
     /// None where the port is not to be had.
@@ -175,50 +197,88 @@ impl Node {
 
         // Its lock is on the whole directory: from here on no other plimsoll uses it.
         let seat = Seat::take(&options, memory.as_ref(), &name, &facts).await?;
-        let Seat { engine, network, joined } = seat;
+        let engine = seat.log.engine();
+        let started = Self::furnish(options, memory, name, listen, facts, seat).await;
+        if started.is_err() {
+            // Others must not wait for a server that leads and never came to anything.
+            let _ = engine.shutdown().await;
+        }
+        started
+    }
+
+    /// Everything but the log, which is there.
+    async fn furnish(
+        options: Options,
+        memory: Option<Memory>,
+        name: NodeId,
+        listen: SocketAddr,
+        facts: NodeFacts,
+        seat: Seat,
+    ) -> Result<Self, Error> {
+        let dir = &options.data_dir;
+        let Seat { log, joined, etcd } = seat;
+        let engine = log.engine();
         let cluster = engine.machine().read(|state| state.cluster().clone());
         let (kind, runtime) = runtime::open(&options, memory.as_ref(), cluster).await?;
         let has_joined = joined.is_some();
-        let incarnation = engine.incarnation();
-        Memory { name: name.clone(), runtime: Some(kind), joined, incarnation }.write(dir)?;
+        let (incarnation, name_kept) = (log.incarnation(), name.clone());
+        Memory { name: name_kept, runtime: Some(kind), joined, incarnation, etcd }.write(dir)?;
 
-        let log = Arc::clone(&engine) as Arc<dyn Engine>;
         let (soft, servers) = (Arc::new(Soft::default()), Arc::new(seat::servers(dir)?));
-        let cell = Cell { engine: log, runtime, node: name, soft, servers };
-        let identity = seat::identity(&cell, dir, &facts, has_joined).await?;
+        let cell = Cell { engine, runtime, node: name, soft, servers };
+        let identity = seat::identity(&cell, &log, dir, &facts, has_joined).await?;
+        let key = identity.key_digest()?;
         let credentials = Credentials::new(&identity)?;
         let client = Client::new(credentials.clone());
         // The log has connections of its own: a stream that nobody reads must not hold it up.
-        network.arrive(RaftNetwork::new(Client::new(credentials.clone())));
+        log.reach(|| RaftNetwork::new(Client::new(credentials.clone())));
 
         let description = cell.runtime.describe().await.ok();
         let (shutdown, stop) = watch::channel(false);
         let (address, token, tasks) = (None, None, JoinSet::new());
-        let log = Arc::clone(&engine);
-        let mut node =
-            Self { cell, engine: log, kind, description, address, token, shutdown, tasks };
-        let peers = Self::open_peer_port(listen, &credentials, &engine)?;
+        let mut node = Self { cell, log, kind, description, address, token, shutdown, tasks };
+        let peers = node.open_peer_port(listen, &credentials)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
-        let doors = Doors { engine, client: client.clone(), server, peers };
-        node.begin(&options, facts, doors, &stop)?;
+        let doors = Doors { client: client.clone(), server, peers };
+        node.begin(&options, facts, key, doors, &stop)?;
         let cell = node.cell.clone();
         let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop);
         node.tasks.spawn(renewal);
+        node.until_taken_in(key).await;
         Ok(node)
     }
 
-    /// A node that is alone can do without; one that has others must hear them.
+    /// A node that was taken in with a token, or founded its cell, is of it. Any other is once the leader has met it.
+    async fn until_taken_in(&self, key: Digest) {
+        if !self.log.takes_certificates() {
+            return;
+        }
+        let machine = self.cell.engine.machine();
+        let is_in = || {
+            let own = machine.read(|state| state.node(&self.cell.node).and_then(|node| node.key));
+            own == Some(key)
+        };
+        let mut applied = machine.applied();
+        let taken_in = async { while !is_in() && applied.changed().await.is_ok() {} };
+        if tokio::time::timeout(TAKEN_IN, taken_in).await.is_err() {
+            tracing::warn!(
+                "the leader has not taken this node in yet: see that the two reach each other, and that no other node has \
+                 this one's name"
+            );
+        }
+    }
+
+    /// A node that is alone can do without; one that has others, or may lead any that come, must hear them.
     fn open_peer_port(
+        &self,
         listen: SocketAddr,
         credentials: &Credentials,
-        engine: &Embedded,
     ) -> Result<Option<peer::Server>, Error> {
+        let is_needed = self.log.takes_certificates() || self.cell.engine.members().len() > 1;
         match peer::Server::bind(listen, credentials, Limits::default()) {
             Ok(server) => Ok(Some(server)),
-            Err(source) if engine.members().len() > 1 => {
-                Err(Error::Peers { address: listen, source })
-            }
+            Err(source) if is_needed => Err(Error::Peers { address: listen, source }),
             Err(error) => {
                 tracing::warn!(address = %listen, %error, "no other node can join: the port is not to be had; \
                     choose another with --address");
@@ -243,11 +303,14 @@ impl Node {
         &mut self,
         options: &Options,
         facts: NodeFacts,
+        key: Digest,
         doors: Doors,
         stop: &watch::Receiver<bool>,
     ) -> Result<(), Error> {
         let (cell, policy) = (self.cell.clone(), Policy::default());
-        let Doors { engine, client, server, peers } = doors;
+        let Doors { client, server, peers } = doors;
+        let log = self.log.clone();
+        let own_key = log.takes_certificates().then_some(key);
         let path = options.data_dir.join("term");
         let fence = Fence::open(path.clone());
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
@@ -258,7 +321,7 @@ impl Node {
             let host = link::Host { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
             let gate = Gate {
                 cell: cell.clone(),
-                engine: Arc::clone(&engine),
+                log: log.clone(),
                 client: client.clone(),
                 host,
                 routing: routing.clone(),
@@ -267,12 +330,12 @@ impl Node {
             self.tasks.spawn(peers.serve(router, stop.clone()));
         }
         self.tasks.spawn(server.run(stopped(stop.clone())));
-        self.tasks.spawn(seats::run(cell.clone(), engine, stop.clone()));
+        self.tasks.spawn(log.keep_seats(cell.clone(), key, stop.clone()));
         self.tasks.spawn(quorum::run(cell.clone(), client.clone(), stop.clone()));
 
         let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = mpsc::channel(1);
-        let ends = link::Ends { orders, reports: seen, facts };
+        let ends = link::Ends { orders, reports: seen, facts, key: own_key };
         let reach = Arc::new(Reach(client));
         self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
         let mut agent = Agent::new(&cell, policy, reports);
@@ -280,7 +343,7 @@ impl Node {
             agent = agent.beside_traffic(routing);
         }
         self.tasks.spawn(agent.run(told, stop.clone()));
-        self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), stop.clone()));
+        self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), own_key, stop.clone()));
         self.tasks.spawn(leader::run(cell, policy, stop.clone()));
         Ok(())
     }
@@ -318,13 +381,13 @@ impl Node {
 
     /// Returns once this node cannot write any more, with why. What it knows it still tells; only another start helps.
     pub async fn broken(&self) -> plimsoll_store::Error {
-        self.engine.broken().await
+        self.log.broken().await
     }
 
     /// Ends the daemon. Replicas run on.
     pub async fn stop(mut self) {
         // While all doors are open: what comes meanwhile is passed on to the next leader, and links end by themselves.
-        self.engine.hand_over().await;
+        self.log.hand_over().await;
         // Nobody may be listening any more, which is what is asked for.
         let _ = self.shutdown.send(true);
         let ended = async { while self.tasks.join_next().await.is_some() {} };

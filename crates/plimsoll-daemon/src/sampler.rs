@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::level::VERSION;
 use plimsoll_model::{Generation, ReplicaId};
 use plimsoll_runtime::pressure::Collector;
@@ -21,8 +22,14 @@ const SAMPLE: Duration = Duration::from_secs(30);
 /// The second reading, which is the first that says anything, comes soon: someone may be looking.
 const FIRST: Duration = Duration::from_secs(2);
 
-/// Runs until told to stop. `root` is `/` on a real node.
-pub async fn run(cell: Cell, root: std::path::PathBuf, mut shutdown: watch::Receiver<bool>) {
+/// Runs until told to stop. `root` is `/` on a real node; `key` is what this node is known by, where it was not taken in
+/// with a token.
+pub async fn run(
+    cell: Cell,
+    root: std::path::PathBuf,
+    key: Option<Digest>,
+    mut shutdown: watch::Receiver<bool>,
+) {
     let mut collector = Collector::new(root);
     let mut meters: BTreeMap<(ReplicaId, Generation), Meter> = BTreeMap::new();
     let started = Instant::now();
@@ -35,7 +42,9 @@ pub async fn run(cell: Cell, root: std::path::PathBuf, mut shutdown: watch::Rece
             sample_at = Instant::now() + if is_first { FIRST } else { SAMPLE };
         }
         if beat_at <= Instant::now() {
-            beat(&cell);
+            if is_ours(&cell, key) {
+                beat(&cell);
+            }
             beat_at = Instant::now() + HEARTBEAT;
         }
         tokio::select! {
@@ -43,6 +52,13 @@ pub async fn run(cell: Cell, root: std::path::PathBuf, mut shutdown: watch::Rece
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
     }
+}
+
+/// Whether what the cell knows by this name is this node. It does not speak for one that had the name before: that one is
+/// to be found silent.
+fn is_ours(cell: &Cell, key: Option<Digest>) -> bool {
+    let known = cell.engine.machine().read(|state| state.node(&cell.node).and_then(|it| it.key));
+    key.is_none() || known.is_none() || known == key
 }
 
 fn beat(cell: &Cell) {

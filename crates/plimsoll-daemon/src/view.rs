@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 pub mod build;
 pub mod freshness;
 mod nodes;
+pub mod tenure;
 mod time;
 
 pub use freshness::Freshness;
@@ -16,6 +17,7 @@ pub use nodes::{
     ChangeRollout, Drain, DrainPlan, DrainState, Move, NodeChanged, PlannedMove, RolloutAction,
     RolloutChanged, Shortfall,
 };
+pub use tenure::Tenure;
 pub use time::Time;
 
 /// Everything: what `plimsoll status` shows.
@@ -456,7 +458,7 @@ impl Problem {
 pub struct Health {
     pub node: String,
     pub version: String,
-    /// `leader`, `voter`, `learner` or `agent`.
+    /// `leader`, `voter`, `learner`, `standby` or `agent`.
     pub role: String,
     /// As far as this node knows.
     pub leader: Option<String>,
@@ -473,6 +475,8 @@ pub struct Health {
     pub heard_ms: Option<u64>,
     /// SHA-256 of the state as of `applied`, where it was asked for: equal on all servers that have applied as much.
     pub hash: Option<String>,
+    #[serde(flatten)]
+    pub tenure: Tenure,
 }
 
 /// Whether this node can serve: what `GET /readyz` says, with 200 or 503.
@@ -557,6 +561,8 @@ pub struct Cluster {
     /// Why nobody leads; none while somebody does.
     #[serde(default)]
     pub trouble: Option<Problem>,
+    #[serde(flatten)]
+    pub tenure: Tenure,
     /// The forms it writes, which every server can read.
     #[serde(default)]
     pub level: u32,
@@ -577,6 +583,15 @@ pub struct Server {
     pub address: String,
     pub votes: bool,
     pub is_leader: bool,
+    /// As it says itself: `leader`, `voter`, `learner` or `standby`. None if it does not answer.
+    #[serde(default)]
+    pub role: Option<String>,
+    /// The last entry that it has applied.
+    #[serde(default)]
+    pub applied: Option<u64>,
+    /// How many entries it lacks of those that the node that answers has applied.
+    #[serde(default)]
+    pub lag: Option<u64>,
     /// Of the program it runs, as it last said.
     #[serde(default)]
     pub version: Option<String>,

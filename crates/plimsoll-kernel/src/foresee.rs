@@ -70,6 +70,7 @@ pub fn foresee(
         world.apply(Writer::Scheduler, decision.batch)?;
         world.compare(&before);
         world.obey()?;
+        world.compare(&before);
     }
     let stuck = world.state.replicas().filter_map(|(id, replica)| {
         let why = replica.waiting.clone()?;
@@ -249,6 +250,17 @@ mod tests {
         assert_eq!(cell.state.replicas().filter(|(_, r)| r.is_running()).count(), 3);
         let word = cell.state.audit().events().map(|event| event.what.word());
         assert_eq!(word.filter(|word| *word == "drain_timeout").count(), 1);
+    }
+
+    #[test]
+    fn what_is_stopped_by_force_is_foretold_as_missed() {
+        let cell = three().deploy("shop", [("db", spread(1).volume("d"))]).settle();
+        let node = cell.nodes_of("shop/db").into_iter().next().unwrap();
+        let change = Change::Drain { node, timeout: DRAIN_TIMEOUT, force: true };
+        let policy = Policy::default();
+        let foretold = foresee(&cell.state, &Signals::default(), &policy, change, cell.now);
+        let short: Vec<_> = foretold.unwrap().short.into_values().collect();
+        assert_eq!(short, [Short { least: 0, of: 1 }]);
     }
 
     #[test]

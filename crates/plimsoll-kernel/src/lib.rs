@@ -16,6 +16,7 @@ pub mod liveness;
 pub mod moves;
 pub mod place;
 pub mod policy;
+pub mod rebalance;
 pub mod reconcile;
 pub mod restart;
 mod rollout;

@@ -48,7 +48,8 @@ pub(crate) fn step(replica: &Replica, given: &Circumstances<'_>) -> Step {
         return Step::Promote;
     }
     // A lost node came back with the original still running, or its drain was called off.
-    if given.is_settled && replica.is_running() {
+    let has_reason = successor.cause == MoveCause::Pressure;
+    if given.is_settled && replica.is_running() && !has_reason {
         return Step::Abandon(Undone::Needless);
     }
     let deadline = deadline(replica, &successor.assignment, given.policy);

@@ -30,7 +30,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             node_ttl: Millis::seconds(15),
-            loss_grace: Millis::seconds(5),
+            loss_grace: Millis::seconds(3),
             step_timeout: Millis::seconds(60),
             pull_timeout: Millis::minutes(15),
             restart_limit: 3,

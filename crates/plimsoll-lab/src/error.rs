@@ -16,4 +16,10 @@ pub enum Error {
     Wire(#[source] io::Error),
     #[error("{host} is switched off")]
     Off { host: String },
+    #[error("lab/engine cannot {verb} {name}: {said}")]
+    Engine { verb: &'static str, name: String, said: String },
+    #[error("cannot start threads to watch with: {0}")]
+    Threads(#[source] io::Error),
+    #[error("cannot watch the engine at {socket}: {source}")]
+    Watch { socket: String, source: bollard::errors::Error },
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 mod chance;
+mod engine;
 mod error;
 pub mod history;
 mod host;
@@ -17,8 +18,10 @@ mod machine;
 mod process;
 mod rule;
 mod switch;
+pub mod watch;
 
 pub use chance::Chance;
+pub use engine::Engine;
 pub use error::Error;
 pub use host::Host;
 pub use process::Process;

@@ -122,6 +122,7 @@ impl<'s> Txn<'s> {
                 Ok(())
             }
             Change::Survive { node, server, lost } => self.survive(node, *server, lost),
+            Change::Enrol { node, facts, key } => self.take_in(node, facts, *key),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())

@@ -217,6 +217,12 @@ pub enum Change {
     Raise {
         level: Level,
     },
+    /// A node that could sign its own certificate is of the cell, without a token.
+    Enrol {
+        node: NodeId,
+        facts: NodeFacts,
+        key: Digest,
+    },
 }
 
 /// What people do with a cell that leaves its state as it was.
@@ -372,6 +378,10 @@ pub enum Refusal {
     Transition { what: String, from: String, to: String, writer: crate::transition::Writer },
     #[error("{deployment} is deployed; its volumes go only with its end")]
     StillDeployed { deployment: DeploymentName },
+    #[error(
+        "the key of {node} is of a node that was removed; empty its data directory for another one"
+    )]
+    KeyRevoked { node: NodeId },
 }
 
 fn shown<T: fmt::Display>(value: Option<T>) -> String {

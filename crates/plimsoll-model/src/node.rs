@@ -68,6 +68,8 @@ pub struct Node {
     pub server: Option<u64>,
     /// How its drain goes on, or how the last one ended.
     pub drain: Option<Drain>,
+    /// When a replica was last sent here from another node.
+    pub received_at: Option<Timestamp>,
 }
 
 /// How long one replica may take to leave where nobody says otherwise.

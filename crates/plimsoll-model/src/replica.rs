@@ -46,6 +46,8 @@ pub enum MoveCause {
     Misplaced,
     /// The service has a newer spec.
     Outdated,
+    /// Its node stays hot while another is cool.
+    Pressure,
     /// An operator asked for a fresh start, or applied the file again after it had failed.
     Restart,
 }
@@ -56,6 +58,7 @@ impl MoveCause {
             Self::NodeLost => "node_lost",
             Self::Misplaced => "misplaced",
             Self::Outdated => "outdated",
+            Self::Pressure => "pressure",
             Self::Restart => "restart",
         }
     }

@@ -63,6 +63,8 @@ pub(crate) struct Core {
     /// Asked of us while we lead, and not yet taken up.
     pub(crate) queue: VecDeque<Ask>,
     pub(crate) stop: watch::Receiver<bool>,
+    /// Whether we lead when nobody does.
+    pub(crate) stands: watch::Receiver<bool>,
     pub(crate) turn: Turn,
     pub(crate) held: Option<Held>,
     /// All up to there is known.
@@ -94,7 +96,6 @@ impl Core {
                 End::Stop => break,
                 End::Unreadable(why) => {
                     self.shared.fail(&why);
-                    self.shared.trouble(Some(why));
                     break;
                 }
             }
@@ -140,18 +141,18 @@ impl Core {
                     continue;
                 }
             };
-            self.shared.trouble(None);
+            self.shared.hinder(None);
             let held = self.held.as_ref();
             self.shared.announce(held.map(|held| (&held.leader, held.seen.term)), false);
             match rules::standby(held.map(|held| held.seen), lease) {
                 Move::Lead { term } => return Ok(term),
-                Move::Campaign => {
+                Move::Campaign if *self.stands.borrow() => {
                     if let Err(error) = self.campaign().await {
                         self.in_trouble(&error);
                         self.pause().await;
                     }
                 }
-                Move::Wait => {
+                Move::Campaign | Move::Wait => {
                     if let Err(Trouble::Unreadable(why)) = self.wait().await {
                         return Err(End::Unreadable(why));
                     }
@@ -161,7 +162,7 @@ impl Core {
     }
 
     fn in_trouble(&mut self, error: &EtcdError) {
-        self.shared.trouble(Some(error.to_string()));
+        self.shared.hinder(Some(&error.to_string()));
         if matches!(error, EtcdError::NoSuchLease { .. }) {
             self.session = None;
         }
@@ -186,7 +187,8 @@ impl Core {
             self.session = Some(session);
         }
         if self.watching.is_none() {
-            let news = self.reader().sync().await?;
+            let mut news = self.reader().sync().await?;
+            self.shared.set_members(std::mem::take(&mut news.members));
             self.learn(news);
             let keys = self.layout.standby_watches();
             self.watching = Some(self.client.watch(keys, self.revision + 1).await?);
@@ -196,10 +198,11 @@ impl Core {
         Ok(session.lease.0)
     }
 
+    /// Not who is there: while this server leads, its watch knows that better than what was read beside it.
     pub(crate) fn learn(&mut self, news: News) {
+        self.shared.heard();
         self.revision = news.revision;
         self.held = news.held;
-        self.shared.set_members(news.members);
     }
 
     /// Takes what is watched as it comes, until who leads may have changed or something went wrong.
@@ -216,6 +219,10 @@ impl Core {
             tokio::select! {
                 biased;
                 _ = self.stop.changed() => return Ok(()),
+                _ = self.stands.changed() => {
+                    self.watching = Some(watching);
+                    return Ok(());
+                }
                 Some(ask) = self.asks.recv() => {
                     let error = self.shared.check_leading().err().unwrap_or(Error::NoLeader);
                     ask.refuse(error);
@@ -237,6 +244,7 @@ impl Core {
                 changes = tokio::time::timeout_at(heard + idle, watching.next()) => match changes {
                     Ok(Ok(changes)) => {
                         (heard, asked) = (tokio::time::Instant::now(), false);
+                        self.shared.heard();
                         if !self.take(&reader, &changes.changes).await? {
                             return Ok(());
                         }
@@ -268,9 +276,19 @@ impl Core {
 
     /// False: it must all be read anew.
     async fn take(&mut self, reader: &Reader, changes: &[Change]) -> Result<bool, Trouble> {
+        // The last of them first, so that whoever looks meanwhile sees how much is still to be applied.
+        let entries = changes.iter().filter_map(|change| match change {
+            Change::Put(pair) => Some(self.layout.thing(&pair.key)),
+            Change::Gone { .. } => None,
+        });
+        for thing in entries {
+            if let Thing::Entry(index) = thing {
+                self.shared.saw(index);
+            }
+        }
         for change in changes {
             if let Some(Note::Member(server, peer)) = note(&self.layout, change, &mut self.held) {
-                self.shared.set_member(server, peer);
+                self.shared.set_member(server, peer.as_ref());
             }
             let Change::Put(pair) = change else { continue };
             if let Thing::Entry(index) = self.layout.thing(&pair.key) {

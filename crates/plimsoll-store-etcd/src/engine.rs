@@ -1,25 +1,34 @@
 //! The engine as others hold it: a door to the task that does the work.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_model::Command;
 use plimsoll_store::backup::{self, Summary};
 use plimsoll_store::engine::Answer;
-use plimsoll_store::{Committed, Engine, Error, Leadership, Machine, Member, ServerId};
+use plimsoll_store::{
+    Committed, Engine, Error, Leadership, Machine, Member, ServerId, Standing, Tenure,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::MAX_COMMAND;
 use crate::core::{Ask, Proposal};
-use crate::shared::{Shared, Standing};
+use crate::shared::Shared;
+
+/// How long the next leader may take: a few round trips to etcd.
+const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// A server of the etcd engine.
 #[derive(Debug)]
 pub struct Etcd {
     shared: Arc<Shared>,
     asks: mpsc::Sender<Ask>,
+    /// Whether it leads when nobody does.
+    stands: watch::Sender<bool>,
+    has_left: AtomicBool,
     stop: watch::Sender<bool>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -28,10 +37,12 @@ impl Etcd {
     pub(crate) fn new(
         shared: Arc<Shared>,
         asks: mpsc::Sender<Ask>,
+        stands: watch::Sender<bool>,
         stop: watch::Sender<bool>,
         task: JoinHandle<()>,
     ) -> Self {
-        Self { shared, asks, stop, task: Mutex::new(Some(task)) }
+        let (has_left, task) = (AtomicBool::new(false), Mutex::new(Some(task)));
+        Self { shared, asks, stands, has_left, stop, task }
     }
 
     /// Waits until it is known who leads, for so long at most.
@@ -45,8 +56,34 @@ impl Etcd {
         self.shared.server
     }
 
-    pub fn standing(&self) -> Standing {
-        self.shared.standing()
+    /// Returns once the server cannot go on, with why. It answers reads still; only another start makes it write again.
+    pub async fn broken(&self) -> Error {
+        let mut failed = self.shared.failed.subscribe();
+        // The sender lives as long as this does.
+        let _ = failed.wait_for(Option::is_some).await;
+        self.shared.failure().unwrap_or(Error::Stopped)
+    }
+
+    /// Whether this server leads when nobody does. One that has handed over does not, whatever is said here.
+    pub fn stand(&self, stands: bool) {
+        let stands = stands && !self.has_left.load(Ordering::Relaxed);
+        self.stands.send_if_modified(|before| std::mem::replace(before, stands) != stands);
+    }
+
+    /// Leaves the leadership, where this server has it, to whoever takes it, and does not take it again. Returns once
+    /// another leads, or has had its time to.
+    pub async fn hand_over(&self) {
+        let mut leadership = self.leadership();
+        let leads = leadership.borrow_and_update().is_me;
+        if !leads || !self.shared.others() {
+            return;
+        }
+        self.has_left.store(true, Ordering::Relaxed);
+        self.stand(false);
+        // Its own key may still be seen for a moment after it has given it up.
+        let own = self.id();
+        let led = leadership.wait_for(|now| now.leader.is_some_and(|leader| leader != own));
+        let _ = tokio::time::timeout(HANDED_OVER, led).await;
     }
 
     async fn ask<T>(
@@ -108,6 +145,10 @@ impl Engine for Etcd {
         self.shared.leadership.subscribe()
     }
 
+    fn trouble(&self) -> Option<Error> {
+        self.shared.failure()
+    }
+
     fn machine(&self) -> &Arc<Machine> {
         &self.shared.machine
     }
@@ -116,9 +157,21 @@ impl Engine for Etcd {
         self.shared.members()
     }
 
-    /// They are not in the log: who has a lease is one, and what this server sees is as of now.
+    /// They are not in the log: who has a lease is one.
     fn members_since(&self) -> u64 {
-        *self.shared.machine.applied().borrow()
+        self.shared.members_since()
+    }
+
+    fn is_member_for_good(&self) -> bool {
+        true
+    }
+
+    fn standing(&self) -> Standing {
+        self.shared.standing()
+    }
+
+    fn tenure(&self) -> Tenure {
+        self.shared.tenure()
     }
 
     fn catch_up(&self) -> Answer<'_, u64> {

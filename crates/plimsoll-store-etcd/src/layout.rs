@@ -19,6 +19,8 @@ use plimsoll_model::ClusterId;
 use plimsoll_store::{Peer, ServerId};
 use serde::{Deserialize, Serialize};
 
+use crate::migrate::{Moved, Reached};
+
 /// The newest form of what is stored that this build knows.
 pub(crate) const FORMAT: u32 = 1;
 
@@ -112,6 +114,15 @@ impl Layout {
         Keys::prefix(self.key(format_args!("state/{index:020}-{term:020}/")))
     }
 
+    /// The parts of all snapshots.
+    pub(crate) fn states(&self) -> Keys {
+        Keys::prefix(self.key("state/"))
+    }
+
+    pub(crate) fn is_state(&self, key: &[u8]) -> bool {
+        key.starts_with(&self.key("state/"))
+    }
+
     /// The parts of every other snapshot.
     pub(crate) fn other_states(&self, index: u64, term: i64) -> [Keys; 2] {
         let this = self.key(format_args!("state/{index:020}-{term:020}/"));
@@ -138,6 +149,27 @@ impl Layout {
 pub(crate) struct Owner {
     pub(crate) format: u32,
     pub(crate) cluster: ClusterId,
+    /// The last term that the cell had before it came here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) terms_after: u64,
+    /// How far it had come there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) came: Option<Reached>,
+    /// Where it went since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) moved: Option<Moved>,
+}
+
+impl Owner {
+    /// A cell that begins here.
+    pub(crate) fn new(cluster: ClusterId) -> Self {
+        Self { format: FORMAT, cluster, terms_after: 0, came: None, moved: None }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Who leads.
@@ -148,7 +180,7 @@ pub(crate) struct Leader {
     pub(crate) peer: Peer,
     /// For people: the revision that created the key says the same. It is known only once the key is there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) term: Option<i64>,
+    pub(crate) term: Option<u64>,
 }
 
 /// Which snapshot holds.

@@ -1,5 +1,6 @@
 //! Leading: from the moment the key is ours until it is not, or may not be.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::append::{Appended, Writer, cost};
 use crate::core::{Ask, Core, End, Proposal};
-use crate::layout::{Layout, Leader, Snapshot, from_json, to_json};
+use crate::layout::{Layout, Leader, Snapshot, Thing, from_json, to_json};
 use crate::rules;
 use crate::session::{Alive, doubted};
 use crate::shared::Shared;
@@ -85,7 +86,7 @@ impl Core {
 
     async fn reign(&mut self, term: i64, over: watch::Receiver<bool>) -> End {
         let writer = Writer { client: self.client.clone(), layout: self.layout.clone(), term };
-        let me = Leader { term: Some(term), ..self.options.me.clone() };
+        let me = Leader { term: Some(self.shared.term_of(term).0), ..self.options.me.clone() };
         let Some(session) = &self.session else { return End::Turn };
         let named = Op::put_leased(self.layout.leader(), to_json(&me), session.lease);
         if !matches!(writer.write([named]).await, Appended::Committed) {
@@ -107,6 +108,7 @@ impl Core {
         if *over.borrow() {
             return End::Turn;
         }
+        self.shared.vouch_for_members();
         self.shared.announce(Some((&me, term)), true);
         self.serve(&writer, snapshot, over).await
     }
@@ -124,7 +126,7 @@ impl Core {
             if self.is_stopping() {
                 return End::Stop;
             }
-            if *over.borrow() {
+            if *over.borrow() || !*self.stands.borrow() {
                 return End::Turn;
             }
             if running.as_ref().is_some_and(|running| running.task.is_finished()) {
@@ -140,6 +142,8 @@ impl Core {
                     biased;
                     _ = self.stop.changed() => continue,
                     _ = over.changed() => return End::Turn,
+                    // A sender that is gone stops us as well.
+                    _ = self.stands.changed() => continue,
                     count = self.asks.recv_many(&mut taken, MAX_TAKEN) => {
                         if count == 0 {
                             return End::Stop;
@@ -306,6 +310,7 @@ async fn follow_fence(shared: Arc<Shared>, mut alive: watch::Receiver<Alive>) {
     loop {
         let Alive::Until(fence) = *alive.borrow_and_update() else { return };
         shared.fenced_at(Some(fence));
+        shared.heard();
         if alive.changed().await.is_err() {
             return;
         }
@@ -316,22 +321,28 @@ async fn follow_fence(shared: Arc<Shared>, mut alive: watch::Receiver<Alive>) {
 async fn watch_key(client: Client, layout: Layout, shared: Arc<Shared>, term: i64) {
     loop {
         if let Ok(found) = client.range(Range::of(layout.leader_watches())).await {
-            let mut held = None;
+            let (mut held, mut members) = (None, BTreeMap::new());
             for pair in &found.pairs {
-                if pair.key == layout.leader() {
-                    held = Some(Held::of(pair));
+                match layout.thing(&pair.key) {
+                    Thing::Leader => held = Some(Held::of(pair)),
+                    Thing::Member(server) => {
+                        members.extend(from_json(&pair.value).map(|peer| (server, peer)));
+                    }
+                    Thing::Entry(_) | Thing::Unknown => {}
                 }
             }
             if held.as_ref().is_none_or(|held| held.seen.term != term) {
                 return;
             }
+            // What is watched follows on this without a gap.
+            shared.set_members(members);
             if let Ok(mut watching) =
                 client.watch(layout.leader_watches(), found.revision + 1).await
             {
                 while let Ok(changes) = watching.next().await {
                     for change in &changes.changes {
                         if let Some(Note::Member(server, peer)) = note(&layout, change, &mut held) {
-                            shared.set_member(server, peer);
+                            shared.set_member(server, peer.as_ref());
                         }
                     }
                     if held.as_ref().is_none_or(|held| held.seen.term != term) {

@@ -11,6 +11,7 @@ mod core;
 mod engine;
 mod layout;
 mod lead;
+pub mod migrate;
 mod rules;
 mod session;
 mod shared;
@@ -20,8 +21,7 @@ mod sync;
 
 pub use engine::Etcd;
 pub use rules::{MAX_TTL, MIN_TTL};
-pub use shared::Standing;
-pub use start::{Config, StartError};
+pub use start::{Config, StartError, cluster_at};
 
 /// The most bytes one command may take when it is written, as in the embedded engine.
 pub const MAX_COMMAND: usize = plimsoll_store::embedded::MAX_COMMAND;

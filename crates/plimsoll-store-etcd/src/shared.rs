@@ -2,53 +2,66 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plimsoll_model::Term;
-use plimsoll_store::{Error, Leadership, Machine, Member, Peer, ServerId};
+use plimsoll_store::{Error, Leadership, Machine, Member, Peer, Role, ServerId, Standing, Tenure};
 use tokio::sync::watch;
 
 use crate::layout::Leader;
 
-/// Who leads and for how long yet, for those who look after the cell.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
-    pub term: Term,
-    pub leader: Option<(ServerId, Peer)>,
-    /// How long ago this server saw that leader begin.
-    pub since: Option<Duration>,
-    /// What is left of this server's own lease by its own clock; none if it has none.
-    pub lease_left: Option<Duration>,
-    /// How many leaders this server has seen.
-    pub elections: u64,
-    /// Why this server has no part in it at the moment.
-    pub trouble: Option<String>,
-}
+/// What this engine is called.
+const ENGINE: &str = "etcd";
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) server: ServerId,
+    peer: Peer,
+    /// What the revision of the leader's key is counted from, so that no term is below one that a cell had elsewhere.
+    terms_after: u64,
     pub(crate) machine: Arc<Machine>,
     pub(crate) leadership: watch::Sender<Leadership>,
+    /// Why it ended, if it did not end because it was told to.
+    pub(crate) failed: watch::Sender<Option<Arc<str>>>,
     notes: Mutex<Notes>,
 }
 
 #[derive(Debug, Default)]
 struct Notes {
     members: BTreeMap<ServerId, Peer>,
+    /// How much was applied when these became the members.
+    members_since: u64,
     leader: Option<(ServerId, Peer)>,
     since: Option<Instant>,
     fence: Option<Instant>,
     elections: u64,
-    trouble: Option<String>,
-    /// Why it ended, if it did not end because it was told to.
-    failed: Option<Arc<str>>,
+    hindrance: Option<Arc<str>>,
+    /// The last entry that etcd was seen to hold.
+    newest: u64,
+    /// When etcd last said anything.
+    heard: Option<Instant>,
 }
 
 impl Shared {
-    pub(crate) fn new(server: ServerId, machine: Arc<Machine>) -> Self {
-        let leadership = watch::Sender::new(Leadership::default());
-        Self { server, machine, leadership, notes: Mutex::new(Notes::default()) }
+    pub(crate) fn new(
+        server: ServerId,
+        peer: Peer,
+        terms_after: u64,
+        machine: Arc<Machine>,
+    ) -> Self {
+        let (leadership, failed) =
+            (watch::Sender::new(Leadership::default()), watch::Sender::new(None));
+        let notes = Mutex::default();
+        Self { server, peer, terms_after, machine, leadership, failed, notes }
+    }
+
+    /// Revisions are positive.
+    pub(crate) fn term_of(&self, revision: i64) -> Term {
+        Term(self.terms_after.saturating_add(u64::try_from(revision).unwrap_or(0)))
+    }
+
+    fn applied(&self) -> u64 {
+        *self.machine.applied().borrow()
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
@@ -59,7 +72,7 @@ impl Shared {
     pub(crate) fn announce(&self, leader: Option<(&Leader, i64)>, is_me: bool) {
         let mut notes = self.notes();
         let newest = self.leadership.borrow().term;
-        let term = leader.map_or(newest, |(_, term)| newest.max(term_of(term)));
+        let term = leader.map_or(newest, |(_, term)| newest.max(self.term_of(term)));
         if term > newest {
             notes.elections += 1;
             notes.since = Some(Instant::now());
@@ -77,44 +90,96 @@ impl Shared {
         self.notes().fence = fence;
     }
 
-    pub(crate) fn trouble(&self, trouble: Option<String>) {
-        self.notes().trouble = trouble;
+    pub(crate) fn hinder(&self, why: Option<&str>) {
+        self.notes().hindrance = why.map(Arc::from);
     }
 
+    /// It cannot go on.
     pub(crate) fn fail(&self, why: &str) {
-        self.notes().failed = Some(why.into());
+        self.hinder(Some(why));
+        self.failed.send_replace(Some(why.into()));
     }
 
-    pub(crate) fn set_member(&self, server: ServerId, peer: Option<Peer>) {
+    /// Etcd said something.
+    pub(crate) fn heard(&self) {
+        self.notes().heard = Some(Instant::now());
+    }
+
+    /// Etcd holds this entry.
+    pub(crate) fn saw(&self, index: u64) {
         let mut notes = self.notes();
-        match peer {
-            Some(peer) => notes.members.insert(server, peer),
+        notes.newest = notes.newest.max(index);
+    }
+
+    pub(crate) fn set_member(&self, server: ServerId, peer: Option<&Peer>) {
+        let applied = self.applied();
+        let mut notes = self.notes();
+        let before = match peer {
+            Some(peer) => notes.members.insert(server, peer.clone()),
             None => notes.members.remove(&server),
         };
+        if before.as_ref() != peer {
+            notes.members_since = applied;
+        }
     }
 
     pub(crate) fn set_members(&self, members: BTreeMap<ServerId, Peer>) {
-        self.notes().members = members;
+        let applied = self.applied();
+        let mut notes = self.notes();
+        if notes.members != members {
+            (notes.members, notes.members_since) = (members, applied);
+        }
     }
 
-    /// Anyone who is there may come to lead.
+    /// Who leads has the last word on the members, whatever the one before said at the end.
+    pub(crate) fn vouch_for_members(&self) {
+        let applied = self.applied();
+        self.notes().members_since = applied;
+    }
+
+    pub(crate) fn members_since(&self) -> u64 {
+        self.notes().members_since
+    }
+
+    /// Anyone who is there may come to lead, without a vote. This server is there as long as it can say so.
     pub(crate) fn members(&self) -> Vec<Member> {
         let notes = self.notes();
         let mut members = notes.members.clone();
         members.extend(notes.leader.clone());
-        members.into_iter().map(|(id, peer)| Member { id, peer, votes: true }).collect()
+        members.insert(self.server, self.peer.clone());
+        members.into_iter().map(|(id, peer)| Member { id, peer, votes: false }).collect()
+    }
+
+    pub(crate) fn others(&self) -> bool {
+        self.notes().members.keys().any(|server| *server != self.server)
+    }
+
+    pub(crate) fn tenure(&self) -> Tenure {
+        let is_led = self.leadership.borrow().leader.is_some();
+        let notes = self.notes();
+        let now = Instant::now();
+        let since = notes.since.filter(|_| is_led);
+        Tenure {
+            engine: ENGINE,
+            since: since.map(|since| now.saturating_duration_since(since)),
+            elections: notes.elections,
+            lease_left: notes.fence.map(|fence| fence.saturating_duration_since(now)),
+            hindrance: notes.hindrance.clone(),
+        }
     }
 
     pub(crate) fn standing(&self) -> Standing {
-        let notes = self.notes();
-        let now = Instant::now();
+        let leads = self.leadership.borrow().is_me;
+        let (applied, notes) = (self.applied(), self.notes());
+        let newest = notes.newest.max(applied);
         Standing {
-            term: self.leadership.borrow().term,
-            leader: notes.leader.clone(),
-            since: notes.since.map(|since| now.saturating_duration_since(since)),
-            lease_left: notes.fence.map(|fence| fence.saturating_duration_since(now)),
-            elections: notes.elections,
-            trouble: notes.trouble.clone(),
+            role: if leads { Role::Leader } else { Role::Standby },
+            applied,
+            committed: newest,
+            last: newest,
+            is_superseded: false,
+            outgrown: self.machine.outgrown(),
+            heard: notes.heard.map(|heard| heard.elapsed()),
         }
     }
 
@@ -123,10 +188,10 @@ impl Shared {
         if let Some(level) = self.machine.outgrown() {
             return Err(Error::Outgrown { level });
         }
-        let notes = self.notes();
-        if let Some(why) = &notes.failed {
-            return Err(Error::Disk(Arc::clone(why)));
+        if let Some(error) = self.failure() {
+            return Err(error);
         }
+        let notes = self.notes();
         let now = *self.leadership.borrow();
         match now {
             Leadership { is_me: true, .. } => {
@@ -139,9 +204,8 @@ impl Shared {
             Leadership { .. } => Err(Error::NoLeader),
         }
     }
-}
 
-/// Revisions are positive.
-pub(crate) fn term_of(revision: i64) -> Term {
-    Term(u64::try_from(revision).unwrap_or(0))
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failed.borrow().clone().map(Error::Disk)
+    }
 }

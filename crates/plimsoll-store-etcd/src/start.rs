@@ -1,6 +1,7 @@
 //! How a server starts: the settings checked, etcd reached, the prefix found to be ours, the log read. Until all of that
 //! is done nothing of it shows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,16 @@ const MAX_WAITING: usize = 4_096;
 /// A call that reached etcd may take this long on a busy disk.
 const MIN_LIMIT: Duration = Duration::from_secs(2);
 
+/// Whose keys lie below a prefix; none if nobody's do. What is not plimsoll's is named when a server starts there.
+pub async fn cluster_at(
+    etcd: &plimsoll_etcd::Config,
+    prefix: &str,
+) -> Result<Option<ClusterId>, StartError> {
+    let client = Client::new(etcd.clone())?;
+    let found = client.get(Layout::new(prefix, "").cluster()).await?;
+    Ok(found.and_then(|pair| from_json::<Owner>(&pair.value)).map(|owner| owner.cluster))
+}
+
 /// How a server starts.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -40,6 +51,8 @@ pub struct Config {
     pub snapshot_every: u64,
     /// Whether etcd's history before the last snapshot is compacted. It is that of all who use this etcd.
     pub compacts: bool,
+    /// Whether this server was of this cell before. Then what the cell has must be there.
+    pub is_known: bool,
 }
 
 impl Config {
@@ -55,6 +68,7 @@ impl Config {
             ttl: Duration::from_secs(15),
             snapshot_every: plimsoll_store::embedded::SNAPSHOT_EVERY,
             compacts: true,
+            is_known: false,
         }
     }
 }
@@ -74,6 +88,23 @@ pub enum StartError {
         "the keys below {prefix} in etcd are not plimsoll's, or need a newer one; choose another prefix, or upgrade"
     )]
     Foreign { prefix: String },
+    #[error(
+        "there is nothing below {prefix} in etcd, where cluster {cluster} was: see that these are the right endpoints and \
+         restore etcd from its backup; to begin anew, empty the data directory of each node"
+    )]
+    Vanished { prefix: String, cluster: ClusterId },
+    #[error(
+        "a server called {name} runs at {address}; stop it, or choose another --name. One that crashed is forgotten within \
+         its lease"
+    )]
+    NameTaken { name: String, address: String },
+    #[error(
+        "cluster {cluster} has left this etcd for the disk of {name} ({address}); see `plimsoll migrate --from etcd --to \
+         embedded`, which makes this node follow"
+    )]
+    Moved { cluster: ClusterId, name: String, address: String },
+    #[error("the number of this server is taken by {name}; empty the data directory for another")]
+    NumberTaken { name: String },
     #[error("{why}")]
     Unreadable { why: String },
     /// The cell speaks what this build cannot read.
@@ -95,29 +126,55 @@ impl Config {
         Ok(())
     }
 
-    /// Makes the prefix ours if it is nobody's yet.
-    async fn claim(&self, client: &Client, layout: &Layout) -> Result<(), StartError> {
+    /// Makes the prefix ours if it is nobody's yet. Returns the term after which ours begin.
+    async fn claim(&self, client: &Client, layout: &Layout) -> Result<u64, StartError> {
         let key = layout.cluster();
-        let owner = Owner { format: FORMAT, cluster: self.cluster.clone() };
+        let owner = Owner::new(self.cluster.clone());
+        // Of a server that was here before, nothing is claimed that is not there any more.
+        let claims = (!self.is_known).then(|| Op::put(key.clone(), to_json(&owner)));
         let claim = Txn::when([When::absent(key.clone())])
-            .then([Op::put(key.clone(), to_json(&owner))])
+            .then(claims)
             .otherwise([Op::get(Range::of(Keys::one(key)))])
             .repeatable();
         let reply = client.txn(claim).await?;
+        let (prefix, cluster) = (self.prefix.clone(), self.cluster.clone());
         if reply.held {
-            return Ok(());
+            return if self.is_known {
+                Err(StartError::Vanished { prefix, cluster })
+            } else {
+                Ok(0)
+            };
         }
-        let prefix = || self.prefix.clone();
         let pair = reply.reads().next().and_then(|mut found| found.pairs.pop());
         let found: Option<Owner> = pair.and_then(|pair| from_json(&pair.value));
         match found {
-            Some(found) if found.format > FORMAT => Err(StartError::Foreign { prefix: prefix() }),
-            None => Err(StartError::Foreign { prefix: prefix() }),
-            Some(found) if found.cluster != self.cluster => {
-                let wanted = self.cluster.clone();
-                Err(StartError::OtherCluster { prefix: prefix(), found: found.cluster, wanted })
+            Some(found) if found.format > FORMAT => Err(StartError::Foreign { prefix }),
+            None => Err(StartError::Foreign { prefix }),
+            Some(found) if found.cluster != cluster => {
+                Err(StartError::OtherCluster { prefix, found: found.cluster, wanted: cluster })
             }
-            Some(_) => Ok(()),
+            Some(Owner { moved: Some(moved), .. }) => {
+                let Peer { name, address } = moved.to;
+                Err(StartError::Moved { cluster, name, address })
+            }
+            Some(found) => Ok(found.terms_after),
+        }
+    }
+
+    /// A server of the same name elsewhere is another one; at the same address it is an earlier life of this one.
+    fn check_members(&self, members: &BTreeMap<ServerId, Peer>) -> Result<(), StartError> {
+        let is_other = |id: &ServerId, peer: &Peer| {
+            *id != self.server && peer.name == self.peer.name && peer.address != self.peer.address
+        };
+        if let Some((_, other)) = members.iter().find(|(id, peer)| is_other(id, peer)) {
+            let Peer { name, address } = other.clone();
+            return Err(StartError::NameTaken { name, address });
+        }
+        match members.get(&self.server) {
+            Some(other) if other.name != self.peer.name => {
+                Err(StartError::NumberTaken { name: other.name.clone() })
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -133,7 +190,7 @@ impl Etcd {
         let limit = config.ttl / 4;
         let keeper = Client::new(plimsoll_etcd::Config { limit, ..config.etcd.clone() })?;
         let layout = Layout::new(&config.prefix, &config.role);
-        config.claim(&client, &layout).await?;
+        let terms_after = config.claim(&client, &layout).await?;
 
         let machine = Arc::new(Machine::new(State::new(config.cluster.clone()), 0));
         let reader = Reader {
@@ -149,13 +206,16 @@ impl Etcd {
                 None => StartError::Unreadable { why },
             },
         })?;
+        config.check_members(&news.members)?;
         let member = layout.member(config.server);
         let peer = to_json(&config.peer);
         let session = Session::open(&client, &keeper, config.ttl, member, peer).await?;
 
-        let shared = Arc::new(Shared::new(config.server, machine));
+        let shared =
+            Arc::new(Shared::new(config.server, config.peer.clone(), terms_after, machine));
         let (asks, queue) = mpsc::channel(MAX_WAITING);
         let (stop, stopped) = watch::channel(false);
+        let (stands, standing) = watch::channel(true);
         let me = Leader { server: config.server, peer: config.peer, term: None };
         let options = Options {
             me,
@@ -172,6 +232,7 @@ impl Etcd {
             asks: queue,
             queue: std::collections::VecDeque::new(),
             stop: stopped,
+            stands: standing,
             turn: reader.turn,
             held: None,
             revision: 0,
@@ -180,7 +241,7 @@ impl Etcd {
         };
         core.learn(news);
         let task = tokio::spawn(core.run());
-        let engine = Arc::new(Self::new(shared, asks, stop, task));
+        let engine = Arc::new(Self::new(shared, asks, stands, stop, task));
         engine.settle(config.ttl).await;
         Ok(engine)
     }

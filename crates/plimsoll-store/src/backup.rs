@@ -99,7 +99,7 @@ pub fn restore(
     restore_on(&real(), file, data_dir, node, at)
 }
 
-pub(crate) use offline::{restore_on, take_stopped_on};
+pub(crate) use offline::{found_on, restore_on, take_stopped_on};
 
 fn real() -> Arc<dyn Disk> {
     Arc::new(RealDisk)

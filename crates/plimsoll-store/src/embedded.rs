@@ -22,7 +22,7 @@ use crate::backup::{self, Summary};
 use crate::disk::watched::Watched;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{
-    Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId, Standing,
+    Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId, Standing, Tenure,
 };
 use crate::log::{Cut, MAX_ENTRY, SEGMENT_SIZE};
 use crate::machine::Machine;
@@ -409,6 +409,10 @@ impl Engine for Embedded {
         let applied = *self.machine.applied().borrow();
         let (committed, outgrown) = (standing.committed.max(applied), self.machine.outgrown());
         Standing { applied, committed, outgrown, ..standing }
+    }
+
+    fn tenure(&self) -> Tenure {
+        self.seat.tenure()
     }
 
     fn catch_up(&self) -> Answer<'_, u64> {

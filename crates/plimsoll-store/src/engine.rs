@@ -66,6 +66,8 @@ pub enum Role {
     Voter,
     /// It holds the log without a vote.
     Learner,
+    /// It holds the log and leads as soon as nobody else does; who that is, nobody votes on.
+    Standby,
     /// It holds no log.
     #[default]
     Agent,
@@ -77,6 +79,7 @@ impl Role {
             Self::Leader => "leader",
             Self::Voter => "voter",
             Self::Learner => "learner",
+            Self::Standby => "standby",
             Self::Agent => "agent",
         }
     }
@@ -104,6 +107,21 @@ impl Standing {
     pub fn lag(&self) -> u64 {
         self.committed.saturating_sub(self.applied)
     }
+}
+
+/// How the leadership stands and what it rests on, for those who look after the cell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tenure {
+    /// What keeps the log: `embedded` or `etcd`.
+    pub engine: &'static str,
+    /// How long ago this server saw the one who leads begin; none while nobody does.
+    pub since: Option<Duration>,
+    /// How many leaders this server has seen since it started.
+    pub elections: u64,
+    /// What is left of this server's lease by its own clock; none where it has none.
+    pub lease_left: Option<Duration>,
+    /// Why this server can have no part in it at the moment, which may pass by itself.
+    pub hindrance: Option<Arc<str>>,
 }
 
 /// A command that is in the log for good.
@@ -184,6 +202,12 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// The entry of the log that made these the members. Of two words on the members, the one of the later entry counts.
     fn members_since(&self) -> u64;
 
+    /// Whether this server is a member for as long as it runs, and knows the others at any time. One that may be let go
+    /// without hearing of it is not, and listens to what its leader says of the members.
+    fn is_member_for_good(&self) -> bool {
+        false
+    }
+
     /// Whether the members are being changed just now, so that what is said of them is not settled.
     fn is_changing(&self) -> bool {
         false
@@ -197,6 +221,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         let (committed, last) = (applied, applied);
         Standing { applied, committed, last, heard, ..Standing::default() }
     }
+
+    fn tenure(&self) -> Tenure;
 
     /// Waits until all that was committed anywhere before this call is applied here. Only the leader can tell.
     fn catch_up(&self) -> Answer<'_, u64>;

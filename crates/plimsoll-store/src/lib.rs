@@ -11,9 +11,12 @@ pub mod engine;
 pub mod level;
 pub mod log;
 pub mod machine;
+pub mod migration;
 pub mod recovery;
 pub mod sealed;
 
 pub use embedded::{Embedded, Founding, Incarnation};
-pub use engine::{Committed, Engine, Error, Leadership, Member, Peer, Role, ServerId, Standing};
+pub use engine::{
+    Committed, Engine, Error, Leadership, Member, Peer, Role, ServerId, Standing, Tenure,
+};
 pub use machine::{Applied, Lagged, Machine, Watcher};

@@ -6,7 +6,8 @@ use owo_colors::OwoColorize;
 
 use crate::commands::{
     apply, audit, backup, cluster, completion, decide, delete, demo, exec, explain, get, history,
-    logs, node, restart, restore, rollback, rollout, scale, sim, status, token, up, validate,
+    logs, migrate, node, restart, restore, rollback, rollout, scale, sim, status, token, up,
+    validate,
 };
 use crate::live::Host;
 
@@ -23,7 +24,7 @@ Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 
 /// Every command that is shown, in the order people meet them.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("Running a node", &["up", "node", "token", "cluster", "backup", "restore"]),
+    ("Running a node", &["up", "node", "token", "cluster", "backup", "restore", "migrate"]),
     ("Deployments", &["apply", "scale", "restart", "rollout", "rollback", "delete"]),
     ("Looking", &["status", "get", "logs", "exec", "history", "audit", "explain"]),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "completion"]),
@@ -43,7 +44,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Up(up::Args),
+    Up(Box<up::Args>),
     Apply(apply::Args),
     Status(status::Args),
     Get(get::Args),
@@ -62,6 +63,7 @@ pub(crate) enum Command {
     Explain(explain::Args),
     Backup(backup::Args),
     Restore(restore::Args),
+    Migrate(Box<migrate::Args>),
     Validate(validate::Args),
     Decide(decide::Args),
     Sim(sim::Args),
@@ -107,6 +109,7 @@ impl Command {
             },
             Self::Up(_)
             | Self::Restore(_)
+            | Self::Migrate(_)
             | Self::Validate(_)
             | Self::Decide(_)
             | Self::Sim(_)

@@ -92,6 +92,7 @@ impl Stay {
                 let why = match cause {
                     MoveCause::Outdated => "it runs an older spec",
                     MoveCause::Restart => "it is to start anew",
+                    MoveCause::Pressure => "its node stays hot",
                     MoveCause::Misplaced => "its node may not hold it any more",
                     MoveCause::NodeLost => "its node is lost",
                 };

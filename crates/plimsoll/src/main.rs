@@ -81,6 +81,7 @@ fn run(command: &Command) -> Result<(), trouble::Trouble> {
         Command::Explain(args) => commands::explain::run(args),
         Command::Backup(args) => commands::backup::run(args),
         Command::Restore(args) => commands::restore::run(args),
+        Command::Migrate(args) => commands::migrate::run(args),
         Command::Validate(args) => commands::validate::run(args),
         Command::Decide(args) => commands::decide::run(args),
         Command::Demo(args) => commands::demo::run(args),

@@ -11,7 +11,7 @@ use super::answer::{Answer, Failure, json};
 use super::context::Context;
 use super::extract::{By, Json, MaybeJson, Named};
 use crate::cell::now;
-use crate::cluster::upgrade;
+use crate::cluster::{standings, upgrade};
 use crate::operations;
 use crate::pki::{Fingerprint, JoinToken, OperatorToken};
 use crate::view::{self, Problem, Time};
@@ -23,20 +23,33 @@ const JOIN_LIFETIME: Millis = Millis::minutes(24 * 60);
 #[utoipa::path(get, path = "/v1/cluster", tag = "read",
     responses((status = 200, body = view::Cluster), (status = "default", body = Problem)))]
 pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
-    let here = context.here();
-    let members = context.cell.engine.members();
+    let standings = match context.client.get() {
+        Some(client) => standings::ask(&context.cell, client).await,
+        None => BTreeMap::new(),
+    };
     let machine = context.cell.engine.machine();
     let versions: BTreeMap<String, String> = machine.read(|state| {
         let said = state.nodes().iter().filter(|(_, node)| !node.facts.version.is_empty());
         said.map(|(id, node)| (id.to_string(), node.facts.version.clone())).collect()
     });
-    let servers = members.into_iter().map(|member| view::Server {
-        version: versions.get(&member.peer.name).cloned(),
-        is_leader: here.leader.as_deref() == Some(member.peer.name.as_str()),
-        id: member.id.0,
-        node: member.peer.name,
-        address: member.peer.address,
-        votes: member.votes,
+    let (here, role) = (context.here(), context.cell.engine.standing().role);
+    let servers = context.cell.engine.members().into_iter().map(|member| {
+        let told = standings.get(&member.id);
+        let is_own = member.peer.name == context.cell.node.as_str();
+        let own = is_own.then(|| (role.word().to_owned(), here.applied));
+        let (role, applied) =
+            own.or_else(|| told.map(|told| (told.role.clone(), told.applied))).unzip();
+        view::Server {
+            version: versions.get(&member.peer.name).cloned(),
+            is_leader: here.leader.as_deref() == Some(member.peer.name.as_str()),
+            id: member.id.0,
+            node: member.peer.name,
+            address: member.peer.address,
+            votes: member.votes,
+            role,
+            applied,
+            lag: applied.map(|applied| here.applied.saturating_sub(applied)),
+        }
     });
     let (cluster, joinable) = context
         .cell
@@ -51,6 +64,7 @@ pub(super) async fn cluster(State(context): State<Arc<Context>>) -> Answer {
         applied: here.applied,
         joinable,
         trouble: here.leader.is_none().then(|| context.leaderless()),
+        tenure: context.tenure(),
         level: machine.level().0,
         upgrade: machine.read(upgrade::half_done),
         is_changing: context.cell.engine.is_changing(),

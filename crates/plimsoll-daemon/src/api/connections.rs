@@ -44,7 +44,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The paths that anyone may ask for.
-pub(super) const OPEN_PATHS: &[&str] = &["/healthz", "/readyz"];
+pub(super) const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/metrics"];
 
 /// Where clients come in.
 #[derive(Debug)]

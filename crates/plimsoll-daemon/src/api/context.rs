@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum::response::Response;
 use serde::Serialize;
@@ -14,7 +13,8 @@ use crate::cell::{Cell, now};
 use crate::cluster::{quorum, upgrade};
 use crate::peer::Client;
 use crate::view::build::{Here, Source};
-use crate::view::{Freshness, Problem};
+use crate::view::tenure::millis;
+use crate::view::{Freshness, Problem, Tenure};
 
 pub(super) use plimsoll_model::level::VERSION;
 
@@ -74,7 +74,6 @@ impl Context {
         let servers: BTreeSet<String> =
             members.into_iter().map(|member| member.peer.name).filter(named).collect();
         let standing = cell.engine.standing();
-        let heard_ms = |heard: Duration| u64::try_from(heard.as_millis()).unwrap_or(u64::MAX);
         Here {
             node: cell.node.clone(),
             version: VERSION,
@@ -83,9 +82,13 @@ impl Context {
             term: leadership.term.0,
             applied: standing.applied,
             lag: standing.lag(),
-            heard_ms: standing.heard.map(heard_ms),
+            heard_ms: standing.heard.map(millis),
             now: now(),
         }
+    }
+
+    pub(super) fn tenure(&self) -> Tenure {
+        Tenure::of(&self.cell.engine.tenure(), self.cell.holds_log())
     }
 
     pub(super) fn freshness(&self) -> Freshness {
@@ -103,6 +106,9 @@ impl Context {
         }
         if let Some(problem) = self.cell.soft.facts().outdated.clone() {
             return problem;
+        }
+        if let Some(why) = self.cell.engine.tenure().hindrance {
+            return quorum::hindered(&why);
         }
         quorum::problem(self.cell.soft.facts().quorum.as_ref())
     }

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::{Method, StatusCode, Uri};
 use plimsoll_model::access::Digest;
 use plimsoll_runtime::chain;
+use plimsoll_store::Role;
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
@@ -32,7 +33,8 @@ pub(super) async fn index() -> Response {
          GET /v1/status      everything at a glance\n\
          GET /v1/watch       what changes, as server-sent events\n\
          GET /openapi.json   all there is\n\
-         GET /readyz         whether this node can serve\n"
+         GET /readyz         whether this node can serve\n\
+         GET /metrics        how it stands in its cell, in numbers\n"
     );
     with_type(TEXT, Body::from(text))
 }
@@ -88,8 +90,9 @@ async fn runtime(context: &Context) -> Result<String, String> {
     }
 }
 
-async fn health(context: &Arc<Context>, query: &HealthQuery) -> Health {
+pub(super) async fn health(context: &Arc<Context>, query: &HealthQuery) -> Health {
     let standing = context.cell.engine.standing();
+    let holds_log = context.cell.holds_log();
     let Freshness { node, leader, term, heard_ms, .. } = context.freshness();
     let hashed = if query.hash { hash(context).await } else { None };
     let (applied, hash) = hashed.map_or((standing.applied, None), |(at, it)| (at, Some(it)));
@@ -97,7 +100,7 @@ async fn health(context: &Arc<Context>, query: &HealthQuery) -> Health {
     Health {
         node,
         version: VERSION.to_owned(),
-        role: standing.role.word().to_owned(),
+        role: if holds_log { standing.role } else { Role::Agent }.word().to_owned(),
         leader,
         term,
         applied,
@@ -106,6 +109,7 @@ async fn health(context: &Arc<Context>, query: &HealthQuery) -> Health {
         lag: committed - applied,
         heard_ms,
         hash,
+        tenure: context.tenure(),
     }
 }
 

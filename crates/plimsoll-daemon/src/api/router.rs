@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::answer::with_type;
 use super::context::Context;
-use super::{backup, cluster, exec, forward, fresh, health, logs, read, watching, write};
+use super::{backup, cluster, exec, forward, fresh, health, logs, metrics, read, watching, write};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -59,6 +59,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(health::index))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(read::status))
         .routes(routes!(read::nodes))
         .routes(routes!(write::remove_node))

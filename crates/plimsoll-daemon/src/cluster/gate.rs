@@ -15,17 +15,18 @@ use futures_util::stream::unfold;
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
 use plimsoll_model::{Change, Refusal, Writer};
-use plimsoll_store::{Embedded, Peer};
+use plimsoll_store::Peer;
 use tokio::sync::mpsc;
 
 use super::containers;
 use super::join::{self, Admission};
+use super::log::Log;
 use super::reach::{self, LEADER, LINK, RENEW};
 use super::servers::Roll;
 use super::{ANSWER, authority, upgrade};
 use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
-use crate::peer::{Client, Key, Known, MAX_MESSAGE, RAFT, raft_router, read_whole};
+use crate::peer::{Client, Key, Known, MAX_MESSAGE, RAFT, read_whole};
 use crate::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
 use crate::routing::Routing;
 use crate::routing::tunnel::TUNNEL;
@@ -38,7 +39,7 @@ const MAX_ASKED: usize = 64 << 10;
 #[derive(Debug)]
 pub struct Gate {
     pub cell: Cell,
-    pub engine: Arc<Embedded>,
+    pub log: Log,
     pub client: Client,
     pub host: Host,
     /// None where nothing is routed.
@@ -47,12 +48,7 @@ pub struct Gate {
 
 /// The doors, and behind them the API for requests that came to another node.
 pub fn router(gate: Arc<Gate>, api: Router) -> Router {
-    let engine = Arc::clone(&gate.engine);
-    // Who is a server is settled in the log, and a server that has yet to read it must be told by others.
-    let raft = raft_router(move |_, message: Bytes| {
-        let engine = Arc::clone(&engine);
-        async move { engine.answer(&message).await }
-    });
+    let log = gate.log.door();
     let containers = containers::router(Arc::clone(&gate));
     let doors = Router::new()
         .route(join::PATH, post(admit))
@@ -60,7 +56,7 @@ pub fn router(gate: Arc<Gate>, api: Router) -> Router {
         .route(RENEW, post(renew))
         .route(TUNNEL, post(tunnel))
         .with_state(Arc::clone(&gate));
-    let doors = doors.merge(raft).merge(containers).merge(api);
+    let doors = doors.merge(log).merge(containers).merge(api);
     doors.layer(from_fn_with_state(gate, refuse_removed))
 }
 
@@ -74,8 +70,9 @@ async fn refuse_removed(State(gate): State<Arc<Gate>>, request: Request, next: N
     }
     if request.uri().path() == RAFT {
         let message = read_whole(request.into_body(), MAX_MESSAGE).await;
-        return match message {
-            Ok(message) => Response::new(Body::from(gate.engine.turn_away(&message))),
+        return match message.map(|message| gate.log.turn_away(&message)) {
+            Ok(Some(answer)) => Response::new(Body::from(answer)),
+            Ok(None) => StatusCode::NOT_FOUND.into_response(),
             Err(status) => status.into_response(),
         };
     }
@@ -136,7 +133,7 @@ impl Gate {
             (state.cluster().clone(), state.node(&node).and_then(|node| node.server))
         });
         let certificate = certificate.to_vec();
-        let (server, incarnation) = (server.unwrap_or_default(), self.engine.incarnation());
+        let (server, incarnation) = (server.unwrap_or_default(), self.log.incarnation());
         let servers = Roll::of(&*self.cell.engine);
         Ok(Admission { cluster, certificate, server, servers, incarnation })
     }
@@ -195,7 +192,8 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
         }
         return answer;
     }
-    if !gate.is_member(&caller) {
+    let key = Key::of(&request).filter(|_| gate.log.takes_certificates()).map(|Key(key)| key);
+    if key.is_none() && !gate.is_member(&caller) {
         return StatusCode::FORBIDDEN.into_response();
     }
     let (reads, version) = upgrade::announced(request.headers());
@@ -208,7 +206,7 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
     tokio::spawn(async move {
         let node = caller.node;
         let _word = upgrade::Word::given(&gate.cell, &node, reads);
-        if let Err(refused) = gate.host.serve(&node, Pipe { to, from }).await {
+        if let Err(refused) = gate.host.serve(&node, key, Pipe { to, from }).await {
             tracing::info!(%node, %refused, "a link ended");
         }
     });

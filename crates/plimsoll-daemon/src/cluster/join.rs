@@ -1,7 +1,7 @@
 //! How a node joins a cell: it brings a token to any of the cell's nodes, over a connection on which that node has proved
 //! that it is of the cell the token is for, and takes a certificate and a number home.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use plimsoll_model::{ClusterId, Level, NodeFacts, NodeId};
@@ -58,6 +58,8 @@ pub enum Error {
     Refused(String),
     #[error("the answer cannot be understood: {0}")]
     Answer(String),
+    #[error("this node was removed from the cell; to come back as a new one, empty {}", dir.display())]
+    Removed { dir: PathBuf },
     #[error(transparent)]
     Write(#[from] WriteError),
 }

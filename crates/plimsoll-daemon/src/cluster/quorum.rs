@@ -69,6 +69,12 @@ pub fn problem(found: Option<&Quorum>) -> Problem {
     }
 }
 
+/// What is said while this server knows no leader because something keeps it from taking part.
+pub fn hindered(why: &str) -> Problem {
+    Problem::failure("no_leader", format!("no server leads as far as this one can tell: {why}"))
+        .hint("replicas run on, and it goes on by itself once that is over")
+}
+
 /// What a server is told whose cell goes on without it.
 pub fn superseded() -> Problem {
     Problem::failure("superseded", "the cell was recovered without this server, which is no longer of it")

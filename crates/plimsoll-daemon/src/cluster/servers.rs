@@ -105,7 +105,9 @@ impl Servers {
 
     fn all(&self, engine: &dyn Engine) -> Vec<Peer> {
         let (own, told) = (Roll::of(engine), self.known().told.clone());
-        if told.since > own.since { told.servers } else { own.servers }
+        // A log that names nobody is empty, whatever the word of its leader goes back to.
+        let is_older = told.since > own.since || own.servers.is_empty();
+        if is_older && !engine.is_member_for_good() { told.servers } else { own.servers }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -157,6 +159,9 @@ mod tests {
             "who leads is not kept: it changes while a node is away"
         );
         assert!(servers.hold("birch", &*engine) && !servers.hold("dogwood", &*engine));
+        let early = Servers::default();
+        early.begin_with(Roll { since: 0, servers: vec![peer("ash")] });
+        assert_eq!(early.any("elm", &*engine).unwrap().name, "ash", "a cell that has just begun");
 
         let (never_told, engine) = (Servers::default(), start("own", Founding::Alone).await);
         assert_eq!(never_told.any("ash", &*engine).unwrap().name, "elm", "then the log says it");

@@ -79,10 +79,10 @@ impl Node {
         let (orders, told) = mpsc::channel(1);
         tokio::spawn(Agent::new(&cell, policy, reports).run(told, stop.clone()));
         let (nobody, fence) = (Arc::new(link::Nobody), link::Fence::in_memory());
-        let ends = link::Ends { orders, reports: inbox, facts: cpus(8) };
+        let ends = link::Ends { orders, reports: inbox, facts: cpus(8), key: None };
         tokio::spawn(link::run(cell.clone(), dispatch, nobody, fence, ends, stop.clone()));
         tokio::spawn(run(cell.clone(), policy, stop.clone()));
-        tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), stop));
+        tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), None, stop));
         Self { cell, runtime, shutdown, dir }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::{Change, Guarded, NodeFacts, NodeId, Observation, Term, Writer};
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -40,6 +41,8 @@ pub enum Refused {
     Version { found: u32 },
     #[error("it did not say who it is")]
     Silent,
+    #[error("{node} is not taken in: {why}")]
+    NotTakenIn { node: NodeId, why: WriteError },
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -52,15 +55,20 @@ pub struct Host {
 }
 
 impl Host {
-    /// Serves one node until the link breaks or this node no longer leads.
-    pub async fn serve(&self, caller: &NodeId, mut pipe: Pipe) -> Result<(), Refused> {
+    /// Serves one node until the link breaks or this node no longer leads. One with a key is taken in by it.
+    pub async fn serve(
+        &self,
+        caller: &NodeId,
+        key: Option<Digest>,
+        mut pipe: Pipe,
+    ) -> Result<(), Refused> {
         let mut leadership = self.cell.engine.leadership();
         let now = *leadership.borrow_and_update();
         if !now.is_me {
             return Err(Refused::NotLeader);
         }
         let mut frames = Frames::default();
-        self.greet(caller, now.term, &mut pipe, &mut frames).await?;
+        self.greet(caller, key, now.term, &mut pipe, &mut frames).await?;
         let Pipe { to, from } = pipe;
         tokio::select! {
             _ = leadership.wait_for(|later| !later.is_me || later.term != now.term) => Ok(()),
@@ -72,6 +80,7 @@ impl Host {
     async fn greet(
         &self,
         caller: &NodeId,
+        key: Option<Digest>,
         term: Term,
         pipe: &mut Pipe,
         frames: &mut Frames,
@@ -87,10 +96,7 @@ impl Host {
             Some(Up::Hello { node, seen, .. }) if seen > term => {
                 Err(Refused::Deposed { node, seen: seen.0, term: term.0 })
             }
-            Some(Up::Hello { facts, .. }) => {
-                welcome(&self.cell, caller, &facts).await;
-                Ok(())
-            }
+            Some(Up::Hello { facts, .. }) => welcome(&self.cell, caller, &facts, key).await,
             Some(Up::Beat { .. } | Up::Reports { .. }) | None => Err(Refused::Silent),
         }
     }
@@ -168,18 +174,30 @@ impl Host {
     }
 }
 
-/// Writes down what a node offers, if that has changed since it was last here.
-pub(super) async fn welcome(cell: &Cell, node: &NodeId, facts: &NodeFacts) {
-    let is_known = cell
-        .engine
-        .machine()
-        .read(|state| state.node(node).is_some_and(|known| known.facts == *facts));
-    if is_known {
-        return;
+/// Writes down what a node offers, if that has changed since it was last here; with a key, takes it in by that.
+pub(super) async fn welcome(
+    cell: &Cell,
+    node: &NodeId,
+    facts: &NodeFacts,
+    key: Option<Digest>,
+) -> Result<(), Refused> {
+    let is_known =
+        |known: &plimsoll_model::Node| known.facts == *facts && (key.is_none() || known.key == key);
+    if cell.engine.machine().read(|state| state.node(node).is_some_and(is_known)) {
+        return Ok(());
     }
-    let change = Change::PutNode { node: node.clone(), facts: facts.clone() };
-    if let Err(error) = cell.write(Writer::Agent, node.as_str(), vec![change.free()]).await {
-        tracing::warn!(%node, %error, "what the node offers was not written down");
+    let (id, facts) = (node.clone(), facts.clone());
+    let change = match key {
+        Some(key) => Change::Enrol { node: id, facts, key },
+        None => Change::PutNode { node: id, facts },
+    };
+    match cell.write(Writer::Agent, node.as_str(), vec![change.free()]).await {
+        Err(why) if key.is_some() => Err(Refused::NotTakenIn { node: node.clone(), why }),
+        Err(error) => {
+            tracing::warn!(%node, %error, "what the node offers was not written down");
+            Ok(())
+        }
+        Ok(_) => Ok(()),
     }
 }
 

@@ -96,7 +96,7 @@ impl Bench {
             node.to.send(encode(word)).await.unwrap();
         }
         drop(node.to);
-        self.host.serve(&node_id(caller), leader).await
+        self.host.serve(&node_id(caller), None, leader).await
     }
 }
 
@@ -110,7 +110,7 @@ async fn a_node_elsewhere_gets_its_orders_and_is_heard() {
     let bench = bench().await;
     let (node, leader) = pipes();
     let host = bench.host.clone();
-    tokio::spawn(async move { host.serve(&node_id("birch"), leader).await });
+    tokio::spawn(async move { host.serve(&node_id("birch"), None, leader).await });
 
     let birch =
         Cell { node: node_id("birch"), soft: Arc::new(Soft::default()), ..bench.host.cell.clone() };
@@ -218,7 +218,7 @@ async fn garbage_ends_the_link_and_nothing_else() {
     let (node, leader) = pipes();
     node.to.send(encode(&hello("birch", 0))).await.unwrap();
     node.to.send(vec![255; 64]).await.unwrap();
-    let ended = bench.host.serve(&node_id("birch"), leader).await;
+    let ended = bench.host.serve(&node_id("birch"), None, leader).await;
     assert!(matches!(ended, Err(Refused::Io(_))), "{ended:?}");
     let mut frames = Frames::default();
     frames.push(&encode(&Down::Written { seq: 1 }));
@@ -275,7 +275,7 @@ async fn a_node_that_is_turned_away_as_too_old_knows_why_until_it_has_a_link() {
     let (orders, _told) = mpsc::channel(1);
     let (_reports, reports) = mpsc::unbounded_channel();
     let (_stop, shutdown) = watch::channel(false);
-    let ends = Ends { orders, reports, facts: cpus(4) };
+    let ends = Ends { orders, reports, facts: cpus(4), key: None };
     let dispatch = Arc::clone(&bench.host.dispatch);
     let linked = run(cell.clone(), dispatch, Arc::new(strict), Fence::in_memory(), ends, shutdown);
     tokio::spawn(linked);

@@ -7,6 +7,7 @@ use plimsoll_model::{ClusterId, NodeId};
 use plimsoll_store::Incarnation;
 use serde::{Deserialize, Serialize};
 
+use super::etcd::Kept;
 use super::{Error, Kind};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,6 +20,9 @@ pub(super) struct Memory {
     /// The life of that cell, until its log is begun and knows itself.
     #[serde(default)]
     pub(super) incarnation: Incarnation,
+    /// Where its log is, if that is not here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) etcd: Option<Kept>,
 }
 
 impl Memory {

@@ -36,13 +36,22 @@ pub(super) fn node(
 
 /// Random, so that two cells on one engine never take each other's containers for their own.
 pub(super) fn cluster() -> Result<ClusterId, Error> {
+    let name = format!("cell-{:08x}", chance()?);
+    Ok(ClusterId::new(&name).expect("letters, digits and a dash are a name"))
+}
+
+/// A number for a server that nobody gives one. Two that are equal are told apart by their names when they start.
+pub(super) fn number() -> Result<u64, Error> {
+    Ok(u64::from(chance()?) + 1)
+}
+
+fn chance() -> Result<u32, Error> {
     use std::io::Read;
     let path = PathBuf::from("/dev/urandom");
     let mut bytes = [0_u8; 4];
     let read = std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|source| Error::Io { action: "read", path, source })?;
-    let name = format!("cell-{:08x}", u32::from_be_bytes(bytes));
-    Ok(ClusterId::new(&name).expect("letters, digits and a dash are a name"))
+    Ok(u32::from_be_bytes(bytes))
 }
 
 /// Where others find this node, and where it listens for them. What an operator names as an address of this host is

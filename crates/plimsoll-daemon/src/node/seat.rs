@@ -1,28 +1,46 @@
-//! How a node comes by its log: it founds a cell, joins one, or goes on where it was.
+//! How a node comes by its log: it founds a cell, joins one, or goes on where it was; or finds its cell on an etcd.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_model::{Change, NodeFacts, NodeId, Writer};
 use plimsoll_store::embedded::{Config, cluster_of, is_superseded};
 use plimsoll_store::{Embedded, Founding, Incarnation, Peer, ServerId};
 
+use super::etcd::{self, EngineKind, Kept};
 use super::memory::Memory;
 use super::{Error, Options, name, store_dir};
 use crate::cell::Cell;
+use crate::cluster::log::Log;
 use crate::cluster::servers::Servers;
 use crate::cluster::{Late, found, join};
 use crate::pki::Identity;
 
-/// The log of this node, and the way to the others once there is one.
+/// The log of this node, and what to remember of how it came by it.
 pub(super) struct Seat {
-    pub(super) engine: Arc<Embedded>,
-    pub(super) network: Arc<Late>,
+    pub(super) log: Log,
     pub(super) joined: Option<(plimsoll_model::ClusterId, u64)>,
+    pub(super) etcd: Option<Kept>,
 }
 
 impl Seat {
     pub(super) async fn take(
+        options: &Options,
+        memory: Option<&Memory>,
+        name: &NodeId,
+        facts: &NodeFacts,
+    ) -> Result<Self, Error> {
+        match etcd::choose(options, memory)? {
+            EngineKind::Embedded => Self::at_home(options, memory, name, facts).await,
+            EngineKind::Etcd => {
+                let (log, kept) = etcd::take(options, memory, name, facts).await?;
+                Ok(Self { log, joined: None, etcd: Some(kept) })
+            }
+        }
+    }
+
+    /// In the data directory.
+    async fn at_home(
         options: &Options,
         memory: Option<&Memory>,
         name: &NodeId,
@@ -34,7 +52,8 @@ impl Seat {
         let mut incarnation = memory.map(|memory| memory.incarnation).unwrap_or_default();
         let mut found = cluster_of(&store)?;
         if options.join.is_some() && is_superseded(&store)? {
-            set_aside(&store)?;
+            let to = set_aside(&store, "superseded")?;
+            tracing::warn!(to = %to.display(), "the log of a cell that was recovered without this node is set aside");
             (found, joined) = (None, None);
         }
         if found.is_none()
@@ -48,7 +67,7 @@ impl Seat {
             // Written down before the log is begun: the token is used up, and a crash here must not cost the seat.
             let runtime = memory.and_then(|memory| memory.runtime);
             let (name, joined) = (name.clone(), joined.clone());
-            Memory { name, runtime, joined, incarnation }.write(dir)?;
+            Memory { name, runtime, joined, incarnation, etcd: None }.write(dir)?;
         }
         let network = Arc::new(Late::default());
         let cluster = match (&joined, found, &options.cluster) {
@@ -70,7 +89,7 @@ impl Seat {
         if let Some(cut) = engine.cut() {
             tracing::warn!(?cut, "a crash had left a torn write, which is cut off");
         }
-        Ok(Self { engine, network, joined })
+        Ok(Self { log: Log::Embedded { engine, network }, joined, etcd: None })
     }
 }
 
@@ -80,22 +99,26 @@ pub(super) fn servers(dir: &Path) -> Result<Servers, Error> {
     Servers::open(path.clone()).map_err(|source| Error::Io { action: "read", path, source })
 }
 
-/// The log of a cell that goes on without this node: kept, in case somebody wants to look into it.
-fn set_aside(store: &Path) -> Result<(), Error> {
-    let mut names = (1_u32..).map(|nth| store.with_file_name(format!("store.superseded.{nth}")));
+/// A log that is not used any more: kept, in case somebody wants to look into it. Returns where.
+pub(super) fn set_aside(store: &Path, why: &str) -> Result<PathBuf, Error> {
+    let mut names = (1_u32..).map(|nth| store.with_file_name(format!("store.{why}.{nth}")));
     let to = names.find(|path| !path.exists()).expect("there is always another number");
-    tracing::warn!(to = %to.display(), "the log of a cell that was recovered without this node is set aside");
     let moved = std::fs::rename(store, &to);
-    moved.map_err(|source| Error::Io { action: "set aside", path: store.to_owned(), source })
+    moved.map_err(|source| Error::Io { action: "set aside", path: store.to_owned(), source })?;
+    Ok(to)
 }
 
 /// Who this node is to the others. One that has never been of a larger cell may have to make that first.
 pub(super) async fn identity(
     cell: &Cell,
+    log: &Log,
     dir: &Path,
     facts: &NodeFacts,
     has_joined: bool,
 ) -> Result<Identity, Error> {
+    if log.takes_certificates() {
+        return Ok(found::signed(cell, dir, facts).await?);
+    }
     if has_joined && let Some(identity) = Identity::load(dir)? {
         return Ok(identity);
     }

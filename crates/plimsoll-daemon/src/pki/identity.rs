@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::{Millis, Timestamp};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::crypto::ring::sign;
@@ -89,6 +90,11 @@ impl Identity {
 
     pub fn authority(&self) -> &CertificateDer<'static> {
         &self.authority
+    }
+
+    /// What its cell knows it by, whichever certificate it has for its key.
+    pub fn key_digest(&self) -> Result<Digest, Error> {
+        super::caller::key(&self.certificate)
     }
 
     pub fn fingerprint(&self) -> Fingerprint {

@@ -25,6 +25,7 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
         let is_true = match cause {
             MoveCause::NodeLost => !is_up,
             MoveCause::Misplaced => is_up && !is_allowed,
+            MoveCause::Pressure => is_up && is_allowed && assignment.node != *new.node,
             MoveCause::Restart => {
                 let is_asked = replica.is_stale(assignment) || replica.is_stopped(assignment);
                 is_up && is_allowed && is_asked

@@ -87,6 +87,43 @@ impl Txn<'_> {
         self.enroll(node, key, server)
     }
 
+    /// Takes in a node that holds a certificate of the cell. A name goes over to another key when its holder is down, and
+    /// when it is found at the same address: then that was an earlier life of it.
+    pub(super) fn take_in(
+        &mut self,
+        id: &NodeId,
+        facts: &NodeFacts,
+        key: Digest,
+    ) -> Result<(), Refusal> {
+        if self.state.access.revoked.contains_key(&key) {
+            return Err(Refusal::KeyRevoked { node: id.clone() });
+        }
+        let known = self.state.nodes.get(id);
+        let held = known.and_then(|known| known.key).filter(|held| *held != key);
+        let is_elsewhere = known.is_some_and(|known| known.facts.address != facts.address);
+        let is_ready = known.is_some_and(|known| known.status == NodeStatus::Ready);
+        if held.is_some() && is_elsewhere && is_ready {
+            return Err(Refusal::NameTaken { node: id.clone() });
+        }
+        let (number, is_enrolled) =
+            known.map_or((None, false), |known| (known.server, known.key == Some(key)));
+        self.put_node(id, facts)?;
+        if is_enrolled {
+            return Ok(());
+        }
+        self.welcome(id)?;
+        let number = number.unwrap_or_else(|| self.next_number());
+        self.enroll(id, key, number)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        let mut access = self.state.access.clone();
+        let number = access.next_server.max(1);
+        access.next_server = number + 1;
+        self.set_access(access);
+        number
+    }
+
     /// A node that lost its disk is a new one with an old name: ready, as all that join are, until it is silent. It can
     /// only speak to a leader once it has the log, and gets the log only while it is ready.
     fn welcome(&mut self, id: &NodeId) -> Result<(), Refusal> {

@@ -40,6 +40,7 @@ impl Txn<'_> {
                     key: None,
                     server: None,
                     drain: None,
+                    received_at: None,
                 };
                 self.set_node(id, Some(node));
                 self.happened(Happening::NodeJoined { node: id.clone() });
@@ -118,6 +119,13 @@ impl Txn<'_> {
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         self.happened(Happening::DrainTimedOut { node: id.clone(), left });
         Ok(())
+    }
+
+    /// A replica is sent to the node from another.
+    pub(super) fn note_received(&mut self, id: &NodeId) {
+        let Some(node) = self.state.nodes.get(id) else { return };
+        let node = Node { received_at: Some(self.at), ..node.clone() };
+        self.set_node(id, Some(node));
     }
 
     /// A replica has left the node: the next has its own time.

@@ -63,6 +63,9 @@ impl Txn<'_> {
         moving.waiting = None;
         self.set_replica(id, Some(moving));
         let (replica, dst) = (id.clone(), node.clone());
+        if cause == MoveCause::Pressure {
+            self.note_received(&dst);
+        }
         self.happened(Happening::MoveStarted { replica, src, dst, cause });
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::audit::{Author, MAX_AUDIT};
 use crate::command::{Change, Command, Guarded, Refusal, Require};
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
 use crate::level::Level;
-use crate::node::{Availability, NodeStatus};
+use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{NoPlace, Undone, Unplaced, Waiting};
 use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
 use crate::spec::ServiceSpec;
@@ -124,6 +124,11 @@ fn any_access() -> impl Strategy<Value = Change> {
             .prop_map(|(token, at)| Change::CreateJoinToken { token, expires_at: Timestamp(at) }),
         (digest.clone(), any_node(), digest.clone()).prop_map(|(token, node, key)| Change::Join {
             token,
+            node,
+            facts: cpus(2),
+            key
+        }),
+        (any_node(), digest.clone()).prop_map(|(node, key)| Change::Enrol {
             node,
             facts: cpus(2),
             key
@@ -424,6 +429,43 @@ fn the_key_of_a_node_that_left_or_came_back_empty_is_refused_from_then_on() {
     assert_eq!(revoked(&cell), [digest(2)], "the disk that was wiped");
     cell.change(by, Change::RemoveNode { node: node_id("birch") });
     assert_eq!(revoked(&cell), [digest(2), digest(3)]);
+}
+
+#[test]
+fn a_node_with_a_certificate_is_enrolled_unless_it_was_removed_or_another_has_its_name() {
+    let mut cell = cell().node("ash", cpus(4));
+    let (by, digest) = (Writer::Agent, |byte: u8| Digest([byte; 32]));
+    let at = |address: &str| NodeFacts { address: Some(address.to_owned()), ..cpus(4) };
+    let enrol = |name: &str, address: &str, key: u8| Change::Enrol {
+        node: node_id(name),
+        facts: at(address),
+        key: digest(key),
+    };
+    let known = |cell: &crate::testkit::Cell, name: &str| {
+        let node = cell.state.node(&node_id(name)).unwrap();
+        (node.key.unwrap(), node.server.unwrap())
+    };
+    let refused = |cell: &mut crate::testkit::Cell, change: Change| {
+        cell.apply(by, vec![change.free()]).unwrap_err().reason
+    };
+    cell.change(by, enrol("ash", "10.0.0.1:1", 1));
+    cell.change(by, enrol("birch", "10.0.0.2:1", 2));
+    assert_eq!((known(&cell, "ash"), known(&cell, "birch")), ((digest(1), 1), (digest(2), 2)));
+    cell.change(by, enrol("birch", "10.0.0.9:1", 2));
+    assert_eq!(known(&cell, "birch"), (digest(2), 2), "it is known by its key wherever it is");
+
+    let taken = Refusal::NameTaken { node: node_id("birch") };
+    assert_eq!(refused(&mut cell, enrol("birch", "10.0.0.3:1", 3)), taken);
+    cell.change(by, enrol("birch", "10.0.0.9:1", 3));
+    assert_eq!(known(&cell, "birch"), (digest(3), 2), "its disk was wiped");
+    let revoked = Refusal::KeyRevoked { node: node_id("birch") };
+    assert_eq!(refused(&mut cell, enrol("birch", "10.0.0.9:1", 2)), revoked);
+    let mut cell = cell.down("birch");
+    cell.change(by, enrol("birch", "10.0.0.4:1", 4));
+    let birch = cell.state.node(&node_id("birch")).unwrap();
+    assert_eq!((birch.key, birch.status), (Some(digest(4)), NodeStatus::Ready));
+    cell.change(Writer::Operator, Change::RemoveNode { node: node_id("birch") });
+    assert_eq!(refused(&mut cell, enrol("birch", "10.0.0.4:1", 4)), revoked);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_etcd::testkit::Lab;
 use plimsoll_etcd::{Keys, LeaseId};
-use plimsoll_store::{Engine, Error};
+use plimsoll_store::{Engine, Error, Role};
 use plimsoll_store_etcd::Etcd;
 
 use crate::support::*;
@@ -37,6 +37,33 @@ async fn a_leader_that_stops_hands_over_within_half_a_second() {
     for server in servers {
         server.shutdown().await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_hands_over_stays_and_follows_but_does_not_lead_again() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let servers = [server(&lab, 1).await, server(&lab, 2).await];
+    // Who knows of nobody else has nobody to hand over to.
+    eventually("it leads and knows the other", || {
+        leads(&servers[0]) && servers[0].members().len() == 2
+    })
+    .await;
+    let started = Instant::now();
+    servers[0].hand_over().await;
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    let next = servers[0].leadership().borrow().leader;
+    assert_eq!(next, Some(servers[1].id()), "it returns once the other has the key");
+    eventually("the other leads", || leads(&servers[1])).await;
+    assert_eq!(servers[0].standing().role, Role::Standby);
+    servers[1].propose(join("ash")).await.unwrap();
+    eventually("it follows", || knows(&servers[0], "ash")).await;
+    assert_eq!(servers[0].tenure().elections, 2);
+    servers[1].shutdown().await.unwrap();
+    eventually("the key is gone", || servers[0].leadership().borrow().leader.is_none()).await;
+    tokio::time::sleep(TTL / 4).await;
+    assert_eq!(key(&client(&lab)).await, None, "it has left");
+    servers[0].hand_over().await;
+    servers[0].shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -87,7 +87,7 @@ async fn servers_that_the_cell_outgrows_neither_follow_nor_lead() {
         assert_eq!(outgrown(Arc::clone(engine)).await, Error::Outgrown { level: NEXT });
     }
     let standby = &servers[1 - leader];
-    eventually("it says why", || standby.standing().trouble.is_some()).await;
+    eventually("it says why", || standby.tenure().hindrance.is_some()).await;
     servers[leader].shutdown().await.unwrap();
     let client = client(&lab);
     assert_eq!(key(&client).await, None, "nobody took over what it cannot read");

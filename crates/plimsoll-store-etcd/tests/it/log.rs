@@ -33,8 +33,9 @@ async fn a_server_alone_leads_and_finds_all_it_wrote_after_a_restart() {
     let engine = server(&lab, 1).await;
     assert_eq!(state_bytes(&engine), before);
     assert!(term(&engine) > old_term, "no two leaders share a term");
-    let standing = engine.standing();
-    assert!(standing.lease_left.unwrap() <= TTL && standing.trouble.is_none());
+    let tenure = engine.tenure();
+    assert!(tenure.lease_left.unwrap() <= TTL && tenure.hindrance.is_none());
+    assert_eq!((tenure.engine, tenure.elections), ("etcd", 1));
     engine.shutdown().await.unwrap();
 }
 

@@ -34,7 +34,7 @@ async fn a_leader_without_etcd_stops_before_its_lease_can_end_and_returns_by_its
     assert!(servers.iter().all(|server| knows(server, "before")), "what was known is still there");
     // Longer than any lease of theirs.
     tokio::time::sleep(TTL * 3).await;
-    assert!(servers[old].standing().trouble.is_some());
+    assert!(servers[old].tenure().hindrance.is_some());
     lab.resume(1);
     let new = leader_of(&servers).await;
     assert!(term(&servers[new]) > old_term);

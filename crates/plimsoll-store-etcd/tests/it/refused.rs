@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 use plimsoll_etcd::testkit::Lab;
 use plimsoll_etcd::{Client, Credentials, Keys, Range};
 use plimsoll_model::ClusterId;
-use plimsoll_store::Engine;
+use plimsoll_store::{Engine, Peer};
 use plimsoll_store_etcd::{Config, Etcd};
 
 use crate::support::*;
 
 async fn refusal(config: Config) -> String {
     Etcd::start(config).await.unwrap_err().to_string()
+}
+
+fn named(name: &str) -> Peer {
+    Peer { name: name.to_owned(), address: "127.0.0.1:7009".to_owned() }
 }
 
 async fn everything(client: &Client) -> usize {
@@ -39,6 +43,33 @@ async fn a_prefix_of_another_cluster_or_of_somebody_else_is_left_alone() {
     client.put("/theirs/cluster", "something else").await.unwrap();
     let foreign = Config { prefix: "/theirs/".into(), ..config(lab.config(), 2) };
     assert!(refusal(foreign).await.contains("are not plimsoll's"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_the_same_name_elsewhere_is_another_one() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let first = server(&lab, 1).await;
+    let peer = first.members().remove(0).peer;
+    let elsewhere = Peer { address: "127.0.0.1:9".into(), ..peer.clone() };
+    let says = refusal(Config { peer: elsewhere, ..config(lab.config(), 2) }).await;
+    assert!(says.starts_with("a server called n1 runs at 127.0.0.1:7001;"), "{says}");
+    let says = refusal(Config { peer: named("n9"), ..config(lab.config(), 1) }).await;
+    assert!(says.starts_with("the number of this server is taken by n1;"), "{says}");
+    // It lost its disk, and with it its number.
+    let again = Etcd::start(Config { peer, ..config(lab.config(), 2) }).await.unwrap();
+    again.shutdown().await.unwrap();
+    first.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cell_that_is_not_there_any_more_is_not_begun_anew_by_who_was_of_it() {
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let known = || Config { is_known: true, ..config(lab.config(), 1) };
+    let says = refusal(known()).await;
+    assert!(says.starts_with("there is nothing below /plimsoll/test/ in etcd"), "{says}");
+    assert_eq!(everything(&client(&lab)).await, 0, "and nothing is left there");
+    server(&lab, 1).await.shutdown().await.unwrap();
+    Etcd::start(known()).await.unwrap().shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,14 +42,7 @@ pub(crate) fn restore_on(
     let Content { summary, state } = Content::read(disk.as_ref(), file)?;
     let mut state: State =
         level::decode(&state).map_err(|why| Unreadable::undecoded(file, &why))?;
-    let io = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io { action, path, source }
-    };
-    if !disk.list(data_dir).map_err(io("list", data_dir))?.is_empty() {
-        return Err(Error::NotEmpty { dir: data_dir.to_owned() });
-    }
-    disk.create_dir(data_dir).map_err(io("create", data_dir))?;
+    must_be_empty(disk, data_dir)?;
 
     // The old servers may live, so this one has a number that none of them ever had.
     let server = ServerId(state.access().next_server.max(1));
@@ -57,9 +50,36 @@ pub(crate) fn restore_on(
     let others = state.nodes().keys().filter(|other| *other != node);
     let given_up: Vec<NodeId> = others.cloned().collect();
     survive(&mut state, node.clone(), server, given_up.clone(), Term(term), at)?;
+    found_on(disk, data_dir, node, server, &state, &summary)?;
+    Ok(Restored { summary, server, lost: given_up })
+}
 
-    // The new log begins after the entry that the backup ends with, so that indexes go on where they were.
-    let last = Mark { term: summary.term.0, index: summary.applied };
+fn must_be_empty(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), Error> {
+    let failed = |source| Error::Io { action: "list", path: data_dir.to_owned(), source };
+    if disk.list(data_dir).map_err(failed)?.is_empty() {
+        return Ok(());
+    }
+    Err(Error::NotEmpty { dir: data_dir.to_owned() })
+}
+
+/// Makes the store of a cell of one that begins with this state, in an empty directory. Its log goes on after the entry
+/// that the state is of, in a term that is later than any it had.
+pub(crate) fn found_on(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    node: &NodeId,
+    server: ServerId,
+    state: &State,
+    of: &Summary,
+) -> Result<Incarnation, Error> {
+    let io = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io { action, path, source }
+    };
+    must_be_empty(disk, data_dir)?;
+    disk.create_dir(data_dir).map_err(io("create", data_dir))?;
+    let term = of.term.0 + TERM_STEP;
+    let last = Mark { term: of.term.0, index: of.applied };
     let log_dir = start::log_dir(data_dir);
     let options = log::Options { start: last.index + 1, ..log::Options::default() };
     drop(Log::open(disk, &log_dir, options).map_err(start::OpenError::from)?);
@@ -69,16 +89,12 @@ pub(crate) fn restore_on(
     // Where others find it, it says itself once it is up.
     let roster = Roster::alone(server, Peer { name: node.to_string(), ..Peer::default() });
     let header = Header { last: Some(last), roster_at: Some(last), roster };
-    let written = Snapshots::new(disk, data_dir).write(&header, &encode_state(&state));
+    let written = Snapshots::new(disk, data_dir).write(&header, &encode_state(state));
     written.map_err(io("write a snapshot to", data_dir))?;
     // Last, because without it the directory is refused as unfinished.
-    let identity = Identity {
-        cluster: summary.cluster.clone(),
-        server,
-        founded: true,
-        incarnation: Incarnation { since: term, salt: salt(), is_heir: false },
-        superseded: None,
-    };
+    let incarnation = Incarnation { since: term, salt: salt(), is_heir: false };
+    let cluster = of.cluster.clone();
+    let identity = Identity { cluster, server, founded: true, incarnation, superseded: None };
     identity.write(disk.as_ref(), data_dir)?;
-    Ok(Restored { summary, server, lost: given_up })
+    Ok(incarnation)
 }

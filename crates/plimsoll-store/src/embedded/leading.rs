@@ -2,8 +2,8 @@
 //! as we can tell, nor does one whom the others have ceased to answer; and one that resumes its term after a restart may
 //! not decide before it has caught up with itself.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
@@ -16,7 +16,10 @@ use super::Timing;
 use super::allegiance::Allegiance;
 use super::state::StateMachine;
 use super::types::Types;
-use crate::engine::{Leadership, Role, ServerId, Standing};
+use crate::engine::{Leadership, Role, ServerId, Standing, Tenure};
+
+/// What this engine is called.
+const ENGINE: &str = "embedded";
 
 /// After so many election timeouts of silence nobody leads: twice the longest that anyone waits before it stands.
 pub(crate) const SILENT_ELECTIONS: u32 = 4;
@@ -34,6 +37,32 @@ pub(crate) struct Seat {
     started_in: u64,
     /// One more than the last entry that it found in its log.
     recovered: u64,
+    reigns: Mutex<Reigns>,
+}
+
+/// The leaders that this server has seen.
+#[derive(Debug, Default)]
+struct Reigns {
+    last: Option<(Term, ServerId)>,
+    count: u64,
+    /// When the last one was first seen; none while nobody leads.
+    since: Option<Instant>,
+}
+
+impl Reigns {
+    fn note(&mut self, now: Leadership) {
+        let Some(leader) = now.leader else {
+            self.since = None;
+            return;
+        };
+        let seen = Some((now.term, leader));
+        if self.last != seen {
+            self.count += 1;
+        }
+        if self.last != seen || self.since.is_none() {
+            (self.last, self.since) = (seen, Some(Instant::now()));
+        }
+    }
 }
 
 impl Seat {
@@ -45,8 +74,18 @@ impl Seat {
         recovered: u64,
     ) -> Self {
         let (started, last_heard) = (Instant::now(), AtomicU64::new(0));
-        let allegiance = Arc::clone(allegiance);
-        Self { allegiance, server, timing, started, last_heard, started_in, recovered }
+        let (allegiance, reigns) = (Arc::clone(allegiance), Mutex::default());
+        Self { allegiance, server, timing, started, last_heard, started_in, recovered, reigns }
+    }
+
+    fn reigns(&self) -> MutexGuard<'_, Reigns> {
+        self.reigns.lock().expect("nobody panics while counting leaders")
+    }
+
+    pub(crate) fn tenure(&self) -> Tenure {
+        let reigns = self.reigns();
+        let since = reigns.since.map(|since| since.elapsed());
+        Tenure { engine: ENGINE, since, elections: reigns.count, ..Tenure::default() }
     }
 
     /// A leader spoke to us.
@@ -128,7 +167,9 @@ impl Seat {
     ) -> watch::Receiver<Leadership> {
         let mut metrics = raft.metrics();
         let seat = Arc::clone(self);
-        let (sender, receiver) = watch::channel(seat.leadership(&metrics.borrow_watched()));
+        let first = seat.leadership(&metrics.borrow_watched());
+        seat.reigns().note(first);
+        let (sender, receiver) = watch::channel(first);
         tokio::spawn(async move {
             loop {
                 let listens = {
@@ -146,6 +187,7 @@ impl Seat {
                 if ended {
                     now = Leadership { leader: None, is_me: false, ..now };
                 }
+                seat.reigns().note(now);
                 sender.send_if_modified(|before| std::mem::replace(before, now) != now);
                 if ended {
                     return;

@@ -3,7 +3,7 @@
 
 mod agents;
 mod commits;
-mod daemons;
+pub(super) mod daemons;
 mod failover;
 mod loss;
 mod wire;

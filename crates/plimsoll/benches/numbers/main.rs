@@ -1,6 +1,6 @@
 //! The numbers plimsoll promises, measured: `cargo bench`. With `-- --write` the tables go into
 //! docs/reference/performance.md as well; with names, only those parts run: `cargo bench -- dirty simulating`. The names
-//! `decisions`, `node` and `cell` stand for all parts of a table.
+//! `decisions`, `node`, `cell` and `moves` stand for all parts of a table.
 //!
 //! Times are the best and the median of several runs in one process; the best is what the code costs, the median
 //! what this machine made of it. Parts that need a Docker engine are left out where `PLIMSOLL_TEST_DOCKER` names none;
@@ -28,6 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md");
 
 mod cell;
+mod moves;
 mod node;
 
 /// One part of a table.
@@ -47,6 +48,8 @@ const CELL: [Part; 5] = [
     ("agents", cell::agents),
 ];
 
+const MOVES: [Part; 2] = [("update", moves::update), ("drain", moves::drain)];
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some((word, words)) = args.split_first()
@@ -56,8 +59,9 @@ fn main() {
     }
     let write = args.iter().any(|arg| arg == "--write");
     let named: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    for (group, parts) in [("decisions", &DECISIONS[..]), ("node", &NODE[..]), ("cell", &CELL[..])]
-    {
+    let groups: [(&str, &[Part]); 4] =
+        [("decisions", &DECISIONS), ("node", &NODE), ("cell", &CELL), ("moves", &MOVES)];
+    for (group, parts) in groups {
         let mut table = Table::default();
         let is_meant = |name: &str| named.iter().any(|asked| *asked == name);
         for (name, part) in parts {

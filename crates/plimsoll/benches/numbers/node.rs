@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-mod engine;
+pub(super) mod engine;
 mod faked;
 
 use crate::{Table, sample};

@@ -16,12 +16,15 @@ use plimsoll_runtime::Description;
 use plimsoll_store::disk::room;
 use plimsoll_store::embedded::{OpenError, ROOM};
 use plimsoll_store::sealed::Unreadable;
+use plimsoll_store_etcd::StartError;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::etcd::EtcdArgs;
+use super::migrate::EngineWord;
 use crate::output::note;
 use crate::places::Who;
 use crate::trouble::Trouble;
@@ -35,6 +38,8 @@ Examples:
   plimsoll up --runtime process --data-dir ./node      without Docker, all of it in one directory
   plimsoll up --listen 10.0.0.5:7654                   also for other hosts, with a token
   plimsoll up --name ash --zone north --label disk=ssd
+  plimsoll up --cluster home --engine etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
+                                                       the log on an etcd; the next `plimsoll up` remembers all of it
 
 Ctrl-C stops the daemon and leaves its replicas running; the next `plimsoll up` takes them over.
 For a machine that should always run it there is packaging/plimsoll.service.";
@@ -76,6 +81,11 @@ pub(crate) struct Args {
     /// A label for constraints; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// What keeps the log: this node's disk, or an etcd that runs already [default: as the last time, else embedded]
+    #[arg(long, value_enum)]
+    engine: Option<EngineWord>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// How much to say
     #[arg(long, value_enum, default_value_t)]
     log_level: Level,
@@ -186,7 +196,7 @@ async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(),
     }
     let plimsoll_store::Error::DiskFull { dir } = &broken else {
         return Err(Trouble::failed(broken.to_string())
-            .hint("see that the data directory can be written, then start it again"));
+            .hint("see that what keeps its log can be read and written, then start it again"));
     };
     note(&format!(
         "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas run on, and what is known is \
@@ -228,6 +238,8 @@ fn options(args: &Args, who: &Who) -> Options {
         join: args.join.clone(),
         zone: args.zone.clone(),
         labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+        engine: args.engine.map(EngineWord::kind),
+        etcd: args.etcd.options(),
     }
 }
 
@@ -264,7 +276,13 @@ pub(super) fn unstarted(error: &Error) -> Trouble {
     }
     let is_denied = text.contains("Permission denied");
     let is_refusal = match error {
-        Error::OtherNode { .. } | Error::Name { .. } | Error::NoEngine => true,
+        Error::OtherNode { .. }
+        | Error::Name { .. }
+        | Error::NoEngine
+        | Error::Unfit(_)
+        | Error::OtherEngine { .. } => true,
+        // Whatever else it says is of etcd, and may pass.
+        Error::EtcdStart(why) => !matches!(why, StartError::Etcd(_)),
         Error::Store(why) => {
             matches!(why, OpenError::InUse { .. } | OpenError::OtherCluster { .. })
         }

@@ -10,7 +10,7 @@ nodes:
   - {name: birch, cpus: 2, memory: 4gb, zone: a, availability: draining}
   - {name: cedar, cpus: 2, memory: 4gb, zone: b, labels: {disk: ssd}}
   - {name: dogwood, cpus: 2, memory: 4gb, zone: b, status: down}
-  - {name: elm, cpus: 2, memory: 4gb, zone: b, status: down, down_for: 3s}
+  - {name: elm, cpus: 2, memory: 4gb, zone: b, status: down, down_for: 1s}
 deployments:
   - name: shop
     services:

@@ -55,12 +55,14 @@ pub(crate) struct Habit {
     /// A program that runs the daemon, and its arguments.
     pub(crate) under: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
+    /// What else `plimsoll up` is told.
+    pub(crate) args: Vec<String>,
     /// Another build of the daemon than the one under test.
     pub(crate) build: Option<PathBuf>,
-    /// The socket of the engine that runs its containers; processes run without.
-    pub(crate) engine: Option<PathBuf>,
     /// Another address than its first.
     pub(crate) address: Option<String>,
+    /// The socket of an engine on which it runs containers; none: it runs processes.
+    pub(crate) engine: Option<PathBuf>,
 }
 
 pub(crate) struct Cell {
@@ -94,9 +96,15 @@ impl Cell {
             let is_changing = cell.json(0, "cluster status -o json")["is_changing"] == true;
             !is_changing && cell.voters(0).len() == count.min(MAX_SERVERS)
         });
+        self.until_heard(0, count);
+    }
+
+    /// So many nodes are of the cell and say how they are, as this one tells it.
+    #[track_caller]
+    pub(crate) fn until_heard(&self, at: usize, count: usize) {
         self.until("all nodes are heard", |cell| {
-            let nodes = cell.json(0, "node list -o json");
-            let nodes = nodes.as_array().unwrap();
+            let nodes = cell.get(at, "/v1/nodes").unwrap_or_default();
+            let nodes = nodes.as_array().cloned().unwrap_or_default();
             nodes.len() == count && nodes.iter().all(|node| !node["runtime"].is_null())
         });
     }
@@ -185,6 +193,17 @@ impl Cell {
     pub(crate) fn up(&mut self, at: usize, join: Option<&str>) {
         let before = self.said(at).len();
         self.launch(at, join);
+        self.until_serving(at, before);
+    }
+
+    /// Waits until these nodes serve, which were started for the first time.
+    #[track_caller]
+    pub(crate) fn until_up(&self, nodes: impl IntoIterator<Item = usize>) {
+        nodes.into_iter().for_each(|at| self.until_serving(at, 0));
+    }
+
+    #[track_caller]
+    fn until_serving(&self, at: usize, before: usize) {
         let begun = Instant::now();
         while !self.said(at)[before..].contains("Next: ") {
             let ended = self.daemon(at).ended().unwrap();
@@ -209,7 +228,7 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment, build, engine, .. } = &self.habits[at];
+        let Habit { under, environment, build, engine, args: more, .. } = &self.habits[at];
         let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
             None => daemon(),
@@ -221,15 +240,13 @@ impl Cell {
         };
         command
             .args(["up", "--log-level", "info"])
+            .args(engine.is_none().then_some(["--runtime", "process"]).into_iter().flatten())
+            .args(engine.iter().flat_map(|socket| ["--docker-socket".as_ref(), socket.as_os_str()]))
             .args(["--name", NAMES[at], "--address", &self.address(at), "--data-dir"])
             .arg(self.path(at))
             .args(self.api(at).map(|api| ["--listen".to_owned(), api]).into_iter().flatten())
-            .args(join.map(|join| ["--join", join]).into_iter().flatten());
-        match engine {
-            Some(socket) => command.arg("--docker-socket").arg(socket),
-            None => command.args(["--runtime", "process"]),
-        };
-        command
+            .args(join.map(|join| ["--join", join]).into_iter().flatten())
+            .args(more)
             .envs(environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -248,8 +265,13 @@ impl Cell {
 
     /// Ends the daemon as a service manager would.
     pub(crate) fn stop(&mut self, at: usize) {
+        self.daemon(at).terminate().unwrap();
+        self.until_ended(at);
+    }
+
+    /// Waits for a daemon that was told to end.
+    pub(crate) fn until_ended(&mut self, at: usize) {
         let daemon = self.daemons[at].take().expect("its daemon runs");
-        daemon.terminate().unwrap();
         let begun = Instant::now();
         while daemon.ended().unwrap().is_none() {
             let is_late = begun.elapsed() > PATIENCE;

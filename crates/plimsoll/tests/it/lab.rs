@@ -14,6 +14,7 @@ pub(crate) mod found;
 mod grace;
 pub(crate) mod harness;
 mod images;
+mod moves;
 mod published;
 mod refusals;
 mod specs;

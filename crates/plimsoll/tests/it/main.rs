@@ -12,6 +12,7 @@ mod cell_people;
 mod decide;
 mod demo;
 mod docs;
+mod etcd;
 mod explain;
 mod guide;
 mod harness;

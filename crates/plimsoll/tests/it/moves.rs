@@ -1,20 +1,28 @@
 //! Drains and rollouts on real processes: what is running is counted all the while, by looking at the processes.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::harness::{Cell, SHOP, Site};
+use crate::lab::found::Processes;
 
-/// Watches how many replicas of the shop run at once, on all nodes together, while something is done.
-fn fewest_while(cell: &Cell, act: impl FnOnce()) -> usize {
+mod gates;
+mod leaders;
+mod steering;
+
+/// Watches how many replicas run at once, on all nodes with these directories together, while something is done.
+fn fewest_below(paths: &[PathBuf], act: impl FnOnce()) -> usize {
     let (is_over, fewest) = (AtomicBool::new(false), AtomicUsize::new(usize::MAX));
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let replicas: std::collections::BTreeSet<String> =
-                    cell.found().into_iter().map(|found| found.replica).collect();
+                let found = paths.iter().flat_map(|path| Processes::below(path).found());
+                let running = found.filter(|found| found.is_running);
+                let replicas: BTreeSet<String> = running.map(|found| found.replica).collect();
                 fewest.fetch_min(replicas.len(), Ordering::Relaxed);
                 thread::sleep(Duration::from_millis(10));
             }
@@ -24,6 +32,10 @@ fn fewest_while(cell: &Cell, act: impl FnOnce()) -> usize {
         act();
     });
     fewest.into_inner()
+}
+
+fn fewest_while(cell: &Cell, act: impl FnOnce()) -> usize {
+    fewest_below(&cell.nodes().map(|at| cell.path(at)).collect::<Vec<_>>(), act)
 }
 
 /// Sets the flag when it is dropped.

@@ -35,6 +35,7 @@ fn help_groups_every_command() {
           cluster     See the servers of the cell, or go on without those that are lost
           backup      Write the cell's whole state to a file
           restore     Make a data directory from a backup
+          migrate     Take a stopped cell from one engine to another
 
         Deployments:
           apply       Make compose files run, and wait until they do

@@ -18,6 +18,7 @@ async fn the_description_has_every_path_and_every_word() {
     expect_test::expect![[r#"
         / get
         /healthz get
+        /metrics get
         /openapi.json get
         /readyz get
         /v1/audit get

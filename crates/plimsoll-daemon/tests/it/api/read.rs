@@ -80,6 +80,7 @@ async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
                       "waiting": null
                     }
                   ],
+                  "rollout": null,
                   "running": 1,
                   "spec": "fa7cb483ee7a",
                   "unplaced": null,
@@ -97,6 +98,7 @@ async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
                 "gpus": 0,
                 "memory_bytes": 17179869184
               },
+              "drain": null,
               "labels": {},
               "last_heard": null,
               "name": "ash",
@@ -297,7 +299,8 @@ async fn the_hash_of_the_state_changes_with_it_and_says_which_entry_it_is_of() {
     let hash = async || daemon.client.ready(true).await.unwrap().health;
     assert_eq!(daemon.client.ready(false).await.unwrap().health.hash, None, "nobody asked");
     let before = hash().await;
-    assert_eq!(before, Health { heard_ms: before.heard_ms, ..hash().await });
+    let again = hash().await;
+    assert_eq!((before.applied, &before.hash), (again.applied, &again.hash));
     daemon.apply("shop", [("web", spread(1))]).await;
     let after = hash().await;
     assert!(after.applied > before.applied && after.hash != before.hash, "{after:?}");

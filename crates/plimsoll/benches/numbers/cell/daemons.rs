@@ -20,22 +20,29 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const PORT: u16 = 7117;
 
 /// Where the daemons run.
-pub(super) enum Site {
+pub(crate) enum Site {
     Loopback,
     Hosts(Lab),
 }
 
-pub(super) struct Cell {
+pub(crate) struct Cell {
     site: Site,
     daemons: Vec<Option<Process>>,
+    /// The sockets of the engines they run containers on; none: they run processes.
+    engines: Vec<PathBuf>,
     dir: TempDir,
 }
 
 impl Cell {
     /// Three servers that vote and can serve.
-    pub(super) async fn of_three(site: Site) -> Self {
+    pub(crate) async fn of_three(site: Site) -> Self {
+        Self::on_engines(site, Vec::new()).await
+    }
+
+    /// The same, with an engine each.
+    pub(crate) async fn on_engines(site: Site, engines: Vec<PathBuf>) -> Self {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut cell = Self { site, daemons: vec![None, None, None], dir };
+        let mut cell = Self { site, daemons: vec![None, None, None], engines, dir };
         cell.up(0, None).await;
         for at in 1..3 {
             let asked = NewJoinToken::default();
@@ -46,11 +53,11 @@ impl Cell {
         cell
     }
 
-    fn path(&self, at: usize) -> PathBuf {
+    pub(crate) fn path(&self, at: usize) -> PathBuf {
         self.dir.path().join(NAMES[at])
     }
 
-    pub(super) fn client(&self, at: usize) -> Client {
+    pub(crate) fn client(&self, at: usize) -> Client {
         Client::new(Endpoint::Unix(self.path(at).join("plimsoll.sock")))
     }
 
@@ -60,7 +67,11 @@ impl Cell {
             Site::Hosts(lab) => format!("{}:{PORT}", lab.host(at).address()),
         };
         let mut up = command();
-        up.args(["up", "--runtime", "process", "--log-level", "error"]);
+        up.args(["up", "--log-level", "error"]);
+        match self.engines.get(at) {
+            Some(socket) => up.arg("--docker-socket").arg(socket),
+            None => up.args(["--runtime", "process"]),
+        };
         up.args(["--name", NAMES[at], "--address", &address, "--data-dir"]).arg(self.path(at));
         up.args(join.map(|join| ["--join", join]).into_iter().flatten());
         up.stdout(Stdio::null()).stderr(Stdio::null());
@@ -68,7 +79,7 @@ impl Cell {
     }
 
     /// Starts a daemon, and waits until it can serve.
-    pub(super) async fn up(&mut self, at: usize, join: Option<&str>) {
+    pub(crate) async fn up(&mut self, at: usize, join: Option<&str>) {
         let command = self.command(at, join);
         let daemon = match &self.site {
             Site::Loopback => Process::new({ command }.spawn().expect("a daemon starts")),
@@ -86,7 +97,7 @@ impl Cell {
     }
 
     /// Waits until all three vote, can serve and hear the same leader, and returns that.
-    pub(super) async fn until_whole(&self) -> usize {
+    pub(crate) async fn until_whole(&self) -> usize {
         let mut leader = None;
         until("all three vote and agree", async || {
             leader = self.agreed().await;
@@ -112,14 +123,14 @@ impl Cell {
     }
 
     /// Ends a daemon as a crash does, and returns when that was.
-    pub(super) fn kill(&mut self, at: usize) -> Instant {
+    pub(crate) fn kill(&mut self, at: usize) -> Instant {
         let begun = Instant::now();
         self.take(at).kill();
         begun
     }
 
     /// Asks a daemon to end, and returns it and when that was.
-    pub(super) fn stop(&mut self, at: usize) -> (Process, Instant) {
+    pub(crate) fn stop(&mut self, at: usize) -> (Process, Instant) {
         let daemon = self.take(at);
         let begun = Instant::now();
         daemon.terminate().expect("the daemon lives");
@@ -127,7 +138,7 @@ impl Cell {
     }
 
     /// Ends all there is on the daemon's host, as a power cut does, and returns when that was.
-    pub(super) fn switch_off(&mut self, at: usize) -> Instant {
+    pub(crate) fn switch_off(&mut self, at: usize) -> Instant {
         let Site::Hosts(lab) = &self.site else { panic!("loopback has no hosts") };
         let begun = Instant::now();
         lab.host(at).switch_off();
@@ -150,7 +161,7 @@ impl Drop for Cell {
 }
 
 /// Asks until it is so.
-pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
@@ -159,7 +170,7 @@ pub(super) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// An address that no other run has.
-pub(super) fn loopback(at: usize) -> String {
+pub(crate) fn loopback(at: usize) -> String {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{}.{}:{PORT}", 120 + at, high, low.max(1))
 }

@@ -25,7 +25,7 @@ pub(super) fn socket() -> Option<String> {
 }
 
 /// An image that the engine has.
-pub(super) fn image() -> String {
+pub(crate) fn image() -> String {
     std::env::var("PLIMSOLL_TEST_IMAGE").unwrap_or_else(|_| "plimsoll-test:1".to_owned())
 }
 

@@ -79,6 +79,7 @@ fn cause_of(decided: &Decided, outcome: &Outcome, from: &NodeId, cause: MoveCaus
         MoveCause::NodeLost => format!("{from} is down"),
         MoveCause::Outdated => "it runs an older spec".to_owned(),
         MoveCause::Restart => "it is to start anew".to_owned(),
+        MoveCause::Pressure => format!("{from} stays hot"),
         MoveCause::Misplaced => unfit(decided, outcome, from),
     }
 }

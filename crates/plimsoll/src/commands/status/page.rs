@@ -187,6 +187,10 @@ fn of_service(service: &Service) -> String {
     if service.mode != "spread" {
         parts.push(service.mode.clone());
     }
+    let phase = service.rollout.as_ref().map(|rollout| rollout.phase.as_str());
+    if let Some("paused" | "undoing") = phase {
+        parts.extend(phase.map(str::to_owned));
+    }
     if service.current < service.running {
         parts.push(format!("{} of {} renewed", service.current, service.wanted));
     }

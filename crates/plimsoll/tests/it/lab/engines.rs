@@ -1,34 +1,9 @@
 //! An engine that is not there yet, or goes away. It has an engine of its own, which it may kill.
 
-use std::path::PathBuf;
-use std::process::Command;
+use plimsoll_lab::Engine;
 
 use super::compose::web;
 use super::harness::{Lab, Runtime, lab, unique};
-use crate::run::root;
-
-/// A private engine, started and stopped by `lab/engine`; it is gone when the test is.
-struct Private(String);
-
-impl Private {
-    fn lab(&self, verb: &str) {
-        let script = root().join("lab/engine");
-        let output = Command::new(script).args([verb, &self.0]).output().expect("the lab is there");
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "lab/engine {verb}: {complaint}");
-    }
-
-    fn socket(&self) -> PathBuf {
-        let lab = std::env::var("PLIMSOLL_LAB").unwrap_or("/var/tmp/plimsoll-lab".into());
-        PathBuf::from(lab).join(&self.0).join("docker.sock")
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        self.lab("stop");
-    }
-}
 
 /// What the node says of its runtime instead of its version.
 fn trouble(lab: &Lab) -> Option<String> {
@@ -44,7 +19,7 @@ fn an_engine_that_is_down_is_said_waited_for_and_used_again() {
         println!("not tested: only root can start an engine");
         return;
     }
-    let private = Private(unique());
+    let private = Engine::new(unique(), None);
     let lab = Lab::at(Runtime::Docker(private.socket()));
     lab.wait_for("it says that the engine is down", || trouble(&lab).is_some());
     let text = trouble(&lab).unwrap();
@@ -54,16 +29,16 @@ fn an_engine_that_is_down_is_said_waited_for_and_used_again() {
     assert_eq!(code, 503, "it is not ready");
     let revision = lab.apply("shop", &web(&["deploy: {replicas: 2}"]));
 
-    private.lab("start");
+    private.start().unwrap();
     lab.steady_at("shop", revision);
     assert_eq!(trouble(&lab), None);
     assert_eq!(lab.found().len(), 2);
 
-    private.lab("kill");
+    private.kill().unwrap();
     lab.wait_for("it says that the engine is gone", || trouble(&lab).is_some());
     let scaled = lab.run("scale shop web=3 -d -o json").done().json();
     let revision = scaled["applied"]["revision"].as_u64().unwrap();
-    private.lab("start");
+    private.start().unwrap();
     let shop = lab.steady_at("shop", revision);
     assert_eq!(trouble(&lab), None);
     let found = lab.found();

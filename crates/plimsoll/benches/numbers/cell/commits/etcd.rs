@@ -76,13 +76,15 @@ fn endpoint(net: &str, nth: usize) -> String {
     format!("http://{net}.{nth}:2379")
 }
 
-/// An authority, and one certificate for all three addresses.
+/// An authority, and one certificate for all three addresses and the one that loopback connections come from, which members
+/// hold against the certificate.
 fn certify(dir: &Path, net: &str) {
     let key = || KeyPair::generate().expect("a key can be made");
     let mut params = CertificateParams::new(Vec::new()).expect("no name is a bad one");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, key()).expect("an authority can be made");
-    let names: Vec<String> = (1..=COUNT).map(|nth| format!("{net}.{nth}")).collect();
+    let members = (1..=COUNT).map(|nth| format!("{net}.{nth}"));
+    let names: Vec<String> = members.chain(["127.0.0.1".to_owned()]).collect();
     let key = key();
     let params = CertificateParams::new(names).expect("these are addresses");
     let certificate = params.signed_by(&key, &authority).expect("a certificate can be made");

@@ -2,7 +2,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::sample::{
-    NOW, With, deployment, in_state, node, reason, running, status, unpulled, with_progress,
+    NOW, With, ago, deployment, in_state, node, reason, running, status, unpulled, with_progress,
 };
 
 fn shown(status: &Status, width: Option<usize>) -> String {
@@ -199,4 +199,22 @@ fn a_rollout_that_stalled_says_so_once_and_not_that_others_wait_behind_it() {
     ];
     let shop = with_progress(shop, Progress::Stuck { why });
     assert_eq!(unsaid(&shop), ["stalled: the new spec did not become healthy"]);
+}
+
+#[test]
+fn a_rollout_that_pauses_or_goes_back_says_so() {
+    let mut shop = deployment("shop").service("web", 3);
+    let rollout = |phase: &str| plimsoll_daemon::view::Rollout {
+        phase: phase.into(),
+        revision: 3,
+        from: Some(2),
+        since: ago(9),
+        why: None,
+        updated: 1,
+        failed: Vec::new(),
+    };
+    for (phase, says) in [("rolling", false), ("paused", true), ("undoing", true)] {
+        shop.services[0].rollout = Some(rollout(phase));
+        assert_eq!(of_service(&shop.services[0]).contains(phase), says, "{phase}");
+    }
 }

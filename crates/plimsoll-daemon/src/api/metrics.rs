@@ -1,0 +1,151 @@
+//! How this node stands in its cell, in numbers for those who watch many: the text that Prometheus reads.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::answer::with_type;
+use super::context::Context;
+use super::health;
+use crate::view::{Health, HealthQuery};
+
+const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How this node stands in its cell, in numbers
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = 200, content_type = "text/plain", body = String)))]
+pub(super) async fn metrics(State(context): State<Arc<Context>>) -> Response {
+    let health = health::health(&context, &HealthQuery::default()).await;
+    with_type(TYPE, Body::from(text(&health)))
+}
+
+fn text(health: &Health) -> String {
+    let mut page = Page::default();
+    let tenure = &health.tenure;
+    let leads = health.leader.as_ref() == Some(&health.node);
+    let labels = [
+        ("node", health.node.as_str()),
+        ("version", &health.version),
+        ("engine", tenure.engine.as_deref().unwrap_or_default()),
+        ("role", &health.role),
+        ("leader", health.leader.as_deref().unwrap_or_default()),
+    ];
+    page.info("plimsoll_node_info", "Who this node is, and who leads as far as it knows", &labels);
+    page.number("plimsoll_is_leader", "gauge", "Whether this node leads", leads.into());
+    let is_led = health.leader.is_some();
+    page.number("plimsoll_has_leader", "gauge", "Whether this node knows a leader", is_led.into());
+    page.number("plimsoll_term", "gauge", "The newest term this node has seen", health.term);
+    let what = "Leaders this node has seen since it started";
+    page.number("plimsoll_elections_total", "counter", what, tenure.elections);
+    let what = "How long ago this node saw the one who leads begin";
+    page.seconds("plimsoll_leader_age_seconds", what, tenure.led_ms);
+    let what = "What is left of this node's lease by its own clock";
+    page.seconds("plimsoll_lease_left_seconds", what, tenure.lease_left_ms);
+    let what = "How long ago this node last heard its leader or, leading, most of the servers";
+    page.seconds("plimsoll_heard_seconds", what, health.heard_ms);
+    let what = "The last entry of the log that this node has applied";
+    page.number("plimsoll_log_applied", "gauge", what, health.applied);
+    let what = "The last entry that it knows to be committed";
+    page.number("plimsoll_log_committed", "gauge", what, health.committed);
+    let what = "Entries that are committed and not applied here";
+    page.number("plimsoll_log_lag", "gauge", what, health.lag);
+    page.0
+}
+
+#[derive(Debug, Default)]
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, what: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {what}\n# TYPE {name} {kind}");
+    }
+
+    fn number(&mut self, name: &str, kind: &str, what: &str, value: u64) {
+        self.head(name, kind, what);
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    /// What is not known is left out: zero would be a measurement.
+    fn seconds(&mut self, name: &str, what: &str, millis: Option<u64>) {
+        let Some(millis) = millis else { return };
+        self.head(name, "gauge", what);
+        let _ = writeln!(self.0, "{name} {}.{:03}", millis / 1_000, millis % 1_000);
+    }
+
+    /// Names and versions have nothing in them that would have to be escaped.
+    fn info(&mut self, name: &str, what: &str, labels: &[(&str, &str)]) {
+        self.head(name, "gauge", what);
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let _ = writeln!(self.0, "{name}{{{}}} 1", labels.join(","));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::view::Tenure;
+
+    #[test]
+    fn what_is_known_is_said_in_numbers_and_what_is_not_is_left_out() {
+        let tenure = Tenure {
+            engine: Some("etcd".into()),
+            led_ms: Some(61_005),
+            elections: 3,
+            lease_left_ms: None,
+            hindrance: None,
+        };
+        let health = Health {
+            node: "birch".into(),
+            version: "0.1.0".into(),
+            role: "standby".into(),
+            leader: Some("ash".into()),
+            term: 42,
+            applied: 118,
+            committed: 120,
+            last: 120,
+            lag: 2,
+            heard_ms: Some(40),
+            hash: None,
+            tenure,
+        };
+        expect![[r#"
+            # HELP plimsoll_node_info Who this node is, and who leads as far as it knows
+            # TYPE plimsoll_node_info gauge
+            plimsoll_node_info{node="birch",version="0.1.0",engine="etcd",role="standby",leader="ash"} 1
+            # HELP plimsoll_is_leader Whether this node leads
+            # TYPE plimsoll_is_leader gauge
+            plimsoll_is_leader 0
+            # HELP plimsoll_has_leader Whether this node knows a leader
+            # TYPE plimsoll_has_leader gauge
+            plimsoll_has_leader 1
+            # HELP plimsoll_term The newest term this node has seen
+            # TYPE plimsoll_term gauge
+            plimsoll_term 42
+            # HELP plimsoll_elections_total Leaders this node has seen since it started
+            # TYPE plimsoll_elections_total counter
+            plimsoll_elections_total 3
+            # HELP plimsoll_leader_age_seconds How long ago this node saw the one who leads begin
+            # TYPE plimsoll_leader_age_seconds gauge
+            plimsoll_leader_age_seconds 61.005
+            # HELP plimsoll_heard_seconds How long ago this node last heard its leader or, leading, most of the servers
+            # TYPE plimsoll_heard_seconds gauge
+            plimsoll_heard_seconds 0.040
+            # HELP plimsoll_log_applied The last entry of the log that this node has applied
+            # TYPE plimsoll_log_applied gauge
+            plimsoll_log_applied 118
+            # HELP plimsoll_log_committed The last entry that it knows to be committed
+            # TYPE plimsoll_log_committed gauge
+            plimsoll_log_committed 120
+            # HELP plimsoll_log_lag Entries that are committed and not applied here
+            # TYPE plimsoll_log_lag gauge
+            plimsoll_log_lag 2
+        "#]]
+        .assert_eq(&text(&health));
+    }
+}

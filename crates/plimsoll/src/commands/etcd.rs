@@ -1,0 +1,63 @@
+//! How an etcd is named on the command line, for the commands that use one.
+
+use std::path::PathBuf;
+
+use plimsoll_daemon::node::{EtcdOptions, Password};
+
+/// Where a password is looked for that is in no file.
+const PASSWORD: &str = "PLIMSOLL_ETCD_PASSWORD";
+
+/// The shortest and the longest lease, in seconds.
+const TTL: std::ops::RangeInclusive<u64> =
+    plimsoll_store_etcd::MIN_TTL.as_secs()..=plimsoll_store_etcd::MAX_TTL.as_secs();
+
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Etcd")]
+pub(crate) struct EtcdArgs {
+    /// The members of the etcd that holds the log, as http:// or https:// addresses with commas between them
+    #[arg(long = "etcd-endpoints", value_name = "URL,...", value_delimiter = ',')]
+    endpoints: Vec<String>,
+    /// What the cell's keys there begin with [default: /plimsoll/<cluster>/]
+    #[arg(long = "etcd-prefix", value_name = "PREFIX")]
+    prefix: Option<String>,
+    /// How long after a crash its leader still counts, 2 to 60 seconds [default: 15]
+    #[arg(long = "etcd-ttl", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(TTL))]
+    ttl: Option<u64>,
+    /// The authority of etcd's certificate, for https
+    #[arg(long = "etcd-ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The certificate to show to etcd, where it asks for one
+    #[arg(long = "etcd-cert", value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long = "etcd-key", value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The user to be, where etcd asks for one
+    #[arg(long = "etcd-user", value_name = "NAME")]
+    user: Option<String>,
+    /// The file with that user's password [default: `PLIMSOLL_ETCD_PASSWORD`]
+    #[arg(long = "etcd-password-file", value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+impl EtcdArgs {
+    /// What was typed, with paths that hold wherever the daemon is started the next time.
+    pub(crate) fn options(&self) -> EtcdOptions {
+        let absolute = |path: &Option<PathBuf>| {
+            let path = path.clone()?;
+            Some(std::path::absolute(&path).unwrap_or(path))
+        };
+        let password = std::env::var(PASSWORD).ok().filter(|_| self.password_file.is_none());
+        EtcdOptions {
+            endpoints: self.endpoints.clone(),
+            prefix: self.prefix.clone(),
+            ttl_seconds: self.ttl,
+            ca: absolute(&self.ca),
+            certificate: absolute(&self.cert),
+            key: absolute(&self.key),
+            user: self.user.clone(),
+            password_file: absolute(&self.password_file),
+            password: password.map(Password),
+        }
+    }
+}

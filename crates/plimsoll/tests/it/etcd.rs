@@ -1,0 +1,45 @@
+//! Cells whose log is on a real etcd: daemons without a log of their own, one that leads and others that are warm. Left out
+//! where there is none; `lab/etcd with` and `./test` see to it.
+
+use std::time::Duration;
+
+use plimsoll_etcd::testkit::Lab;
+
+use crate::harness::{Cell, Site};
+
+mod faults;
+mod migration;
+mod refusals;
+mod status;
+
+/// How long a leader that crashed still counts.
+const TTL: Duration = Duration::from_secs(2);
+
+/// What every node of the cell is told.
+fn flags(lab: &Lab) -> Vec<String> {
+    let ttl = TTL.as_secs().to_string();
+    let endpoints = lab.endpoints.join(",");
+    let flags = [
+        "--engine",
+        "etcd",
+        "--cluster",
+        "home",
+        "--etcd-ttl",
+        &ttl,
+        "--etcd-endpoints",
+        &endpoints,
+    ];
+    flags.map(str::to_owned).into()
+}
+
+/// So many nodes, all servers, that are heard.
+fn cell_of(count: usize, lab: &Lab) -> Cell {
+    let mut cell = Cell::idle(Site::Loopback);
+    for at in 0..count {
+        cell.habits[at].args = flags(lab);
+        cell.launch(at, None);
+    }
+    cell.until_up(0..count);
+    cell.until_heard(0, count);
+    cell
+}
