@@ -4,19 +4,16 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_lab::{Host, NAMES};
+use plimsoll_lab::Engine;
 
 use super::site;
 use crate::harness::{Cell, Site};
 use crate::lab::compose::{compose, sh};
 use crate::lab::harness::{lab, unique};
-use crate::run::root;
 
 const NODES: usize = 3;
 const PORT: u16 = 8080;
@@ -27,63 +24,38 @@ const REQUESTS: usize = 2_000;
 /// Longer than an answer takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An engine on each host, gone when the test is.
-struct Engines(String);
-
-impl Engines {
-    fn start(hosts: &[Host]) -> Self {
-        let engines = Self(unique());
-        thread::scope(|scope| {
-            for (at, host) in hosts.iter().enumerate() {
-                let network = host.namespaces().expect("it is switched on").join("net");
-                let engines = &engines;
-                scope.spawn(move || engines.lab("start", at, Some(&network)));
-            }
-        });
-        engines
-    }
-
-    fn name(&self, at: usize) -> String {
-        format!("{}-{}", self.0, NAMES[at])
-    }
-
-    fn lab(&self, verb: &str, at: usize, network: Option<&Path>) {
-        let mut command = Command::new(root().join("lab/engine"));
-        command.args([verb, &self.name(at)]).args(network).stdin(Stdio::null());
-        let output = command.output().expect("the lab is there");
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "lab/engine {verb}: {complaint}");
-    }
-
-    fn socket(&self, at: usize) -> PathBuf {
-        let lab = std::env::var("PLIMSOLL_LAB").unwrap_or("/var/tmp/plimsoll-lab".into());
-        PathBuf::from(lab).join(self.name(at)).join("docker.sock")
-    }
-}
+/// An engine on each host. They go all at once, and after the cell that uses them.
+struct Engines(Vec<Engine>);
 
 impl Drop for Engines {
     fn drop(&mut self) {
-        let engines: &Self = self;
         thread::scope(|scope| {
-            for at in 0..NODES {
-                scope.spawn(move || engines.lab("stop", at, None));
+            for engine in self.0.drain(..) {
+                scope.spawn(move || drop(engine));
             }
         });
     }
 }
 
 /// Three nodes that vote, each with an engine; none where that cannot be.
-fn three_with_engines() -> Option<(Cell, Engines)> {
+fn three_with_engines() -> Option<(Engines, Cell)> {
     lab("DOCKER")?;
     let site = site(NODES)?;
     let Site::Hosts(hosts) = &site else { unreachable!("hosts were asked for") };
-    let engines = Engines::start(hosts.hosts());
+    let network = |host: &plimsoll_lab::Host| host.namespaces().expect("it is on").join("net");
+    let engine = |host| Engine::new(unique(), Some(network(host)));
+    let engines = Engines(hosts.hosts().iter().map(engine).collect());
+    thread::scope(|scope| {
+        for engine in &engines.0 {
+            scope.spawn(|| engine.start().unwrap());
+        }
+    });
     let mut cell = Cell::idle(site);
-    for at in 0..NODES {
-        cell.habits[at].engine = Some(engines.socket(at));
+    for (at, engine) in engines.0.iter().enumerate() {
+        cell.habits[at].engine = Some(engine.socket());
     }
     cell.form(NODES);
-    Some((cell, engines))
+    Some((engines, cell))
 }
 
 /// A web server that says its version, so many times. It ends in the middle of whatever it does.
@@ -104,8 +76,7 @@ fn shop(version: u32, replicas: usize) -> String {
 #[track_caller]
 fn apply(cell: &Cell, at: usize, file: &str) {
     std::fs::write(cell.dir.path().join("compose.yaml"), file).unwrap();
-    let applied = cell.run(at, "apply -f compose.yaml -p shop");
-    assert_eq!(applied.code(), 0, "{}\n{}", applied.text(), cell.diagnosis());
+    must_do(cell, at, "apply -f compose.yaml -p shop");
 }
 
 /// Asks a node's published port, from that node.
@@ -123,27 +94,55 @@ fn get() -> Result<String, String> {
     if is_whole { Ok(text.lines().last().unwrap_or_default().to_owned()) } else { Err(text) }
 }
 
-/// Steady requests at every node while something is done, and until there were enough of them. Returns how many there
-/// were, and those that failed: at which node, as which, and why.
-fn asked_while(cell: &Cell, act: impl FnOnce()) -> (usize, Vec<(usize, usize, String)>) {
-    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let steady = |at: usize| {
-        let mut failed = Vec::new();
-        while !is_over.load(Ordering::Relaxed) || asked.load(Ordering::Relaxed) < REQUESTS {
-            let count = asked.fetch_add(1, Ordering::Relaxed);
-            failed.extend(get().err().map(|why| (at, count, why)));
+/// What came of the requests that were made meanwhile.
+#[derive(Debug, Default)]
+struct Tally {
+    answered: AtomicUsize,
+    /// At which node, after how many answers, and why.
+    failed: std::sync::Mutex<Vec<(usize, usize, String)>>,
+}
+
+impl Tally {
+    fn note(&self, at: usize, answer: Result<String, String>) {
+        match answer {
+            Ok(_) => drop(self.answered.fetch_add(1, Ordering::Relaxed)),
+            Err(why) => self.failed.lock().unwrap().push((at, self.answered(), why)),
         }
-        failed
+    }
+
+    fn answered(&self) -> usize {
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+/// Steady requests at every node while something is done, and until enough were answered or one was not.
+fn asked_while(cell: &Cell, act: impl FnOnce()) -> Tally {
+    let (is_over, tally) = (AtomicBool::new(false), Tally::default());
+    let has_enough = || tally.answered() >= REQUESTS || !tally.failed.lock().unwrap().is_empty();
+    let steady = |at: usize| {
+        while !is_over.load(Ordering::Relaxed) || !has_enough() {
+            tally.note(at, get());
+        }
     };
-    let failed = thread::scope(|scope| {
-        let asking: Vec<_> = (0..NODES)
-            .map(|at| scope.spawn(move || cell.lab().host(at).within(|| steady(at)).unwrap()))
-            .collect();
+    thread::scope(|scope| {
+        for at in 0..NODES {
+            let steady = &steady;
+            scope.spawn(move || cell.lab().host(at).within(|| steady(at)).unwrap());
+        }
+        // Whoever asks must end also where this fails.
+        let _over = Ended(&is_over);
         act();
-        is_over.store(true, Ordering::Relaxed);
-        asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect()
     });
-    (asked.into_inner(), failed)
+    tally
+}
+
+/// Says that it is over when it is dropped.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn until_all_answer(cell: &Cell, version: &str) {
@@ -153,23 +152,34 @@ fn until_all_answer(cell: &Cell, version: &str) {
     }
 }
 
+#[track_caller]
+fn must_do(cell: &Cell, at: usize, command: &str) {
+    let ran = cell.run(at, command);
+    assert_eq!(ran.code(), 0, "{command}: {}\n{}", ran.text(), cell.diagnosis());
+}
+
 #[test]
 fn a_published_port_answers_on_every_node_through_a_drain_and_a_rollout() {
-    let Some((cell, _engines)) = three_with_engines() else { return };
+    let Some((_engines, cell)) = three_with_engines() else { return };
     apply(&cell, 0, &shop(1, 2));
     until_all_answer(&cell, "1");
     let places = cell.running_on(0);
     assert_eq!(places.len(), 2, "so one node has none, and answers all the same: {places:?}");
 
     let (leader, drained) = (cell.until_led(&[0, 1, 2]), &places[0]);
-    let (asked, failed) = asked_while(&cell, || {
-        let ran = cell.run(leader, &format!("node drain {drained}"));
-        assert_eq!(ran.code(), 0, "{}", ran.text());
-        let ran = cell.run(leader, &format!("node uncordon {drained}"));
-        assert_eq!(ran.code(), 0, "{}", ran.text());
+    let tally = asked_while(&cell, || {
+        must_do(&cell, leader, &format!("node drain {drained}"));
+        must_do(&cell, leader, &format!("node uncordon {drained}"));
         apply(&cell, leader, &shop(2, 2));
     });
-    assert!(failed.is_empty(), "{} of {asked}: {failed:?}\n{}", failed.len(), cell.diagnosis());
+    let failed = tally.failed.lock().unwrap();
+    assert!(
+        failed.is_empty(),
+        "{} of {}: {failed:?}\n{}",
+        failed.len(),
+        tally.answered(),
+        cell.diagnosis()
+    );
     until_all_answer(&cell, "2");
-    println!("{asked} requests, none failed");
+    println!("{} requests, none failed", tally.answered());
 }
