@@ -1,6 +1,7 @@
 //! Published ports: every node listens on each and hands what comes to a healthy replica, wherever that runs.
 //!
-//! [`wanted()`] reads off the state what the node's router is to do, and [`Routing::run`] feeds it whenever the state or a
+//! A [`Chart`] of all that leads to replicas is read off the state, or told by the leader where a node does not hold it.
+//! [`wanted()`] says what this node's router makes of it, and [`Routing::run`] feeds the router whenever the chart or a
 //! container's address changes. Between nodes bytes travel in tunnels: [`tunnel`] opens them and [`arrivals`] receives
 //! them. Which replica gets a connection, and when another is tried, is settled in `plimsoll-router`.
 
@@ -15,12 +16,14 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 pub mod arrivals;
+pub mod chart;
 pub mod tunnel;
 pub mod wanted;
 
 #[cfg(test)]
 mod tests;
 
+pub use chart::Chart;
 pub use wanted::{Addresses, Asked, wanted, wanted_by_others};
 
 use crate::agent::Traffic;
@@ -51,15 +54,14 @@ pub struct Routing {
     router: Router,
     /// Says that the router has another table.
     fed: watch::Sender<()>,
-    /// What other nodes asked for on this one, while it does not hold the log and so knows nothing of services.
+    /// What other nodes asked for on this one while it has no chart and so knows nothing of services.
     others: watch::Sender<BTreeSet<UpstreamKey>>,
 }
 
 impl Routing {
     pub fn new(cell: Cell, client: &Client) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
-        let tunnels =
-            Tunnels { machine: Arc::clone(cell.engine.machine()), client: client.for_tunnels() };
+        let tunnels = Tunnels { soft: Arc::clone(&cell.soft), client: client.for_tunnels() };
         let router = Router::new(Limits::default(), Arc::new(tunnels));
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         Self { cell, router, fed, others }
@@ -83,12 +85,13 @@ impl Routing {
     async fn feed(&self, listens: Listens) {
         let mut applied = self.cell.engine.machine().applied();
         let (mut moved, mut troubles) = (self.cell.soft.moved(), self.router.troubles());
-        let mut others = self.others.subscribe();
+        let (mut others, mut charts) = (self.others.subscribe(), self.cell.soft.charts());
         loop {
             applied.mark_unchanged();
             moved.mark_unchanged();
             others.mark_unchanged();
-            let asked = self.asked();
+            self.draw();
+            let asked = self.asked(charts.borrow_and_update().clone().as_deref());
             self.router.feed(&asked.wanted);
             self.fed.send_replace(());
             if listens == Listens::Yes {
@@ -99,6 +102,7 @@ impl Routing {
                 changed = applied.changed() => changed.is_err(),
                 changed = moved.changed() => changed.is_err(),
                 changed = others.changed() => changed.is_err(),
+                changed = charts.changed() => changed.is_err(),
                 changed = troubles.changed() => changed.is_err(),
             };
             if is_over {
@@ -108,20 +112,29 @@ impl Routing {
         }
     }
 
-    fn asked(&self) -> Asked {
-        let addresses = addresses(&self.cell.soft.facts());
-        if !self.cell.holds_log() {
-            let is_here = |key: &UpstreamKey| {
-                let mut here = addresses.keys();
-                here.any(|(id, g)| g.0 == key.generation && id.to_string() == *key.replica)
-            };
-            self.others.send_if_modified(|others| {
-                others.retain(is_here);
-                false
-            });
-            return wanted_by_others(&self.others.borrow(), &addresses);
+    /// Makes the chart of this node's log, if it holds it; else the leader's word stands.
+    fn draw(&self) {
+        if self.cell.holds_log() {
+            let before = self.cell.soft.chart();
+            let draw = |state: &plimsoll_model::State| Chart::of(state, before.as_deref());
+            self.cell.soft.chart_is(self.cell.engine.machine().read(draw));
         }
-        self.cell.engine.machine().read(|state| wanted(state, &self.cell.node, &addresses))
+    }
+
+    fn asked(&self, chart: Option<&Chart>) -> Asked {
+        let addresses = addresses(&self.cell.soft.facts());
+        if let Some(chart) = chart {
+            return wanted(chart, &self.cell.node, &addresses);
+        }
+        let is_here = |key: &UpstreamKey| {
+            let mut here = addresses.keys();
+            here.any(|(id, g)| g.0 == key.generation && id.to_string() == *key.replica)
+        };
+        self.others.send_if_modified(|others| {
+            others.retain(is_here);
+            false
+        });
+        wanted_by_others(&self.others.borrow(), &addresses)
     }
 
     /// Whether requests are sent to this container from here; none if this node's router does not know it.
@@ -154,9 +167,7 @@ impl Traffic for Routing {
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let name = replica.to_string();
-            let holds_log = self.cell.holds_log();
-            let nodes = self.cell.engine.machine().read(|state| state.nodes().len());
-            let is_alone = holds_log && nodes < 2;
+            let is_alone = self.cell.soft.chart().is_some_and(|chart| chart.nodes.len() < 2);
             if is_alone || self.is_in(&name, generation).is_none() {
                 return;
             }

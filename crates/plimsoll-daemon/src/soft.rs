@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use plimsoll_model::{
     Bytes, Generation, Level, MilliCpus, NodeId, ReplicaId, ServiceKey, Timestamp,
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::cluster::quorum::Quorum;
+use crate::routing::chart::{Chart, Correction};
 use crate::view::{Problem, Runtime};
 
 /// The latest word on everything soft that this process knows.
@@ -21,6 +22,8 @@ pub struct Soft {
     facts: Mutex<Facts>,
     /// Says that a container of this node is reached elsewhere than before.
     moved: watch::Sender<()>,
+    /// What routers go by: as this node's log has it, or as the leader told it. None while neither is known.
+    chart: watch::Sender<Option<Arc<Chart>>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -80,6 +83,31 @@ impl Soft {
         if before != address {
             self.moved.send_replace(());
         }
+    }
+
+    pub fn chart(&self) -> Option<Arc<Chart>> {
+        self.chart.borrow().clone()
+    }
+
+    /// The chart, as it changes.
+    pub fn charts(&self) -> watch::Receiver<Option<Arc<Chart>>> {
+        self.chart.subscribe()
+    }
+
+    pub fn chart_is(&self, chart: Chart) {
+        self.chart.send_if_modified(|known| {
+            let is_new = known.as_deref() != Some(&chart);
+            if is_new {
+                *known = Some(Arc::new(chart));
+            }
+            is_new
+        });
+    }
+
+    /// The leader says what has changed of the chart.
+    pub fn correct_chart(&self, correction: Correction) {
+        let known = self.chart().unwrap_or_default();
+        self.chart_is(known.corrected(correction));
     }
 
     /// Changes whenever a container of this node is reached elsewhere than before.

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use super::unit::Then;
 use super::{Agent, Unit};
 use crate::cell;
-use crate::routing::wanted::grace;
+use crate::routing::chart::grace;
 
 /// A stop or removal that fails is tried again, ever more seldom, until it succeeds: nothing else can be done about it.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));

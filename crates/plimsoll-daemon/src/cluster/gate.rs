@@ -82,6 +82,13 @@ async fn refuse_removed(State(gate): State<Arc<Gate>>, request: Request, next: N
 }
 
 impl Gate {
+    /// Whether the caller may open streams to this node's containers: every node that this one knows to be of the cell.
+    fn may_reach(&self, caller: &Caller) -> bool {
+        let chart = self.cell.soft.chart();
+        let is_charted = chart.is_some_and(|chart| chart.nodes.contains_key(&caller.node));
+        self.may_ask(caller) || is_charted
+    }
+
     /// Whether the caller may ask for this node's containers. A node without the log knows the servers and nobody else.
     pub(super) fn may_ask(&self, caller: &Caller) -> bool {
         if self.cell.holds_log() {
@@ -219,7 +226,7 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
 
 /// A stream to a container of this node.
 async fn tunnel(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
-    if !gate.may_ask(&caller) {
+    if !gate.may_reach(&caller) {
         return StatusCode::FORBIDDEN.into_response();
     }
     match &gate.routing {

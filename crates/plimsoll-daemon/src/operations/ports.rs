@@ -89,7 +89,7 @@ mod tests {
         let web = || spread(1).published(8080, 80);
         let taken =
             |by: &str| format!("service \"api\" publishes 8080/tcp, which {by} has already");
-        for (case, other, asked, expected) in [
+        let cases = vec![
             ("another's", web(), web(), Some(taken("shop/web"))),
             ("another number", web(), spread(1).published(8081, 80), None),
             (
@@ -106,7 +106,8 @@ mod tests {
                 at(web(), "10.0.0.2"),
                 Some(taken("shop/web")),
             ),
-        ] {
+        ];
+        for (case, other, asked, expected) in cases.into_boxed_slice() {
             let cell = cell().deploy("shop", [("web", other)]);
             let blog = DeploymentName::new("blog").unwrap();
             let asked = services([("api", asked)]);

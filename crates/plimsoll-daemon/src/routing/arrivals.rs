@@ -44,7 +44,7 @@ impl Routing {
         loop {
             let arrival = self.router.arrive(key, protocol).await;
             let is_unknown = matches!(arrival, Err(ArriveError::Unknown(_)));
-            if is_unknown && !self.cell.holds_log() {
+            if is_unknown && self.cell.soft.chart().is_none() {
                 self.others.send_if_modified(|others| others.insert(key.clone()));
             }
             if !is_unknown || !matches!(timeout_at(deadline, fed.changed()).await, Ok(Ok(()))) {

@@ -6,6 +6,8 @@ use plimsoll_router::{PoolKey, State};
 
 use super::*;
 
+mod running;
+
 const ASH: &str = "10.0.0.1";
 
 /// Two nodes, and a replica of the shop on each that runs; both know where their own is reached.
@@ -26,7 +28,7 @@ fn asked(cell: &Cell) -> Asked {
         let own = replica.holds().filter(|held| held.node == node_id("ash"));
         own.map(move |held| ((id.clone(), held.generation), address)).collect::<Vec<_>>()
     });
-    wanted(&cell.state, &node_id("ash"), &held.collect())
+    wanted(&Chart::of(&cell.state, None), &node_id("ash"), &held.collect())
 }
 
 /// Each container behind a port of the shop, as in `1/1 at 10.0.0.1:80: in`.
@@ -85,7 +87,8 @@ fn a_replica_takes_requests_while_it_is_well_and_its_node_is_heard() {
 #[test]
 fn a_replica_here_without_an_address_is_left_out() {
     let cell = shop(&spread(2).published(8080, 80));
-    let asked = wanted(&cell.state, &node_id("ash"), &Addresses::new());
+    let chart = Chart::of(&cell.state, None);
+    let asked = wanted(&chart, &node_id("ash"), &Addresses::new());
     assert_eq!(pool(&asked, 80), ["shop-web-2 of 2 at node birch: in"]);
 }
 
@@ -172,7 +175,7 @@ fn of_two_services_that_publish_a_port_the_first_by_name_has_it() {
 }
 
 #[test]
-fn a_node_without_the_log_leads_to_what_others_ask_for_and_it_has() {
+fn a_node_without_a_chart_leads_to_what_others_ask_for_and_it_has() {
     let key =
         |replica: &str, generation, port| UpstreamKey { replica: replica.into(), generation, port };
     let others =
@@ -191,4 +194,37 @@ fn a_node_without_the_log_leads_to_what_others_ask_for_and_it_has() {
 fn services_that_publish_nothing_have_no_pools() {
     let asked = asked(&shop(&spread(2)));
     assert!(asked.wanted.pools.is_empty());
+}
+
+#[test]
+fn a_chart_and_what_changed_since_make_the_next_one() {
+    let (web, other) = (spread(2).published(8080, 80), spread(2).published(9090, 80));
+    let first = shop(&web);
+    let mut states = vec![first.state.clone()];
+    let second = first.deploy("blog", [("web", other)]).node("cedar", cpus(1));
+    states.push(second.state.clone());
+    let third = second.undeploy("shop").down("birch");
+    states.push(third.state.clone());
+    let drawn = |state| {
+        let mut chart = Chart::of(state, None);
+        let addressed = state.nodes().keys().map(|id| (id.clone(), format!("{id}:7117")));
+        chart.nodes = addressed.collect();
+        chart
+    };
+    let charts: Vec<Chart> = states.iter().map(drawn).collect();
+    for before in &charts {
+        for after in &charts {
+            assert_eq!(before.corrected(after.since(Some(before))), *after);
+            assert_eq!(
+                before.corrected(after.since(None)),
+                *after,
+                "a whole one needs none before"
+            );
+        }
+        let nothing = before.since(Some(before));
+        assert!(nothing.services.is_empty() && nothing.nodes.is_empty() && !nothing.is_whole);
+    }
+    let known = &charts[0].services[&service_key("shop/web")];
+    let again = Chart::of(&states[1], Some(&charts[0]));
+    assert!(Arc::ptr_eq(known, &again.services[&service_key("shop/web")]), "it is as it was");
 }

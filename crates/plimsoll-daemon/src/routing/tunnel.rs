@@ -8,9 +8,9 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_model::NodeId;
 use plimsoll_router::{Far, Opening, Protocol, Stream, Tunnel, UpstreamKey};
-use plimsoll_store::Machine;
 
 use crate::peer::{Client, Target};
+use crate::soft::Soft;
 
 /// Where another node takes streams to its replicas.
 pub const TUNNEL: &str = "/peer/tunnel";
@@ -27,7 +27,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Tunnels {
     /// Who knows where nodes are.
-    pub machine: Arc<Machine>,
+    pub soft: Arc<Soft>,
     pub client: Client,
 }
 
@@ -52,7 +52,7 @@ impl Tunnels {
 
     fn target(&self, node: &str) -> Option<Target> {
         let node = NodeId::new(node).ok()?;
-        let address = self.machine.read(|state| state.node(&node)?.facts.address.clone())?;
+        let address = self.soft.chart()?.nodes.get(&node)?.clone();
         Some(Target { node, address })
     }
 }

@@ -1,19 +1,16 @@
-//! What this node's router is to do, read off the state: which ports are published, and which containers stand behind
-//! each. Where a container of this node is reached is an argument; one of another node is reached through that.
+//! What this node's router is to do, by the chart. Where a container of this node is reached is an argument; one of
+//! another node is reached through that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::spec::{self, Port, PortMode};
-use plimsoll_model::state::Service;
-use plimsoll_model::{
-    Assignment, ContainerSpec, Generation, NodeId, NodeStatus, Replica, ReplicaId, ServiceKey,
-    State,
-};
+use plimsoll_model::spec::Protocol;
+use plimsoll_model::{Generation, NodeId, ReplicaId, ServiceKey};
 use plimsoll_router::{self as router, Member, PoolKey, Published, Target, UpstreamKey};
-use plimsoll_runtime::DEFAULT_STOP_GRACE;
+
+use super::chart::{Chart, Container, Listing, Place, Turn};
 
 /// Where the containers of this node are reached.
 pub type Addresses = BTreeMap<(ReplicaId, Generation), IpAddr>;
@@ -29,29 +26,28 @@ pub struct Asked {
 }
 
 /// What the router of this node is to do. Of two services that ask for one port, the first by name has it.
-pub fn wanted(state: &State, node: &NodeId, addresses: &Addresses) -> Asked {
+pub fn wanted(chart: &Chart, node: &NodeId, addresses: &Addresses) -> Asked {
     let mut asked = Asked::default();
-    for (key, service) in state.services() {
-        let pools = pools(state, key, service, &Here { node, addresses });
-        let desired = service.desired();
-        for (at, port) in desired.into_iter().flat_map(|spec| published(&spec.container)) {
+    for (key, listing) in &chart.services {
+        let name = key.to_string();
+        for (place, target) in &listing.published {
+            let Some(at) = at(*place) else { continue };
             let owner = asked.owners.entry(at).or_insert_with(|| key.clone());
             if owner == key {
-                let pool = PoolKey::new(&key.to_string(), lead(service, &pools, at, port.target));
-                asked.wanted.published.insert(at, pool);
+                asked.wanted.published.insert(at, PoolKey::new(&name, *target));
             } else {
                 asked.late.insert((key.clone(), at), owner.clone());
             }
         }
-        for (target, members) in pools {
-            asked.wanted.pools.insert(PoolKey::new(&key.to_string(), target), members.into());
+        for (port, members) in pools(listing, &Here { node, addresses }) {
+            asked.wanted.pools.insert(PoolKey::new(&name, port), members.into());
         }
     }
     asked
 }
 
-/// What the router of a node without the log is to do: lead to those of its containers that others have asked for. Which
-/// of them take requests is settled by those who ask.
+/// What the router of a node is to do that has no chart yet: lead to those of its containers that others have asked for.
+/// Which of them take requests is settled by those who ask.
 pub fn wanted_by_others(others: &BTreeSet<UpstreamKey>, addresses: &Addresses) -> Asked {
     let mut asked = Asked::default();
     for ((id, generation), address) in addresses {
@@ -69,68 +65,42 @@ pub fn wanted_by_others(others: &BTreeSet<UpstreamKey>, addresses: &Addresses) -
     asked
 }
 
-/// How long what is under way to a container may take to end once it leaves.
-pub fn grace(container: &ContainerSpec) -> Duration {
-    Duration::from_millis(container.stop_grace.unwrap_or(DEFAULT_STOP_GRACE).0)
-}
-
-/// The published ports of a container that lead to any of its kind.
-pub fn published(container: &ContainerSpec) -> impl Iterator<Item = (Published, &Port)> {
-    let routed = container.ports.iter().filter(|port| port.mode == PortMode::Routed);
-    routed.filter_map(|port| Some((place(port)?, port)))
-}
-
-/// Where a port is listened on; none where nobody says which, or for what the router does not carry.
-fn place(port: &Port) -> Option<Published> {
-    let host = port.host_ip.as_ref().and_then(|ip| ip.parse().ok());
-    let address = SocketAddr::new(host.unwrap_or(ANY), port.published?);
-    let protocol = match port.protocol {
-        spec::Protocol::Tcp => router::Protocol::Tcp,
-        spec::Protocol::Udp => router::Protocol::Udp,
-        spec::Protocol::Sctp => return None,
+fn at(place: Place) -> Option<Published> {
+    let protocol = match place.protocol {
+        Protocol::Tcp => router::Protocol::Tcp,
+        Protocol::Udp => router::Protocol::Udp,
+        Protocol::Sctp => return None,
     };
-    Some(Published { address, protocol })
+    Some(Published { address: place.address, protocol })
 }
-
-/// Both kinds of address, where the host has both.
-const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 struct Here<'a> {
     node: &'a NodeId,
     addresses: &'a Addresses,
 }
 
-type Pools = BTreeMap<u16, Vec<Member>>;
-
-/// Who stands behind each port of the service that is published. A container stands behind those of its own spec, which
-/// may be older than the one that is desired.
-fn pools(state: &State, key: &ServiceKey, service: &Service, here: &Here<'_>) -> Pools {
-    let mut pools = Pools::new();
-    let routes = |spec: &Arc<plimsoll_model::ServiceSpec>| {
-        spec.container.ports.iter().any(|port| port.mode == PortMode::Routed)
-    };
-    // Most services publish nothing, and need not be looked at further.
-    if !service.row.specs.values().any(routes) {
-        return pools;
-    }
-    for (slot, replica) in &service.replicas {
-        let id = ReplicaId::new(key.clone(), slot.clone());
-        let name: Arc<str> = id.to_string().into();
-        for assignment in replica.holds() {
-            let Some(spec) = service.spec_of(assignment) else { continue };
-            let Some(way) = here.way(&id, assignment) else { continue };
-            let state = standing(state, replica, assignment, &spec.container);
-            let targets: BTreeSet<u16> =
-                published(&spec.container).map(|(_, port)| port.target).collect();
-            for port in targets {
-                let (replica, generation) = (Arc::clone(&name), assignment.generation.0);
-                let target = way.to(port);
-                let member = Member { replica, generation, target, state };
-                pools.entry(port).or_default().push(member);
-            }
+/// Who stands behind each port of the service.
+fn pools(listing: &Listing, here: &Here<'_>) -> BTreeMap<u16, Vec<Member>> {
+    let mut pools: BTreeMap<u16, Vec<Member>> = BTreeMap::new();
+    for container in &listing.containers {
+        let Some(way) = here.way(container) else { continue };
+        let replica: Arc<str> = container.replica.to_string().into();
+        let (generation, state) = (container.generation.0, state(container.turn));
+        for port in &container.ports {
+            let (replica, target) = (Arc::clone(&replica), way.to(*port));
+            let member = Member { replica, generation, target, state };
+            pools.entry(*port).or_default().push(member);
         }
     }
     pools
+}
+
+fn state(turn: Turn) -> router::State {
+    match turn {
+        Turn::Takes => router::State::In,
+        Turn::Waits => router::State::Joining,
+        Turn::Leaves { grace } => router::State::Draining { grace: Duration::from_millis(grace.0) },
+    }
 }
 
 /// How a container is reached.
@@ -149,53 +119,11 @@ impl Way {
 }
 
 impl Here<'_> {
-    fn way(&self, id: &ReplicaId, assignment: &Assignment) -> Option<Way> {
-        if assignment.node == *self.node {
-            let address = self.addresses.get(&(id.clone(), assignment.generation))?;
-            Some(Way::Here(*address))
-        } else {
-            Some(Way::Through(assignment.node.as_str().into()))
+    fn way(&self, container: &Container) -> Option<Way> {
+        if container.node != *self.node {
+            return Some(Way::Through(container.node.as_str().into()));
         }
+        let key = (container.replica.clone(), container.generation);
+        self.addresses.get(&key).map(|address| Way::Here(*address))
     }
-}
-
-fn standing(
-    state: &State,
-    replica: &Replica,
-    assignment: &Assignment,
-    container: &ContainerSpec,
-) -> router::State {
-    let is = |other: &Assignment| other.generation == assignment.generation;
-    if replica.leaving.iter().any(is) {
-        router::State::Draining { grace: grace(container) }
-    } else if serving(state, replica).is_some_and(is) {
-        router::State::In
-    } else {
-        // Known, so that its node takes what others send there who knew of its health before it did, and so that a node
-        // that was not heard for a moment loses no connection.
-        router::State::Joining
-    }
-}
-
-/// The one generation of a replica that requests are sent to: the current one, and while that is not well the one that
-/// takes its place, if it is.
-fn serving<'r>(state: &State, replica: &'r Replica) -> Option<&'r Assignment> {
-    let next = replica.successor.as_ref().map(|successor| &successor.assignment);
-    let is_well = |assignment: &&Assignment| {
-        let node = state.node(&assignment.node);
-        replica.runs(assignment) && node.is_some_and(|node| node.status == NodeStatus::Ready)
-    };
-    replica.assignment.iter().chain(next).find(is_well)
-}
-
-/// Which port of the service's containers a published one leads to: that of the desired spec, as soon as one of it takes
-/// requests, and until then that of an older one, which may be another.
-fn lead(service: &Service, pools: &Pools, at: Published, desired: u16) -> u16 {
-    let takes = |target: &u16| {
-        let mut members = pools.get(target).into_iter().flatten();
-        members.any(|member| member.state == router::State::In)
-    };
-    let older = service.row.specs.values().flat_map(|spec| published(&spec.container));
-    let older = older.filter(|(other, _)| *other == at).map(|(_, port)| port.target);
-    std::iter::once(desired).chain(older).find(takes).unwrap_or(desired)
 }
