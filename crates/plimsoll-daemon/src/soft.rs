@@ -32,6 +32,8 @@ pub struct Facts {
     pub replicas: BTreeMap<(ReplicaId, Generation), ReplicaFact>,
     /// Published ports this node does not listen on for their services, and why, as a sentence.
     pub ports: BTreeMap<(ServiceKey, SocketAddr), String>,
+    /// Hosts of routes that this node has no certificate for, and why, as a sentence.
+    pub certificates: BTreeMap<String, String>,
     /// Which servers answered when they were last asked; none while somebody leads.
     pub quorum: Option<Quorum>,
     /// What each node can read that has a link to this one, with the number of its word.

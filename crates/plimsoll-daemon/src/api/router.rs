@@ -80,6 +80,8 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(logs::of_replica))
         .routes(routes!(exec::exec))
         .routes(routes!(read::explain))
+        .routes(routes!(read::routes))
+        .routes(routes!(read::explain_route))
         .routes(routes!(read::audit))
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))

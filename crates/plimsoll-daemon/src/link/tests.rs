@@ -51,6 +51,7 @@ async fn bench() -> Bench {
         Change::Deploy {
             deployment: DeploymentName::new("shop").unwrap(),
             services: [service].into(),
+            routes: Vec::new(),
         },
         place(WEB, "birch"),
         place("shop/web/2", "ash"),

@@ -1,5 +1,5 @@
-//! What the routers of a cell go by, read off the state: which ports are published, and which containers stand behind
-//! each. It is the same for every node, so a leader tells it to those that do not hold the log, and then what changes.
+//! What the routers of a cell go by, read off the state: which ports are published, which routes there are, and which
+//! containers stand behind each. It is the same for every node, so a leader tells it to those that do not hold the log, and then what changes.
 //! What one node makes of it is settled in [`wanted`](super::wanted).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,22 +7,25 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::spec::{Port, PortMode, Protocol};
-use plimsoll_model::state::Service;
+use plimsoll_model::spec::{Port, PortMode, Protocol, RouteSpec};
+use plimsoll_model::state::{Deployment, Service};
 use plimsoll_model::{
-    Assignment, ContainerSpec, Generation, Millis, NodeId, NodeStatus, Replica, ReplicaId,
+    Assignment, ContainerSpec, DeploymentName, Generation, Millis, NodeId, Replica, ReplicaId,
     ServiceKey, ServiceSpec, State,
 };
 use plimsoll_runtime::DEFAULT_STOP_GRACE;
 use serde::{Deserialize, Serialize};
 
+use super::ruling::Ruling;
+
 /// See the module's own words.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Chart {
-    /// Those that publish something, or of whom a container still does.
+    /// Those that something leads to, or of whom a container is still led to.
     pub services: BTreeMap<ServiceKey, Arc<Listing>>,
     /// Where nodes are reached by others.
     pub nodes: BTreeMap<NodeId, String>,
+    pub routes: BTreeMap<DeploymentName, Arc<Vec<RouteSpec>>>,
 }
 
 /// A service as routers know it.
@@ -47,7 +50,7 @@ pub struct Container {
     pub generation: Generation,
     pub node: NodeId,
     pub turn: Turn,
-    /// Those of its own that something leads to.
+    /// Those that something leads to, or has led to since it is there: what is under way may end.
     pub ports: BTreeSet<u16>,
 }
 
@@ -71,6 +74,7 @@ pub struct Correction {
     pub is_whole: bool,
     pub services: BTreeMap<ServiceKey, Option<Arc<Listing>>>,
     pub nodes: BTreeMap<NodeId, Option<String>>,
+    pub routes: BTreeMap<DeploymentName, Option<Arc<Vec<RouteSpec>>>>,
 }
 
 impl Chart {
@@ -78,16 +82,27 @@ impl Chart {
     pub fn of(state: &State, before: Option<&Self>) -> Self {
         let mut services = BTreeMap::new();
         for (key, service) in state.services() {
-            let Some(listing) = listing(state, key, service) else { continue };
             let known = before.and_then(|chart| chart.services.get(key));
+            let known_listing = known.map(Arc::as_ref);
+            let Some(listing) = listing(state, key, service, known_listing) else { continue };
             let known = known.filter(|known| ***known == listing).cloned();
             services.insert(key.clone(), known.unwrap_or_else(|| Arc::new(listing)));
+        }
+        let mut routes = BTreeMap::new();
+        for (name, deployment) in state.deployments() {
+            let Some(record) = deployment.current() else { continue };
+            if !record.routes.is_empty() {
+                let known = before.and_then(|chart| chart.routes.get(name));
+                let known = known.filter(|known| ***known == record.routes).cloned();
+                let drawn = || Arc::new(record.routes.clone());
+                routes.insert(name.clone(), known.unwrap_or_else(drawn));
+            }
         }
         let addressed = state.nodes().iter().filter_map(|(id, node)| {
             let address = node.facts.address.clone()?;
             Some((id.clone(), address))
         });
-        Self { services, nodes: addressed.collect() }
+        Self { services, nodes: addressed.collect(), routes }
     }
 
     /// What to tell who knows that much; everything to who knows nothing.
@@ -98,6 +113,7 @@ impl Chart {
             is_whole: known.is_none(),
             services: changes(&before.services, &self.services),
             nodes: changes(&before.nodes, &self.nodes),
+            routes: changes(&before.routes, &self.routes),
         }
     }
 
@@ -105,6 +121,7 @@ impl Chart {
         let mut chart = if correction.is_whole { Self::default() } else { self.clone() };
         put(&mut chart.services, correction.services);
         put(&mut chart.nodes, correction.nodes);
+        put(&mut chart.routes, correction.routes);
         chart
     }
 }
@@ -156,20 +173,33 @@ fn place(port: &Port) -> Option<Place> {
 /// Both kinds of address, where the host has both.
 const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// A container stands behind the ports of its own spec, which may be older than the one that is desired.
-fn listing(state: &State, key: &ServiceKey, service: &Service) -> Option<Listing> {
-    let routes = |spec: &Arc<ServiceSpec>| published(&spec.container).next().is_some();
-    // Most services publish nothing, and need not be looked at further.
-    if !service.row.specs.values().any(routes) {
+/// A container stands behind the ports that its own spec publishes, which may be older than the one that is desired, and
+/// behind those that routes lead to.
+fn listing(
+    state: &State,
+    key: &ServiceKey,
+    service: &Service,
+    before: Option<&Listing>,
+) -> Option<Listing> {
+    let publishes = |spec: &Arc<ServiceSpec>| published(&spec.container).next().is_some();
+    let routed = routed(state, key);
+    // Nothing leads to most services, and they need not be looked at further.
+    if before.is_none() && routed.is_empty() && !service.row.specs.values().any(publishes) {
         return None;
     }
     let mut containers = Vec::new();
     for (slot, replica) in &service.replicas {
+        let id = ReplicaId::new(key.clone(), slot.clone());
         for held in replica.holds() {
             let Some(spec) = service.spec_of(held) else { continue };
-            let ports = published(&spec.container).map(|(_, port)| port.target).collect();
+            let own = published(&spec.container).map(|(_, port)| port.target);
+            let mut ports: BTreeSet<u16> = own.chain(routed.iter().copied()).collect();
+            ports.extend(before.into_iter().flat_map(|known| known.ports_of(&id, held.generation)));
+            if ports.is_empty() {
+                continue;
+            }
             containers.push(Container {
-                replica: ReplicaId::new(key.clone(), slot.clone()),
+                replica: id.clone(),
                 generation: held.generation,
                 node: held.node.clone(),
                 turn: turn(state, replica, held, &spec.container),
@@ -179,30 +209,33 @@ fn listing(state: &State, key: &ServiceKey, service: &Service) -> Option<Listing
     }
     let desired = service.desired().into_iter().flat_map(|spec| published(&spec.container));
     let lead = |(at, port): (Place, &Port)| (at, lead(service, &containers, at, port.target));
-    let published = desired.map(lead).collect();
-    Some(Listing { published, containers })
+    let listing = Listing { published: desired.map(lead).collect(), containers };
+    Some(listing).filter(|listing| *listing != Listing::default())
 }
 
-fn turn(state: &State, replica: &Replica, held: &Assignment, container: &ContainerSpec) -> Turn {
-    let is = |other: &Assignment| other.generation == held.generation;
-    if replica.leaving.iter().any(is) {
-        Turn::Leaves { grace: stop_grace(container) }
-    } else if serving(state, replica).is_some_and(is) {
-        Turn::Takes
-    } else {
-        Turn::Waits
+/// The ports of the service that routes lead to.
+fn routed(state: &State, key: &ServiceKey) -> BTreeSet<u16> {
+    let deployment = state.deployments().get(&key.deployment);
+    let routes = deployment.and_then(Deployment::current).into_iter().flat_map(|it| &it.routes);
+    routes.filter(|route| route.service == key.service).map(|route| route.port).collect()
+}
+
+impl Listing {
+    fn ports_of(&self, replica: &ReplicaId, generation: Generation) -> BTreeSet<u16> {
+        let is = |one: &&Container| one.replica == *replica && one.generation == generation;
+        let known = self.containers.iter().find(is);
+        known.map(|one| one.ports.clone()).unwrap_or_default()
     }
 }
 
-/// The one generation of a replica that requests are sent to: the current one, and while that is not well the one that
-/// takes its place, if it is.
-fn serving<'r>(state: &State, replica: &'r Replica) -> Option<&'r Assignment> {
-    let next = replica.successor.as_ref().map(|successor| &successor.assignment);
-    let is_well = |assignment: &&Assignment| {
-        let node = state.node(&assignment.node);
-        replica.runs(assignment) && node.is_some_and(|node| node.status == NodeStatus::Ready)
-    };
-    replica.assignment.iter().chain(next).find(is_well)
+fn turn(state: &State, replica: &Replica, held: &Assignment, container: &ContainerSpec) -> Turn {
+    match Ruling::of(state, replica, held) {
+        Ruling::Takes => Turn::Takes,
+        Ruling::Leaves => Turn::Leaves { grace: stop_grace(container) },
+        Ruling::Unseen | Ruling::Unwell { .. } | Ruling::Away { .. } | Ruling::Succeeds { .. } => {
+            Turn::Waits
+        }
+    }
 }
 
 /// Which port of the service's containers a published one leads to: that of the desired spec, as soon as one of it takes

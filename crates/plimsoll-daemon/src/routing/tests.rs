@@ -1,12 +1,14 @@
 use std::net::IpAddr;
 
+use plimsoll_model::spec::RouteSpec;
 use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, service_key, spread};
-use plimsoll_model::{Change, MoveCause, ObservedState, ServiceSpec, Writer};
+use plimsoll_model::{Change, MoveCause, ObservedState, ServiceName, ServiceSpec, Writer};
 use plimsoll_router::{PoolKey, State};
 
 use super::*;
 
 mod running;
+mod served;
 
 const ASH: &str = "10.0.0.1";
 
@@ -227,4 +229,98 @@ fn a_chart_and_what_changed_since_make_the_next_one() {
     let known = &charts[0].services[&service_key("shop/web")];
     let again = Chart::of(&states[1], Some(&charts[0]));
     assert!(Arc::ptr_eq(known, &again.services[&service_key("shop/web")]), "it is as it was");
+}
+
+fn route(path: &str, port: u16) -> RouteSpec {
+    let service = ServiceName::new("web").unwrap();
+    let (host, path) = (Some("shop.example".to_owned()), path.to_owned());
+    RouteSpec { host, path, strip_path: true, service, port, tls: plimsoll_model::spec::Tls::Off }
+}
+
+/// The shop with routes and without published ports.
+fn routed(routes: Vec<RouteSpec>) -> Cell {
+    let spec = spread(2);
+    let mut cell = shop(&spec).deploy_routed("shop", [("web", spec)], routes);
+    cell = cell.obey();
+    cell
+}
+
+#[test]
+fn a_route_leads_to_all_replicas_of_its_service_on_its_port() {
+    let asked = asked(&routed(vec![route("/api/", 80), route("/", 81)]));
+    let routes: Vec<String> = asked
+        .wanted
+        .routes
+        .iter()
+        .map(|it| format!("{:?} {} {}", it.host, it.path, it.pool))
+        .collect();
+    assert_eq!(
+        routes,
+        [
+            "Some(\"shop.example\") /api shop/web port 80",
+            "Some(\"shop.example\") / shop/web port 81"
+        ]
+    );
+    for port in [80, 81] {
+        assert_eq!(
+            pool(&asked, port),
+            [
+                format!("shop-web-1 of 1 at 10.0.0.1:{port}: in"),
+                "shop-web-2 of 2 at node birch: in".to_owned()
+            ]
+        );
+    }
+}
+
+#[test]
+fn what_a_route_led_to_is_known_until_it_has_gone() {
+    let cell = routed(vec![route("/", 80)]);
+    let before = Chart::of(&cell.state, None);
+    let without = cell.deploy("shop", [("web", spread(2))]);
+    let after = Chart::of(&without.state, Some(&before));
+    assert!(after.routes.is_empty());
+    let ports = |chart: &Chart| {
+        let listing = chart.services.get(&service_key("shop/web"));
+        let all = listing.into_iter().flat_map(|it| &it.containers);
+        all.flat_map(|one| one.ports.iter().copied()).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&after), [80, 80], "what is under way there may end");
+    let mut gone = without.undeploy("shop");
+    for replica in ["shop/web/1", "shop/web/2"] {
+        gone.change(Writer::Scheduler, Change::Retire { replica: replica_id(replica) });
+    }
+    let leaving = Chart::of(&gone.state, Some(&after));
+    assert_eq!(ports(&leaving), [80, 80]);
+    let gone = gone.obey();
+    assert_eq!(ports(&Chart::of(&gone.state, Some(&leaving))), [0; 0]);
+}
+
+#[test]
+fn every_ruling_has_its_reason() {
+    let one = replica_id("shop/web/2");
+    let ruled = |cell: &Cell, generation: u64| {
+        let replica = cell.state.replica(&one).unwrap();
+        let held = replica.holds().find(|held| held.generation.0 == generation).unwrap();
+        let ruling = ruling::Ruling::of(&cell.state, replica, held);
+        format!("{}: {ruling}", ruling.word())
+    };
+    let spec = spread(2);
+    let cell = || shop(&spec);
+    assert_eq!(ruled(&cell(), 2), "takes_requests: it runs and is well");
+    assert_eq!(ruled(&cell().down("birch"), 2), "node_down: birch is not heard");
+    let mut sick = cell();
+    sick.report(&one, Generation(2), ObservedState::Degraded, None);
+    assert_eq!(ruled(&sick, 2), "degraded: it is degraded");
+    let mut moving = cell();
+    succeed(&mut moving, "shop/web/2", "ash", &spec);
+    assert_eq!(ruled(&moving, 3), "unseen: its node has not said yet that it runs");
+    let mut moving = moving.obey();
+    assert_eq!(ruled(&moving, 2), "takes_requests: it runs and is well");
+    assert_eq!(
+        ruled(&moving, 3),
+        "takes_over: it is well, and takes over once generation 2 leaves"
+    );
+    moving.change(Writer::Scheduler, Change::Promote { replica: one.clone() });
+    assert_eq!(ruled(&moving, 2), "leaves: it ends what is under way, and then stops");
+    assert_eq!(ruled(&moving, 3), "takes_requests: it runs and is well");
 }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::spec::Protocol;
-use plimsoll_model::{Generation, NodeId, ReplicaId, ServiceKey};
+use plimsoll_model::spec::{Protocol, RouteSpec, Tls};
+use plimsoll_model::{DeploymentName, Generation, NodeId, ReplicaId, ServiceKey};
 use plimsoll_router::{self as router, Member, PoolKey, Published, Target, UpstreamKey};
 
 use super::chart::{Chart, Container, Listing, Place, Turn};
@@ -43,7 +43,24 @@ pub fn wanted(chart: &Chart, node: &NodeId, addresses: &Addresses) -> Asked {
             asked.wanted.pools.insert(PoolKey::new(&name, port), members.into());
         }
     }
+    let routes = chart.routes.iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
+    asked.wanted.routes = routes.map(|(deployment, it)| route(deployment, it)).collect();
     asked
+}
+
+fn route(deployment: &DeploymentName, route: &RouteSpec) -> router::RouteSpec {
+    let service = ServiceKey::new(deployment.clone(), route.service.clone());
+    router::RouteSpec {
+        host: route.host.clone(),
+        path: route.prefix().to_owned(),
+        strip_path: route.strip_path,
+        pool: PoolKey::new(&service.to_string(), route.port),
+        tls: match route.tls {
+            Tls::Off => router::Tls::Off,
+            Tls::Internal => router::Tls::Internal,
+            Tls::Files => router::Tls::Files,
+        },
+    }
 }
 
 /// What the router of a node is to do that has no chart yet: lead to those of its containers that others have asked for.

@@ -13,6 +13,7 @@ mod audit;
 mod explain;
 mod node;
 mod progress;
+mod routes;
 mod service;
 mod signals;
 mod specs;
@@ -22,6 +23,7 @@ mod tests;
 
 pub use audit::{audit, changed, event};
 pub use explain::explanation;
+pub use routes::{explain_route, routes};
 pub use signals::signals;
 pub use specs::{bare, revision_specs};
 

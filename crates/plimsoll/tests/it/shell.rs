@@ -47,12 +47,12 @@ fn help_groups_every_command() {
 
         Looking:
           status      Show what runs, where, and what is wrong with it
-          get         List deployments, services, replicas or nodes, or show some in full
+          get         List deployments, services, replicas, nodes or routes, or show some in full
           logs        Show what replicas print
           exec        Run a command beside a replica
           history     List a deployment's revisions and what each changed
           audit       Show what happened, and who stood behind it
-          explain     Say why replicas are where they are, with every node's filter or score
+          explain     Say why replicas are where they are, with every node's filter or score, or where a request goes
 
         Without a daemon:
           validate    Check compose files and show what they ask for
@@ -134,12 +134,14 @@ fn help_has_examples() {
         Applying the same file again changes nothing, but tries again what was given up.
     "#]].assert_eq(&plimsoll("apply --help").stdout());
     expect![[r#"
-        Say why replicas are where they are, with every node's filter or score
+        Say why replicas are where they are, with every node's filter or score, or where a request goes
 
-        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE]
+        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE] [HOST/PATH]
 
         Arguments:
-          [REPLICA|SERVICE]  A replica (shop-web-2) or a service (shop/web); all replicas if left out
+          [REPLICA|SERVICE]  A replica (shop-web-2) or a service (shop/web), or `route`; all replicas if
+                             left out
+          [HOST/PATH]        After `route`: the request, as in shop.example/api
 
         Options:
           -i, --input <CASE>     A case instead of the running cell: nodes, deployments and what runs, as
@@ -155,6 +157,8 @@ fn help_has_examples() {
         Examples:
           plimsoll explain                                          every replica of the running cell
           plimsoll explain shop-web-2                               one, and what every node has to say
+          plimsoll explain route shop.example/api                   where a request goes, and why nowhere
+          else
           plimsoll explain --input examples/cell.yaml               every replica of a described cell
           plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
           plimsoll explain shop/web --input examples/cell.yaml      the next one, or why there is none

@@ -64,9 +64,9 @@ async fn bench() -> Bench {
     // Somebody else may take it meanwhile, who would have to be very quick.
     let at = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = Client::new(testkit::cell("blue").node("elm"));
-    let routing = Arc::new(Routing::new(cell, &client));
+    let routing = Arc::new(Routing::new(cell, &client, dir.path().join("certificates")));
     let (stop, stopping) = watch::channel(false);
-    tokio::spawn(Arc::clone(&routing).run(Listens::Yes, stopping));
+    tokio::spawn(Arc::clone(&routing).run(Listens::Yes, Entrances::default(), stopping));
     Bench { routing, at, container, _stop: stop, _dir: dir }
 }
 
@@ -85,7 +85,7 @@ impl Bench {
         let listing = Listing { published, containers: vec![container] };
         let nodes = ["ash", "elm"].map(|node| (node_id(node), format!("{node}:7117")));
         let services = [(service_key("shop/web"), Arc::new(listing))].into();
-        let chart = Chart { services, nodes: nodes.into() };
+        let chart = Chart { services, nodes: nodes.into(), ..Chart::default() };
         let soft = &self.routing.cell.soft;
         soft.correct_chart(chart.since(soft.chart().as_deref()));
     }

@@ -1,4 +1,4 @@
-//! Published ports on three hosts with an engine each: every node answers on them, wherever the replicas run, and no
+//! Published ports and routes on three hosts with an engine each: every node answers, wherever the replicas run, and no
 //! request is lost while replicas move. Containers end at once when they are told to, so that only the order in which
 //! things are done keeps a request from being lost.
 
@@ -17,6 +17,10 @@ use crate::lab::harness::{lab, unique};
 
 const NODES: usize = 3;
 const PORT: u16 = 8080;
+
+/// Where nodes take requests for routes, and for which host there is one.
+const HTTP: u16 = 8000;
+const HOST: &str = "shop.example";
 
 /// Enough to meet every moment of what is done meanwhile.
 const REQUESTS: usize = 2_000;
@@ -53,6 +57,7 @@ fn three_with_engines() -> Option<(Engines, Cell)> {
     let mut cell = Cell::idle(site);
     for (at, engine) in engines.0.iter().enumerate() {
         cell.habits[at].engine = Some(engine.socket());
+        cell.habits[at].args = vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
     }
     cell.form(NODES);
     Some((engines, cell))
@@ -70,7 +75,8 @@ fn shop(version: u32, replicas: usize) -> String {
         "healthcheck: {test: [CMD, wget, -q, -O, /dev/null, 'http://127.0.0.1/'], interval: 5s, start_period: 30s, start_interval: 100ms}".to_owned(),
         format!("deploy: {{replicas: {replicas}}}"),
     ];
-    compose(&[("web", &lines.each_ref().map(String::as_str))])
+    let services = compose(&[("web", &lines.each_ref().map(String::as_str))]);
+    format!("{services}x-plimsoll:\n  routes:\n    - {{host: {HOST}, service: web, port: 80}}\n")
 }
 
 #[track_caller]
@@ -79,12 +85,12 @@ fn apply(cell: &Cell, at: usize, file: &str) {
     must_do(cell, at, "apply -f compose.yaml -p shop");
 }
 
-/// Asks a node's published port, from that node.
-fn get() -> Result<String, String> {
+/// Asks a node from that node, on the published port or for the route.
+fn get(port: u16) -> Result<String, String> {
     let get = || {
-        let mut stream = TcpStream::connect(("127.0.0.1", PORT))?;
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        stream.write_all(format!("GET / HTTP/1.0\r\nHost: {HOST}\r\n\r\n").as_bytes())?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
         std::io::Result::Ok(text)
@@ -120,8 +126,11 @@ fn asked_while(cell: &Cell, act: impl FnOnce()) -> Tally {
     let (is_over, tally) = (AtomicBool::new(false), Tally::default());
     let has_enough = || tally.answered() >= REQUESTS || !tally.failed.lock().unwrap().is_empty();
     let steady = |at: usize| {
-        while !is_over.load(Ordering::Relaxed) || !has_enough() {
-            tally.note(at, get());
+        for port in [PORT, HTTP].into_iter().cycle() {
+            if is_over.load(Ordering::Relaxed) && has_enough() {
+                return;
+            }
+            tally.note(at, get(port));
         }
     };
     thread::scope(|scope| {
@@ -147,8 +156,10 @@ impl Drop for Ended<'_> {
 
 fn until_all_answer(cell: &Cell, version: &str) {
     for host in cell.lab().hosts() {
-        let told = || host.within(get).unwrap();
-        cell.until("every node answers", |_| told().as_deref() == Ok(version));
+        for port in [PORT, HTTP] {
+            let told = || host.within(|| get(port)).unwrap();
+            cell.until("every node answers", |_| told().as_deref() == Ok(version));
+        }
     }
 }
 
@@ -159,7 +170,7 @@ fn must_do(cell: &Cell, at: usize, command: &str) {
 }
 
 #[test]
-fn a_published_port_answers_on_every_node_through_a_drain_and_a_rollout() {
+fn a_published_port_and_a_route_answer_on_every_node_through_a_drain_and_a_rollout() {
     let Some((_engines, cell)) = three_with_engines() else { return };
     apply(&cell, 0, &shop(1, 2));
     until_all_answer(&cell, "1");
