@@ -6,7 +6,9 @@
 //! true of a container is learnt from looking at the runtime, in `sweep`; events only say that it is time to look.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::agent::{self, Local, Phase, Step};
@@ -14,7 +16,7 @@ use plimsoll_model::{
     ClusterId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
 };
 use plimsoll_runtime::health::probe::Health;
-use plimsoll_runtime::{Error, Exit, PullError, Runtime, Tag, chain};
+use plimsoll_runtime::{BoxFuture, Error, Exit, PullError, Runtime, Tag, chain};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -35,7 +37,7 @@ mod tests;
 
 use clock::Clock;
 use sweep::Sweeps;
-use unit::{Seen, Then, Unit};
+use unit::{Seen, Sight, Then, Unit};
 use volumes::Doomed;
 use work::{Done, Outcome, Word};
 
@@ -44,6 +46,17 @@ const MAX_STARTS: usize = 8;
 
 /// How soon to try again what failed only because the runtime did not answer.
 const RUNTIME_RETRY: Millis = Millis::seconds(1);
+
+/// Who sends requests to this node's containers, and knows when none is under way.
+pub trait Traffic: Debug + Send + Sync {
+    /// Returns once nothing is sent to the container any more and nothing is under way to it, or patience ends.
+    fn parted<'a>(
+        &'a self,
+        replica: &'a ReplicaId,
+        generation: Generation,
+        patience: Duration,
+    ) -> BoxFuture<'a, ()>;
+}
 
 #[derive(Debug)]
 pub struct Agent {
@@ -65,6 +78,7 @@ pub struct Agent {
     reports: mpsc::UnboundedSender<Report>,
     sweeps: Sweeps,
     doomed: Doomed,
+    traffic: Option<Arc<dyn Traffic>>,
 }
 
 impl Agent {
@@ -100,7 +114,15 @@ impl Agent {
             reports,
             sweeps: Sweeps::default(),
             doomed: Doomed::default(),
+            traffic: None,
         }
+    }
+
+    /// From now on what leaves is stopped once its requests have ended.
+    #[must_use]
+    pub fn beside_traffic(mut self, traffic: Arc<dyn Traffic>) -> Self {
+        self.traffic = Some(traffic);
+        self
     }
 
     /// Runs until told to stop. Containers run on: the next agent adopts them.
@@ -337,6 +359,7 @@ impl Agent {
             _ if is_over => None,
             Ok(()) => {
                 (unit.phase, unit.due, unit.has_started) = (Some(Phase::Up), None, true);
+                unit.sight = Sight::Unseen;
                 Some((ObservedState::Starting, None))
             }
             // Not its fault: it is not counted.
@@ -386,7 +409,13 @@ impl Agent {
             Health::Starting => {}
             Health::Healthy => {
                 unit.tries.runs(now);
-                self.tell(&id, generation, (ObservedState::Running, None));
+                // Requests come once it is told, and by then this node must know where to send them.
+                if unit.sight == Sight::Seen {
+                    self.tell(&id, generation, (ObservedState::Running, None));
+                } else {
+                    unit.sight = Sight::UnseenHealthy;
+                    self.sweeps.want_now();
+                }
             }
             Health::Unhealthy { output } => {
                 let code = ObservedCode::Unhealthy { output };

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::cell::Cell;
 use crate::peer::Client;
+use crate::routing::Routing;
 
 mod answer;
 mod backup;
@@ -32,6 +33,7 @@ mod permit;
 mod places;
 mod read;
 mod revocation;
+mod routed;
 mod router;
 mod socket;
 mod token;
@@ -75,6 +77,7 @@ impl Server {
             cell,
             data_dir,
             client: OnceLock::new(),
+            routing: OnceLock::new(),
             hashed: Mutex::new(None),
             ending: has_ended,
         });
@@ -85,6 +88,11 @@ impl Server {
     pub fn reach(&self, client: Client) {
         // There is one way to other nodes; a second would be the same.
         let _ = self.context.client.set(client);
+    }
+
+    /// From now on what this node's router does can be asked.
+    pub fn beside(&self, routing: Arc<Routing>) {
+        let _ = self.context.routing.set(routing);
     }
 
     /// The same for other nodes of the cell, to be served on the peer port.

@@ -198,6 +198,18 @@ impl Client {
         self.get(&path(&["v1", "snapshot"])).await
     }
 
+    pub async fn routes(&self) -> Result<Vec<view::Route>> {
+        self.get(&path(&["v1", "routes"])).await
+    }
+
+    /// Where a request goes.
+    pub async fn explain_route(&self, query: &view::RouteQuery) -> Result<view::RouteExplanation> {
+        let query = Query::default()
+            .value("host", Some(query.host.as_str()))
+            .value("path", Some(query.path.as_str()));
+        self.get(&query.onto(path(&["v1", "routes", "explain"]))).await
+    }
+
     /// Lines as they were printed; several replicas' by the time of each line, or as they come when followed.
     pub async fn logs(
         &self,

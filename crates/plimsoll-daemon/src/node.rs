@@ -10,6 +10,7 @@
 //! servers.json  who held the log when this node last heard of it
 //! process/   what the process runtime keeps
 //! docker/    configs and secrets that containers have mounted
+//! certificates/  those of routes with `tls: files`, which somebody else puts there
 //! ```
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use plimsoll_store::Incarnation;
 use plimsoll_store::embedded::OpenError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -43,9 +45,10 @@ use crate::link::Fence;
 use crate::orders::Dispatch;
 use crate::peer::{self, Client, Limits, RaftNetwork};
 use crate::pki::{self, Credentials, JoinAddress};
+use crate::routing::{Entrances, Listens, Routing};
 use crate::sampler::Pace;
 use crate::soft::Soft;
-use crate::{leader, link, publish, renewal, sampler};
+use crate::{leader, link, renewal, sampler};
 
 mod etcd;
 mod memory;
@@ -83,6 +86,9 @@ pub struct Options {
     /// What keeps the log.
     pub engine: Option<EngineKind>,
     pub etcd: EtcdOptions,
+    /// Where it takes HTTP requests for routes, in the clear and under TLS; nowhere if neither is said.
+    pub http: Option<SocketAddr>,
+    pub https: Option<SocketAddr>,
     pub pace: Pace,
     /// Where this host's counters are, if not at `/`.
     pub host: Option<PathBuf>,
@@ -148,6 +154,8 @@ pub enum Error {
     Identity(#[from] pki::Error),
     #[error("cannot listen for other nodes on {address}")]
     Peers { address: SocketAddr, source: io::Error },
+    #[error("cannot listen for {what} on {address}; choose another with --{what}, or leave it out")]
+    Entrance { what: &'static str, address: SocketAddr, source: io::Error },
 }
 
 /// A node that runs.
@@ -325,9 +333,19 @@ impl Node {
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
 
+        let routing = self.routing(options, &client, stop)?;
+        if let Some(routing) = &routing {
+            server.beside(Arc::clone(routing));
+        }
         if let Some(peers) = peers {
             let host = link::Host { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
-            let gate = Gate { cell: cell.clone(), log: log.clone(), client: client.clone(), host };
+            let gate = Gate {
+                cell: cell.clone(),
+                log: log.clone(),
+                client: client.clone(),
+                host,
+                routing: routing.clone(),
+            };
             let router = gate::router(Arc::new(gate), server.for_peers());
             self.tasks.spawn(peers.serve(router, stop.clone()));
         }
@@ -340,15 +358,37 @@ impl Node {
         let ends = link::Ends { orders, reports: seen, facts, key: own_key };
         let reach = Arc::new(Reach(client));
         self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
-        self.tasks.spawn(Agent::new(&cell, policy, reports).run(told, stop.clone()));
+        let mut agent = Agent::new(&cell, policy, reports);
+        if let Some(routing) = routing {
+            agent = agent.beside_traffic(routing);
+        }
+        self.tasks.spawn(agent.run(told, stop.clone()));
         let (root, pace) = (options.host_root(), options.pace);
         self.tasks.spawn(sampler::run(cell.clone(), root, own_key, pace, stop.clone()));
-        self.tasks.spawn(leader::run(cell.clone(), policy, pace, stop.clone()));
-        // A process binds its own ports, so there is nothing to stand before.
-        if self.kind == Kind::Docker {
-            self.tasks.spawn(publish::run(cell, stop.clone()));
-        }
+        self.tasks.spawn(leader::run(cell, policy, pace, stop.clone()));
         Ok(())
+    }
+
+    /// What leads to this node's replicas and, where it listens on published ports, to all others.
+    fn routing(
+        &mut self,
+        options: &Options,
+        client: &Client,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<Option<Arc<Routing>>, Error> {
+        let listens = match self.kind {
+            Kind::Docker => Listens::Yes,
+            Kind::Process => Listens::No,
+            Kind::Fake => return Ok(None),
+        };
+        let entrances = Entrances {
+            plain: entrance("http", options.http)?,
+            secure: entrance("https", options.https)?,
+        };
+        let certificates = options.data_dir.join("certificates");
+        let routing = Arc::new(Routing::new(self.cell.clone(), client, certificates));
+        self.tasks.spawn(Arc::clone(&routing).run(listens, entrances, stop.clone()));
+        Ok(Some(routing))
     }
 
     pub fn cell(&self) -> &Cell {
@@ -389,6 +429,14 @@ impl Node {
             tracing::warn!(%error, "the log did not close well; the next start repairs it");
         }
     }
+}
+
+fn entrance(what: &'static str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, Error> {
+    let bind = |address| {
+        let bound = plimsoll_router::bind(address);
+        bound.map_err(|source| Error::Entrance { what, address, source })
+    };
+    address.map(bind).transpose()
 }
 
 /// A sender that is gone has stopped as well. Boxed, since the compiler cannot follow its lifetimes otherwise.

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use plimsoll_model::access::Role;
 use plimsoll_model::ids::InvalidName;
 use plimsoll_model::privilege::Privilege;
+use plimsoll_model::spec::{HostPort, RouteSpec};
+use plimsoll_model::state::RevisionRecord;
 use plimsoll_model::{
-    Change, ContainerSpec, DeploymentName, NodeId, Refusal, ReplicaId, ServiceName, ServiceSpec,
-    State, Writer,
+    Change, ContainerSpec, DeploymentName, NodeId, Refusal, Rejection, ReplicaId, ServiceKey,
+    ServiceName, ServiceSpec, State, Writer,
 };
 use thiserror::Error;
 
 use crate::cell::{Cell, WriteError};
 use crate::near;
+use crate::view::RouteQuery;
 
 mod apply;
 mod check;
@@ -22,10 +25,12 @@ mod delete;
 mod diff;
 mod nodes;
 mod plan;
+mod ports;
 mod problem;
 mod restart;
 mod revise;
 mod rollout;
+mod routes;
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +46,13 @@ pub use rollout::change_rollout;
 const MAX_RETRIES: usize = 5;
 
 type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
+
+/// The whole of what a deployment asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Content {
+    services: Services,
+    routes: Vec<RouteSpec>,
+}
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +73,8 @@ pub enum Error {
     NoSuchService { deployment: DeploymentName, name: String, hint: String },
     #[error("there is no replica {name}")]
     NoSuchReplica { name: String, hint: String },
+    #[error("no route is for host {host}, path {path}")]
+    NoSuchRoute { host: String, path: String, hint: String },
     #[error("there is no node {name}")]
     NoSuchNode { name: String, hint: String },
     #[error("{node} is the last node that takes replicas: nothing on it could go anywhere")]
@@ -93,6 +107,14 @@ pub enum Error {
     MissingDependency { service: ServiceName, on: ServiceName, hint: String },
     #[error("the services wait for each other in a circle: {}", circle.join(" → "))]
     CircularDependency { circle: Vec<String> },
+    #[error("service \"{service}\" publishes {}/{}, which {by} has already", port.number, port.protocol)]
+    PortTaken { service: ServiceName, port: HostPort, by: ServiceKey },
+    #[error("the route {route} leads to \"{service}\", and there is no such service")]
+    RouteNowhere { route: String, service: ServiceName },
+    #[error("the route {route} is {by}'s already")]
+    RouteTaken { route: String, by: DeploymentName },
+    #[error("the route {route} cannot be: {why}")]
+    BadRoute { route: String, why: String },
     #[error("{runtime} cannot run it:{}", list(reasons))]
     CannotRun { runtime: String, reasons: Vec<(ServiceName, plimsoll_runtime::Reason)> },
     #[error("{replica} has no container to ask")]
@@ -181,8 +203,8 @@ impl Caller {
 
 /// What a change to a deployment is decided on, and what it asks for.
 struct Revised {
-    before: Option<(u32, Services)>,
-    services: Services,
+    before: Option<(u32, Content)>,
+    content: Content,
 }
 
 impl Revised {
@@ -190,7 +212,7 @@ impl Revised {
     fn revision(&self, state: &State, name: &DeploymentName) -> u32 {
         match &self.before {
             // It was written on the condition that this was the last.
-            Some((before, services)) if *services == self.services => *before,
+            Some((before, content)) if *content == self.content => *before,
             Some((before, _)) => before.saturating_add(1),
             None => {
                 let deployment = state.deployments().get(name);
@@ -209,28 +231,55 @@ async fn revise(
     decide: impl Fn(&State) -> Result<Revised, Error>,
 ) -> Result<(u64, Revised), Error> {
     for _ in 0..MAX_RETRIES {
-        let revised = cell.engine.machine().read(&decide)?;
-        let before = revised.before.as_ref().map(|(_, services)| services);
-        caller.check_privileges(before, &revised.services)?;
-        let change =
-            Change::Deploy { deployment: name.clone(), services: revised.services.clone() };
+        let revised = cell.engine.machine().read(|state| {
+            let revised = decide(state)?;
+            let before = revised.before.as_ref().map(|(_, content)| &content.services);
+            ports::check(state, name, before, &revised.content.services)?;
+            Ok::<_, Error>(revised)
+        })?;
+        let before = revised.before.as_ref().map(|(_, content)| &content.services);
+        caller.check_privileges(before, &revised.content.services)?;
+        let change = revised.content.clone().deploy(name);
         let decided_on =
             revised.before.as_ref().map(|(revision, _)| plimsoll_model::Revision(*revision));
         match caller.write(cell, vec![change.at_revision(decided_on)]).await {
             Ok(index) => return Ok((index, revised)),
             Err(WriteError::Refused(rejection))
                 if matches!(rejection.reason, Refusal::Revision { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(refused(error)),
         }
     }
     Err(Error::Contended { deployment: name.clone() })
 }
 
+impl Content {
+    fn of(record: &RevisionRecord) -> Self {
+        Self { services: record.services.clone(), routes: record.routes.clone() }
+    }
+
+    fn deploy(self, name: &DeploymentName) -> Change {
+        let Self { services, routes } = self;
+        Change::Deploy { deployment: name.clone(), services, routes }
+    }
+}
+
+/// What people can do something about is said in their words.
+fn refused(error: WriteError) -> Error {
+    match error {
+        WriteError::Refused(Rejection {
+            reason: Refusal::RouteNowhere { route, service }, ..
+        }) => Error::RouteNowhere { route, service },
+        WriteError::Refused(Rejection { reason: Refusal::RouteTaken { route, by }, .. }) => {
+            Error::RouteTaken { route, by }
+        }
+        error => error.into(),
+    }
+}
+
 /// The deployment's current revision and what it asks for.
-fn current(state: &State, name: &DeploymentName) -> Option<(u32, Services)> {
+fn current(state: &State, name: &DeploymentName) -> Option<(u32, Content)> {
     let deployment = state.deployments().get(name)?;
-    let record = deployment.history.get(&deployment.revision);
-    Some((deployment.revision.0, record.map(|record| record.services.clone()).unwrap_or_default()))
+    Some((deployment.revision.0, deployment.current().map(Content::of).unwrap_or_default()))
 }
 
 /// A deployment by the name a person gave.
@@ -244,6 +293,14 @@ pub fn no_such_deployment(state: &State, name: &str) -> Error {
     let known = state.deployments().keys().map(DeploymentName::as_str);
     let hint = near::hint(name, "deployment", known);
     Error::NoSuchDeployment { name: name.to_owned(), hint }
+}
+
+/// With what may have been meant.
+pub fn no_such_route(state: &State, asked: &RouteQuery) -> Error {
+    let routes: Vec<String> = state.routes().map(|(_, route)| route.to_string()).collect();
+    let (host, path) = (&asked.host, &asked.path);
+    let hint = near::hint(&format!("{host}{path}"), "route", routes.iter().map(String::as_str));
+    Error::NoSuchRoute { host: host.clone(), path: path.clone(), hint }
 }
 
 /// A service of a deployment by the name a person gave.

@@ -3,9 +3,11 @@
 //! the log over both. Who may ask for what is the router's to say, who somebody is was settled in [`pki`](crate::pki).
 
 mod body;
+mod carries;
 mod client;
 mod connection;
 mod dial;
+mod duplex;
 mod error;
 mod extract;
 mod join;
@@ -24,8 +26,10 @@ use plimsoll_model::NodeId;
 
 pub use crate::pki::DEFAULT_PORT;
 pub use body::{Exchange, Receiver, Sender, read_whole};
+pub use carries::Carries;
 pub use client::{Client, Response};
 pub use dial::Options;
+pub use duplex::{Answer, Inward, Outward, answer_stream};
 pub use error::Error;
 pub use extract::{Key, Known, Remote};
 pub use join::{Introduction, ask};

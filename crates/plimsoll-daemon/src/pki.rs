@@ -27,7 +27,7 @@ use plimsoll_model::Millis;
 use thiserror::Error;
 
 pub use authority::{Authority, AuthorityParts, Csr, Fingerprint};
-pub use caller::Caller;
+pub use caller::{Caller, is_reserved};
 pub(crate) use credentials::Shown;
 pub use credentials::{Credentials, join_config};
 pub use identity::{Identity, NodeKey};

@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use plimsoll_model::{
     Bytes, Generation, Level, MilliCpus, NodeId, ReplicaId, ServiceKey, Timestamp,
 };
 use plimsoll_runtime::pressure::Reading;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::cluster::quorum::Quorum;
 use crate::relief::Reliever;
+use crate::routing::chart::{Chart, Correction};
 use crate::view::{Problem, Runtime};
 
 /// The latest word on everything soft that this process knows.
@@ -21,6 +23,10 @@ pub struct Soft {
     facts: Mutex<Facts>,
     /// What the relief of hot nodes remembers; none where this node does not lead.
     relief: Mutex<Option<Reliever>>,
+    /// Says that a container of this node is reached elsewhere than before.
+    moved: watch::Sender<()>,
+    /// What routers go by: as this node's log has it, or as the leader told it. None while neither is known.
+    chart: watch::Sender<Option<Arc<Chart>>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -29,6 +35,8 @@ pub struct Facts {
     pub replicas: BTreeMap<(ReplicaId, Generation), ReplicaFact>,
     /// Published ports this node does not listen on for their services, and why, as a sentence.
     pub ports: BTreeMap<(ServiceKey, SocketAddr), String>,
+    /// Hosts of routes that this node has no certificate for, and why, as a sentence.
+    pub certificates: BTreeMap<String, String>,
     /// Which servers answered when they were last asked; none while somebody leads.
     pub quorum: Option<Quorum>,
     /// What each node can read that has a link to this one, with the number of its word.
@@ -76,5 +84,46 @@ impl Soft {
     /// Whoever needs the state as well takes the state first.
     pub fn relief(&self) -> MutexGuard<'_, Option<Reliever>> {
         self.relief.lock().expect("nothing panics while it holds the relief")
+    }
+
+    /// Takes note of where a container of this node is reached, and tells who waits for that.
+    pub fn reach(&self, replica: ReplicaId, generation: Generation, address: Option<IpAddr>) {
+        let mut facts = self.facts();
+        let fact = facts.replicas.entry((replica, generation)).or_default();
+        let before = std::mem::replace(&mut fact.address, address);
+        drop(facts);
+        if before != address {
+            self.moved.send_replace(());
+        }
+    }
+
+    pub fn chart(&self) -> Option<Arc<Chart>> {
+        self.chart.borrow().clone()
+    }
+
+    /// The chart, as it changes.
+    pub fn charts(&self) -> watch::Receiver<Option<Arc<Chart>>> {
+        self.chart.subscribe()
+    }
+
+    pub fn chart_is(&self, chart: Chart) {
+        self.chart.send_if_modified(|known| {
+            let is_new = known.as_deref() != Some(&chart);
+            if is_new {
+                *known = Some(Arc::new(chart));
+            }
+            is_new
+        });
+    }
+
+    /// The leader says what has changed of the chart.
+    pub fn correct_chart(&self, correction: Correction) {
+        let known = self.chart().unwrap_or_default();
+        self.chart_is(known.corrected(correction));
+    }
+
+    /// Changes whenever a container of this node is reached elsewhere than before.
+    pub fn moved(&self) -> watch::Receiver<()> {
+        self.moved.subscribe()
     }
 }

@@ -226,6 +226,11 @@ pub struct Apply {
     /// By name, as `GET /v1/deployments/{name}/revisions/{revision}` shows them. The hash is computed by the server.
     #[schema(value_type = BTreeMap<String, Object>)]
     pub services: BTreeMap<plimsoll_model::ServiceName, plimsoll_model::ServiceSpec>,
+    /// Which HTTP requests go to which of them: `host` (none for every host), `path`, `strip_path`, `service`, `port`, `tls`
+    /// (`off`, `internal` or `files`).
+    #[serde(default)]
+    #[schema(value_type = Vec<Object>)]
+    pub routes: Vec<plimsoll_model::spec::RouteSpec>,
     /// Refuse unless the deployment is at this revision; 0: does not exist. Left out: whatever it is at.
     pub expect: Option<u64>,
 }
@@ -238,6 +243,9 @@ pub struct Applied {
     /// The log index it was written at; none for a dry run.
     pub index: Option<u64>,
     pub changes: Vec<ServiceChange>,
+    /// Routes that came (`+`), went (`-`) or lead elsewhere (`~`), a line each.
+    #[serde(default)]
+    pub routes: Vec<String>,
     /// What the first scheduler pass would do, a line each. Only a dry run fills it.
     pub plan: Vec<String>,
     /// What this node's runtime cannot do for these services, or does with less isolation than asked for.
@@ -541,6 +549,56 @@ pub struct HealthQuery {
     /// Also the hash of the state, which takes a moment in a large cell.
     #[serde(default, deserialize_with = "flag")]
     pub hash: bool,
+}
+
+/// Which HTTP requests go to which service, and whether anyone is there to answer them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Route {
+    /// `shop.example`, `*.shop.example`; none: every host.
+    pub host: Option<String>,
+    pub path: String,
+    pub deployment: String,
+    pub service: String,
+    pub port: u16,
+    /// Whether the service sees requests without the path.
+    pub strip_path: bool,
+    /// `off`, `internal` or `files`.
+    pub tls: String,
+    /// How many containers take requests.
+    pub taking: u32,
+    /// What keeps this node from serving it as it is asked for.
+    pub notes: Vec<Reason>,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RouteExplanation {
+    pub route: Route,
+    /// Whose router tells what is under way.
+    pub told_by: String,
+    /// Every container of the service, those that take requests first.
+    pub containers: Vec<RouteContainer>,
+}
+
+/// A container that a route may lead to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RouteContainer {
+    pub replica: String,
+    pub generation: u64,
+    pub node: String,
+    pub takes_requests: bool,
+    /// Requests under way to it from the node that tells this.
+    pub in_flight: Option<u32>,
+    /// Why it takes requests, or why not.
+    pub reason: Reason,
+}
+
+/// Which request is asked about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RouteQuery {
+    pub host: String,
+    pub path: String,
 }
 
 /// A switch of a query: `?follow` is as good as `?follow=true`.

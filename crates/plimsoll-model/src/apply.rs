@@ -91,7 +91,9 @@ impl<'s> Txn<'s> {
             Change::Join { token, node, facts, key } => self.join(token, node, facts, *key),
             Change::PutOperator { name, token, role } => self.put_operator(name, *token, *role),
             Change::RevokeOperator { name } => self.revoke_operator(name),
-            Change::Deploy { deployment, services } => self.deploy(deployment, services),
+            Change::Deploy { deployment, services, routes } => {
+                self.deploy(deployment, services, routes)
+            }
             Change::Undeploy { deployment } => self.undeploy(deployment),
             Change::Place { replica, node, spec } => self.place(replica, node, *spec),
             Change::Succeed { replica, node, spec, cause } => {

@@ -16,7 +16,7 @@ use crate::reason::{Undone, Unplaced, Waiting};
 use crate::rebalance::{Relief, Skipped};
 use crate::replica::{MoveCause, Observation};
 use crate::rollout::Halt;
-use crate::spec::{ServiceSpec, SpecHash};
+use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
 /// The most changes one command may carry: a pass that places a full cell from empty fits ten times over.
@@ -116,10 +116,11 @@ pub enum Change {
         name: String,
     },
 
-    /// The whole of a deployment: services it no longer names are retired.
+    /// The whole of a deployment: services it no longer names are retired, routes it no longer names are gone.
     Deploy {
         deployment: DeploymentName,
         services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
+        routes: Vec<RouteSpec>,
     },
     Undeploy {
         deployment: DeploymentName,
@@ -388,6 +389,10 @@ pub enum Refusal {
         "the key of {node} is of a node that was removed; empty its data directory for another one"
     )]
     KeyRevoked { node: NodeId },
+    #[error("the route {route} leads to \"{service}\", and there is no such service")]
+    RouteNowhere { route: String, service: ServiceName },
+    #[error("the route {route} is {by}'s already")]
+    RouteTaken { route: String, by: DeploymentName },
 }
 
 fn shown<T: fmt::Display>(value: Option<T>) -> String {

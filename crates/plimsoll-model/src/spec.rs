@@ -589,6 +589,36 @@ pub struct RouteSpec {
     pub tls: Tls,
 }
 
+impl RouteSpec {
+    /// Whether two routes ask for the same requests, however they are written.
+    pub fn is_same_claim(&self, other: &Self) -> bool {
+        self.claim() == other.claim()
+    }
+
+    /// The prefix without a slash at its end, which makes no difference.
+    pub fn prefix(&self) -> &str {
+        match self.path.trim_end_matches('/') {
+            "" => "/",
+            path => path,
+        }
+    }
+
+    /// Hosts are compared without case and final dot.
+    fn claim(&self) -> (Option<String>, &str) {
+        let host = self.host.as_deref();
+        let host = host.map(|host| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase());
+        (host, self.prefix())
+    }
+}
+
+/// `shop.example/api`, or `*/api` for every host.
+impl fmt::Display for RouteSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (host, prefix) = self.claim();
+        write!(f, "{}{prefix}", host.as_deref().unwrap_or("*"))
+    }
+}
+
 /// Where a route's certificate comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::reason::Unplaced;
 use crate::replica::{Assignment, Replica};
 use crate::rollout::Rollout;
-use crate::spec::{ServiceSpec, SpecHash};
+use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
 use crate::volumes::Volumes;
 
@@ -50,6 +50,9 @@ pub const MAX_NAMES: usize = 1_000_000;
 
 /// The most services one deployment may have.
 pub const MAX_SERVICES: usize = 1_000;
+
+/// The most routes one deployment may have.
+pub const MAX_ROUTES: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]
@@ -132,6 +135,14 @@ pub struct RevisionRecord {
     pub at: Timestamp,
     pub by: Author,
     pub services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
+    pub routes: Vec<RouteSpec>,
+}
+
+impl Deployment {
+    /// What its current revision asks for.
+    pub fn current(&self) -> Option<&RevisionRecord> {
+        self.history.get(&self.revision)
+    }
 }
 
 /// Numbers that outlive what they number: they go on after a delete, so that no name comes twice.
@@ -219,6 +230,12 @@ impl State {
 
     pub fn deployments(&self) -> &BTreeMap<DeploymentName, Deployment> {
         &self.deployments
+    }
+
+    /// Every route that requests may take, with the deployment that asks for it.
+    pub fn routes(&self) -> impl Iterator<Item = (&DeploymentName, &RouteSpec)> {
+        let current = self.deployments.iter().filter_map(|(name, it)| Some((name, it.current()?)));
+        current.flat_map(|(name, record)| record.routes.iter().map(move |route| (name, route)))
     }
 
     /// Where named volumes lie, also of deployments that are gone.

@@ -14,7 +14,7 @@ use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::replica::{Observation, ObservedCode, ObservedState};
 use crate::spec::{
     Attribute, Constraint, ContainerSpec, Mode, Mount, MountSource, Port, PortMode, Preference,
-    Protocol, ServiceSpec, SpecHash,
+    Protocol, RouteSpec, ServiceSpec, SpecHash,
 };
 use crate::state::State;
 use crate::transition::Writer;
@@ -129,6 +129,18 @@ impl ServiceSpec {
         self.hashed()
     }
 
+    /// A port that every node listens on, and the container's own that it leads to.
+    pub fn published(mut self, number: u16, target: u16) -> Self {
+        self.container.ports.push(Port {
+            target,
+            published: Some(number),
+            host_ip: None,
+            protocol: Protocol::Tcp,
+            mode: PortMode::Routed,
+        });
+        self.hashed()
+    }
+
     pub fn volume(mut self, name: &str) -> Self {
         let source = MountSource::Volume { name: name.to_owned(), subpath: None, nocopy: false };
         let target = "/data".to_owned();
@@ -187,17 +199,22 @@ impl Cell {
         self
     }
 
-    pub fn deploy<const N: usize>(
+    pub fn deploy<const N: usize>(self, name: &str, services: [(&str, ServiceSpec); N]) -> Self {
+        self.deploy_routed(name, services, Vec::new())
+    }
+
+    pub fn deploy_routed<const N: usize>(
         mut self,
         name: &str,
         services: [(&str, ServiceSpec); N],
+        routes: Vec<RouteSpec>,
     ) -> Self {
         let services: BTreeMap<ServiceName, Arc<ServiceSpec>> = services
             .into_iter()
             .map(|(name, spec)| (ServiceName::new(name).expect("a valid name"), Arc::new(spec)))
             .collect();
         let deployment = DeploymentName::new(name).expect("a valid name");
-        self.change(Writer::Operator, Change::Deploy { deployment, services });
+        self.change(Writer::Operator, Change::Deploy { deployment, services, routes });
         self
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ pub(crate) struct Core {
     /// Says that there is a new table.
     pub(crate) swapped: watch::Sender<()>,
     /// Why a published port is not listened on.
-    pub(crate) troubles: Mutex<BTreeMap<Published, String>>,
+    pub(crate) troubles: watch::Sender<BTreeMap<Published, String>>,
     rolls: AtomicU64,
 }
 
@@ -34,7 +34,7 @@ impl Core {
             limits,
             seats,
             swapped: watch::Sender::new(()),
-            troubles: Mutex::default(),
+            troubles: watch::Sender::default(),
             rolls: AtomicU64::new(0),
         }
     }

@@ -105,9 +105,9 @@ impl Router {
         }
     }
 
-    /// Published ports that cannot be listened on, and why.
-    pub fn troubles(&self) -> BTreeMap<Published, String> {
-        self.core.troubles.lock().expect("no holder panics").clone()
+    /// Published ports that cannot be listened on, and why, as that changes.
+    pub fn troubles(&self) -> watch::Receiver<BTreeMap<Published, String>> {
+        self.core.troubles.subscribe()
     }
 
     /// Connects to an upstream of this node for another one.

@@ -49,7 +49,7 @@ impl Listeners {
             let stays = stays(*at);
             if !stays {
                 task.abort();
-                core.troubles.lock().expect("no holder panics").remove(at);
+                forgive(core, *at);
             }
             stays
         });
@@ -83,18 +83,27 @@ where
     loop {
         let error = match both_kinds(at.address, &bind).await {
             Ok(socket) => {
-                core.troubles.lock().expect("no holder panics").remove(&at);
+                forgive(core, at);
                 return socket;
             }
             Err(error) => error,
         };
-        let text = format!("cannot listen on {}: {error}", at.address);
-        let known = core.troubles.lock().expect("no holder panics").insert(at, text);
-        if known.is_none() {
-            tracing::error!(address = %at.address, %error, "cannot listen on a published port");
+        let text = format!("cannot listen on {at}: {error}");
+        let is_new = core.troubles.send_if_modified(|troubles| {
+            let is_new = troubles.get(&at) != Some(&text);
+            troubles.insert(at, text);
+            is_new
+        });
+        if is_new {
+            tracing::error!(%at, %error, "cannot listen on a published port");
         }
         sleep(RETRY).await;
     }
+}
+
+/// The port is no trouble any more.
+fn forgive(core: &Core, at: Published) {
+    core.troubles.send_if_modified(|troubles| troubles.remove(&at).is_some());
 }
 
 /// All addresses means both kinds, where the host has both.

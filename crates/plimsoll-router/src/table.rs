@@ -56,6 +56,22 @@ pub struct Published {
     pub protocol: Protocol,
 }
 
+/// `port 8080`, `port 53/udp`, or with the address it is to be bound to.
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, protocol } = self;
+        if address.ip().is_unspecified() {
+            write!(f, "port {}", address.port())?;
+        } else {
+            write!(f, "{address}")?;
+        }
+        match protocol {
+            Protocol::Tcp => Ok(()),
+            Protocol::Udp => f.write_str("/udp"),
+        }
+    }
+}
+
 /// One upstream of a pool, as the router is told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {

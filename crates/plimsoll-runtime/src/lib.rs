@@ -22,7 +22,7 @@ pub use fake::FakeRuntime;
 pub use logs::{LogLine, LogQuery, Logs, Output};
 pub use process::ProcessRuntime;
 pub use runtime::{
-    Binding, BoxFuture, Description, Event, Events, Exec, Executed, Exit, Found, Order, Outcome,
-    Pull, Runtime, Status, Tag,
+    Binding, BoxFuture, DEFAULT_STOP_GRACE, Description, Event, Events, Exec, Executed, Exit,
+    Found, Order, Outcome, Pull, Runtime, Status, Tag,
 };
 pub use usage::{CpuTime, Meter, Usage};

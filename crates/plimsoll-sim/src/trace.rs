@@ -243,7 +243,8 @@ impl<'t> Replay<'t> {
         });
         let deployments = self.trace.tasks.iter().zip(&self.replicas).map(|(task, id)| {
             let services = BTreeMap::from([(id.service.service.clone(), Arc::new(spec(task)))]);
-            Change::Deploy { deployment: id.service.deployment.clone(), services }.free()
+            let (deployment, routes) = (id.service.deployment.clone(), Vec::new());
+            Change::Deploy { deployment, services, routes }.free()
         });
         let asked: Vec<Guarded> = nodes.chain(deployments).collect();
         self.apply(Writer::Operator, asked);

@@ -10,6 +10,7 @@ use plimsoll_model::{Generation, ObservedCode, ObservedState, ReplicaId};
 use plimsoll_runtime::{Description, Error, Exit, Found, Status, chain};
 use tokio::time::Instant;
 
+use super::unit::Sight;
 use super::work::{Done, Outcome};
 use super::{Agent, Unit};
 use crate::view;
@@ -46,6 +47,10 @@ impl Sweeps {
 
     pub(super) fn has_looked(&self) -> bool {
         self.has_looked
+    }
+
+    pub(super) fn want_now(&mut self) {
+        self.due = Instant::now();
     }
 
     pub(super) fn want_soon(&mut self) {
@@ -86,8 +91,8 @@ impl Agent {
         let mut here: BTreeSet<(ReplicaId, Generation)> = BTreeSet::new();
         for Found { tag, status, address } in found {
             let key = (tag.replica, tag.generation);
+            self.soft.reach(key.0.clone(), key.1, address);
             self.see(&key.0, key.1, &status, began);
-            self.soft.facts().replicas.entry(key.clone()).or_default().address = address;
             here.insert(key);
         }
         let missing = self.units.iter().flat_map(|(id, units)| {
@@ -121,11 +126,18 @@ impl Agent {
         }
         match (unit.phase, status) {
             (Some(Phase::Up), Status::Exited { exit, .. }) => self.ended(id, generation, *exit),
+            (Some(Phase::Up), Status::Running { .. }) => {
+                let before = std::mem::replace(&mut unit.sight, Sight::Seen);
+                if before == Sight::UnseenHealthy {
+                    self.tell(id, generation, (ObservedState::Running, None));
+                }
+            }
             (Some(Phase::Up), Status::Created) => unit.phase = Some(Phase::Pulled),
             // Started by someone else, or by a start that was given up for lost.
             (None | Some(Phase::Exited | Phase::Pulled), Status::Running { since }) => {
                 (unit.phase, unit.end) = (Some(Phase::Up), None);
                 (unit.has_container, unit.has_started) = (true, true);
+                unit.sight = Sight::Seen;
                 unit.since = Some(*since);
             }
             _ => {}
@@ -241,6 +253,7 @@ impl Unit {
         let mut unit = Self::new(generation, touched);
         unit.has_container = true;
         unit.has_started = !matches!(status, Status::Created);
+        unit.sight = if status.is_running() { Sight::Seen } else { Sight::Unseen };
         unit.phase = Some(match status {
             Status::Created => Phase::Pulled,
             Status::Running { .. } => Phase::Up,

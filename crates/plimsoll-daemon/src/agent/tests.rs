@@ -68,12 +68,22 @@ impl Bench {
     }
 
     fn over(runtime: Arc<FakeRuntime>) -> Self {
+        Self::with(runtime, None)
+    }
+
+    /// With requests under way to its containers.
+    fn beside(traffic: Arc<dyn Traffic>) -> Self {
+        Self::with(Arc::new(FakeRuntime::new(cluster())), Some(traffic))
+    }
+
+    fn with(runtime: Arc<FakeRuntime>, traffic: Option<Arc<dyn Traffic>>) -> Self {
         let (orders, inbox) = mpsc::channel(16);
         let (sender, reports) = mpsc::unbounded_channel();
         let soft = Arc::new(Soft::default());
         let (over, facts) = (Arc::clone(&runtime), Arc::clone(&soft));
-        let agent =
+        let mut agent =
             Agent::reporting(sender, over, facts, cluster(), node_id("ash"), Policy::default());
+        agent.traffic = traffic;
         let (shutdown, stopping) = watch::channel(false);
         let agent = tokio::spawn(agent.run(inbox, stopping));
         Self { runtime, soft, orders, reports, told: Vec::new(), _shutdown: shutdown, agent }
@@ -537,4 +547,74 @@ async fn volumes_of_what_is_asked_for_again_stay() {
     bench.until("shop/db/1", 2, ObservedState::Running).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.removals(), tried);
+}
+
+/// Requests that take a minute to end, however patient one is.
+#[derive(Debug, Default)]
+struct Busy(std::sync::Mutex<Vec<(String, u64, Duration)>>);
+
+impl Traffic for Busy {
+    fn parted<'a>(
+        &'a self,
+        replica: &'a ReplicaId,
+        generation: Generation,
+        patience: Duration,
+    ) -> BoxFuture<'a, ()> {
+        self.0.lock().unwrap().push((replica.to_string(), generation.0, patience));
+        Box::pin(tokio::time::sleep(patience))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaves_is_stopped_once_its_requests_have_ended_or_its_grace_is_over() {
+    for (case, grace, patience) in [
+        ("a short grace is kept", Some(Millis::seconds(3)), 3),
+        ("none is ten seconds", None, 10),
+        ("a long one does not hold up the node", Some(Millis::minutes(5)), 10),
+    ] {
+        let busy = Arc::new(Busy::default());
+        let mut bench = Bench::beside(Arc::clone(&busy) as Arc<dyn Traffic>);
+        let mut spec = spec("app");
+        spec.container.stop_grace = grace;
+        bench.ask([(WEB, one(wanted(1, spec)))]).await;
+        bench.until(WEB, 1, ObservedState::Running).await;
+        bench.ask([(WEB, Brief { wanted: Vec::new(), leaving: vec![Generation(1)] })]).await;
+        let patience = Duration::from_secs(patience);
+        tokio::time::sleep(patience.mul_f64(0.99)).await;
+        assert_eq!(bench.count(|call| matches!(call, Call::Stop(_))), 0, "{case}");
+        bench.until(WEB, 1, ObservedState::Stopped).await;
+        assert_eq!(*busy.0.lock().unwrap(), [(replica_id(WEB).to_string(), 1, patience)], "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_was_well_is_stopped_at_once() {
+    let busy = Arc::new(Busy::default());
+    let mut bench = Bench::beside(Arc::clone(&busy) as Arc<dyn Traffic>);
+    bench.runtime.on("sick", Script { wellness: Wellness::Never, ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, checked("sick"))))]).await;
+    bench.until(WEB, 1, ObservedState::Failed).await;
+    assert!(busy.0.lock().unwrap().is_empty(), "it failed its check");
+
+    let mut bench = Bench::beside(Arc::clone(&busy) as Arc<dyn Traffic>);
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.until(WEB, 1, ObservedState::Starting).await;
+    bench.ask([(WEB, Brief { wanted: Vec::new(), leaving: vec![Generation(1)] })]).await;
+    bench.until(WEB, 1, ObservedState::Stopped).await;
+    assert!(busy.0.lock().unwrap().is_empty(), "nobody was sent to it yet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_told_to_be_running_once_it_is_known_where_it_is_reached() {
+    let mut bench = Bench::new();
+    let mut spec = checked("app");
+    // It passes its check before the agent would look by itself.
+    spec.container.healthcheck.as_mut().unwrap().interval = Some(Millis(1));
+    bench.ask([(WEB, one(wanted(1, spec)))]).await;
+    bench.until(WEB, 1, ObservedState::Running).await;
+    let calls = bench.runtime.calls();
+    let at = |is_it: &dyn Fn(&Call) -> bool| calls.iter().rposition(is_it).unwrap();
+    let (start, look) =
+        (at(&|call| matches!(call, Call::Start(_))), at(&|call| matches!(call, Call::List)));
+    assert!(look > start, "{calls:?}");
 }

@@ -28,6 +28,7 @@ pub(super) struct Unit {
     pub(super) has_container: bool,
     /// Started at least once, so that nothing it depends on is waited for again.
     pub(super) has_started: bool,
+    pub(super) sight: Sight,
     /// Nothing more is tried: it failed too often, or its job is done.
     pub(super) end: Option<ObservedCode>,
     /// What to do once what is under way ends.
@@ -43,6 +44,15 @@ pub(super) struct Unit {
     pub(super) watch: u64,
     pub(super) pulling: Option<AbortHandle>,
     pub(super) watching: Option<AbortHandle>,
+}
+
+/// Whether a look at the runtime has shown this run, and with it where it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    Unseen,
+    /// Its check has passed already, which is told once it is seen.
+    UnseenHealthy,
+    Seen,
 }
 
 /// What follows when a start or a stop is done.
@@ -67,6 +77,7 @@ impl Unit {
             due: None,
             has_container: false,
             has_started: false,
+            sight: Sight::Unseen,
             end: None,
             then: Then::Orders,
             told: None,

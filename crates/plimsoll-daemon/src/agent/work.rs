@@ -19,9 +19,13 @@ use tokio::time::sleep;
 use super::unit::Then;
 use super::{Agent, Unit};
 use crate::cell;
+use crate::routing::chart::grace;
 
 /// A stop or removal that fails is tried again, ever more seldom, until it succeeds: nothing else can be done about it.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// The longest that requests to what leaves are waited for, whatever its grace: the node is wanted for something else.
+const LONGEST_PARTING: Duration = Duration::from_secs(10);
 
 /// Work that is over.
 #[derive(Debug)]
@@ -102,9 +106,14 @@ impl Agent {
             (unit.phase, unit.then) = (Some(Phase::Stopping), Then::Stop);
             return;
         }
+        let parting = unit.parting().filter(|_| then == Then::Orders);
         (unit.phase, unit.then) = (Some(Phase::Stopping), then);
+        let parting = parting.and_then(|patience| Some((self.traffic.clone()?, patience)));
         let runtime = Arc::clone(&self.runtime);
         self.spawn(id, generation, async move {
+            if let Some((traffic, patience)) = parting {
+                traffic.parted(&tag.replica, tag.generation, patience).await;
+            }
             until_done("stop", &tag, || runtime.stop(&tag)).await;
             Outcome::Stopped
         });
@@ -171,6 +180,14 @@ impl Agent {
 impl Unit {
     pub(super) fn is_up(&self) -> bool {
         self.phase == Some(Phase::Up)
+    }
+
+    /// How long its requests may take to end before it is stopped; none for what gets no requests, as it is not well.
+    fn parting(&self) -> Option<Duration> {
+        // What an earlier agent left behind was told to that one.
+        let is_well = self.told.as_ref().is_none_or(|(state, _)| *state == ObservedState::Running);
+        let grace = self.spec.as_ref().map_or(LONGEST_PARTING, |spec| grace(&spec.container));
+        (self.is_up() && is_well).then_some(grace.min(LONGEST_PARTING))
     }
 }
 

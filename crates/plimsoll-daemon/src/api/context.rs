@@ -12,6 +12,7 @@ use super::answer::{Answer, Failure, json};
 use crate::cell::{Cell, now};
 use crate::cluster::{quorum, upgrade};
 use crate::peer::Client;
+use crate::routing::Routing;
 use crate::view::build::{Here, Source};
 use crate::view::tenure::millis;
 use crate::view::{Freshness, Problem, Tenure};
@@ -24,6 +25,8 @@ pub(super) struct Context {
     pub(super) data_dir: PathBuf,
     /// The way to other nodes; none in a cell that cannot have any.
     pub(super) client: OnceLock<Client>,
+    /// This node's router; none where nothing is routed.
+    pub(super) routing: OnceLock<Arc<Routing>>,
     /// The state's last hash, with the index it is of.
     pub(super) hashed: Mutex<Option<(u64, String)>>,
     /// True once the daemon ends: then streams do too.

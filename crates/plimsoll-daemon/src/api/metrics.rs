@@ -10,6 +10,7 @@ use axum::response::Response;
 use super::answer::with_type;
 use super::context::Context;
 use super::health;
+use super::routed::routed;
 use crate::view::{Health, HealthQuery};
 
 const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -19,10 +20,14 @@ const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(context): State<Arc<Context>>) -> Response {
     let health = health::health(&context, &HealthQuery::default()).await;
-    with_type(TYPE, Body::from(text(&health)))
+    let mut page = text(&health);
+    if let Some(routing) = context.routing.get() {
+        routed(&mut page, &routing.read());
+    }
+    with_type(TYPE, Body::from(page.0))
 }
 
-fn text(health: &Health) -> String {
+fn text(health: &Health) -> Page {
     let mut page = Page::default();
     let tenure = &health.tenure;
     let leads = health.leader.as_ref() == Some(&health.node);
@@ -52,14 +57,14 @@ fn text(health: &Health) -> String {
     page.number("plimsoll_log_committed", "gauge", what, health.committed);
     let what = "Entries that are committed and not applied here";
     page.number("plimsoll_log_lag", "gauge", what, health.lag);
-    page.0
+    page
 }
 
 #[derive(Debug, Default)]
-struct Page(String);
+pub(super) struct Page(pub(super) String);
 
 impl Page {
-    fn head(&mut self, name: &str, kind: &str, what: &str) {
+    pub(super) fn head(&mut self, name: &str, kind: &str, what: &str) {
         let _ = writeln!(self.0, "# HELP {name} {what}\n# TYPE {name} {kind}");
     }
 
@@ -146,6 +151,6 @@ mod tests {
             # TYPE plimsoll_log_lag gauge
             plimsoll_log_lag 2
         "#]]
-        .assert_eq(&text(&health));
+        .assert_eq(&text(&health).0);
     }
 }

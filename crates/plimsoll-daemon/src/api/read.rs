@@ -153,6 +153,29 @@ pub(super) async fn snapshot(State(context): State<Arc<Context>>) -> Answer {
         .await
 }
 
+/// Which HTTP requests go to which service
+#[utoipa::path(get, path = "/v1/routes", tag = "read",
+    responses((status = 200, body = Vec<view::Route>), (status = "default", body = view::Problem)))]
+pub(super) async fn routes(State(context): State<Arc<Context>>) -> Answer {
+    context.look(|source| Ok(build::routes(source))).await
+}
+
+/// Where a request goes, and why nowhere else
+#[utoipa::path(get, path = "/v1/routes/explain", tag = "read", params(view::RouteQuery),
+    responses((status = 200, body = view::RouteExplanation), (status = 404, body = view::Problem)))]
+pub(super) async fn explain_route(
+    State(context): State<Arc<Context>>,
+    Asked(query): Asked<view::RouteQuery>,
+) -> Answer {
+    let verdicts = context.routing.get().and_then(|it| it.explain(&query.host, &query.path));
+    context
+        .look(move |source| {
+            let found = build::explain_route(source, &query, verdicts.as_ref());
+            found.ok_or_else(|| operations::no_such_route(source.state, &query).into())
+        })
+        .await
+}
+
 /// A kind that nobody knows would never come, and whoever asks would wait for it.
 fn known(kinds: &BTreeSet<String>) -> Result<(), operations::Error> {
     let words = Happening::WORDS;

@@ -28,6 +28,8 @@ use crate::cell::{Cell, WriteError, now};
 use crate::link::{Host, PIECES_AHEAD, Pipe};
 use crate::peer::{Client, Key, Known, MAX_MESSAGE, RAFT, read_whole};
 use crate::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
+use crate::routing::Routing;
+use crate::routing::tunnel::TUNNEL;
 use crate::view::Problem;
 
 /// The most bytes a request of a newcomer may have; a certificate request and some labels have a tenth.
@@ -40,6 +42,8 @@ pub struct Gate {
     pub log: Log,
     pub client: Client,
     pub host: Host,
+    /// None where nothing is routed.
+    pub routing: Option<Arc<Routing>>,
 }
 
 /// The doors, and behind them the API for requests that came to another node.
@@ -50,6 +54,7 @@ pub fn router(gate: Arc<Gate>, api: Router) -> Router {
         .route(join::PATH, post(admit))
         .route(LINK, post(link))
         .route(RENEW, post(renew))
+        .route(TUNNEL, post(tunnel))
         .with_state(Arc::clone(&gate));
     let doors = doors.merge(log).merge(containers).merge(api);
     doors.layer(from_fn_with_state(gate, refuse_removed))
@@ -77,6 +82,13 @@ async fn refuse_removed(State(gate): State<Arc<Gate>>, request: Request, next: N
 }
 
 impl Gate {
+    /// Whether the caller may open streams to this node's containers: every node that this one knows to be of the cell.
+    fn may_reach(&self, caller: &Caller) -> bool {
+        let chart = self.cell.soft.chart();
+        let is_charted = chart.is_some_and(|chart| chart.nodes.contains_key(&caller.node));
+        self.may_ask(caller) || is_charted
+    }
+
     /// Whether the caller may ask for this node's containers. A node without the log knows the servers and nobody else.
     pub(super) fn may_ask(&self, caller: &Caller) -> bool {
         if self.cell.holds_log() {
@@ -210,6 +222,17 @@ async fn link(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Requ
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(piece)), outgoing))
     });
     Response::new(Body::from_stream(pieces))
+}
+
+/// A stream to a container of this node.
+async fn tunnel(State(gate): State<Arc<Gate>>, Known(caller): Known, request: Request) -> Response {
+    if !gate.may_reach(&caller) {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    match &gate.routing {
+        Some(routing) => routing.receive(request).await,
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn receive(mut body: BodyDataStream, to: mpsc::Sender<Vec<u8>>) {

@@ -98,7 +98,7 @@ impl Node {
             .map(|(name, spec)| (ServiceName::new(name).unwrap(), Arc::new(spec)))
             .collect();
         let deployment = DeploymentName::new("shop").unwrap();
-        let change = Change::Deploy { deployment, services };
+        let change = Change::Deploy { deployment, services, routes: Vec::new() };
         self.cell.write(Writer::Operator, "test", vec![change.free()]).await.unwrap();
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::servers::Roll;
 use crate::orders::Telling;
+use crate::routing::chart::Correction;
 use crate::soft::{NodeFact, ReplicaFact};
 
 /// The form this build writes. It is raised with the level, and then written from that level on.
@@ -83,6 +84,11 @@ pub enum Down {
     /// Everything up to this report is written.
     Written {
         seq: u64,
+    },
+    /// What routers go by, to a node that cannot read it off the log: all of it first, and then what changes.
+    Chart {
+        term: Term,
+        correction: Correction,
     },
 }
 

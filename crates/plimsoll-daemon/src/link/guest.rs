@@ -42,6 +42,10 @@ pub(super) async fn attend(
                     cell.servers.tell(roll);
                 }
                 Some(Down::Written { seq }) => outbox.written(seq),
+                Some(Down::Chart { term, correction }) => {
+                    admit(fence, term)?;
+                    cell.soft.correct_chart(correction);
+                }
             },
             (seq, reports) = outbox.next() => send(&to, &Up::Reports { seq, reports }).await?,
             () = sleep_until(beat_at) => {

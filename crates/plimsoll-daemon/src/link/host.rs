@@ -1,15 +1,17 @@
 //! The leader's end: gives a node its orders, writes what it reports, and notes that it lives.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::access::Digest;
 use plimsoll_model::{
-    Change, Guarded, Millis, NodeFacts, NodeId, Observation, Term, Timestamp, Writer,
+    Change, Generation, Guarded, Millis, NodeFacts, NodeId, Observation, ReplicaId, Term,
+    Timestamp, Writer,
 };
 use thiserror::Error;
-use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::fence::Fence;
 use super::frame::{Cleared, Down, Frames, READ, Report, Seen, Up, VERSION, encode};
@@ -18,12 +20,16 @@ use super::{HEARTBEAT, Pipe};
 use crate::cell::{Cell, WriteError, now};
 use crate::cluster::servers::Roll;
 use crate::orders::{Dispatch, Telling};
+use crate::routing::chart::{Chart, Correction};
 
 /// How long a node may take to say who it is.
 const HELLO: Duration = Duration::from_secs(5);
 
 /// How many heartbeats may fail to come before the link is given up.
 const MISSED_BEATS: u32 = 3;
+
+/// How often at most a node is told what changed for its router: in a busy cell something always does.
+const CHART_PACE: Duration = Duration::from_millis(50);
 
 /// How long to wait when the log does not take reports.
 const RETRY: Duration = Duration::from_millis(100);
@@ -53,7 +59,7 @@ pub enum Refused {
 #[derive(Debug, Clone)]
 pub struct Host {
     pub cell: Cell,
-    pub dispatch: std::sync::Arc<Dispatch>,
+    pub dispatch: Arc<Dispatch>,
 }
 
 impl Host {
@@ -103,7 +109,7 @@ impl Host {
         }
     }
 
-    /// Its orders and who the servers are, whenever they change.
+    /// Its orders, who the servers are and, to one that does not hold the log, what routers go by: whenever they change.
     async fn tell(
         &self,
         caller: &NodeId,
@@ -111,17 +117,28 @@ impl Host {
         to: &mpsc::Sender<Vec<u8>>,
     ) -> Result<(), Refused> {
         let mut orders = self.dispatch.listen(caller.clone());
+        let mut charts = Charts::new(&self.cell);
         let mut told = None;
         loop {
             let roll = Roll::of(&*self.cell.engine);
+            let is_server = roll.servers.iter().any(|peer| peer.name == caller.as_str());
             if told.as_ref() != Some(&roll) {
                 told = Some(roll.clone());
                 if to.send(encode(&Down::Servers { term, roll })).await.is_err() {
                     return Ok(());
                 }
             }
-            let Ok(telling) = timeout(HEARTBEAT, orders.next()).await else { continue };
-            if to.send(encode(&Down::Orders { term, telling })).await.is_err() {
+            if is_server {
+                // It draws its own; should it lose the log, it has to hear of everything.
+                charts.forget();
+            }
+            let word = tokio::select! {
+                telling = orders.next() => Down::Orders { term, telling },
+                correction = charts.next(), if !is_server => Down::Chart { term, correction },
+                // Who the servers are may have changed.
+                () = sleep(HEARTBEAT) => continue,
+            };
+            if to.send(encode(&word)).await.is_err() {
                 return Ok(());
             }
         }
@@ -160,23 +177,56 @@ impl Host {
         caller: &NodeId,
         mut fact: crate::soft::NodeFact,
         measured: Option<Millis>,
-        replicas: Vec<(
-            (plimsoll_model::ReplicaId, plimsoll_model::Generation),
-            crate::soft::ReplicaFact,
-        )>,
+        replicas: Vec<((ReplicaId, Generation), crate::soft::ReplicaFact)>,
     ) {
         let now = now();
         fact.heard_at = Some(now);
         fact.measured_at = measured.map(|ago| Timestamp(now.0.saturating_sub(ago.0)));
-        let here = self.cell.engine.machine().read(|state| {
-            let tenants = state.load(caller).map(|load| load.tenants.clone());
-            tenants.unwrap_or_default()
+        // A node speaks of what it holds and of nothing else: one that has led knows others' containers as they were then.
+        let own: Vec<_> = self.cell.engine.machine().read(|state| {
+            let holds = |(id, generation): &(ReplicaId, Generation)| {
+                let held = state.replica(id).into_iter().flat_map(plimsoll_model::Replica::holds);
+                held.into_iter().any(|it| it.generation == *generation && it.node == *caller)
+            };
+            replicas.into_iter().filter(|(key, _)| holds(key)).collect()
         });
         let mut facts = self.cell.soft.facts();
         facts.nodes.insert(caller.clone(), fact);
-        // A node speaks of what it holds and of nothing else.
-        for (key, fact) in replicas.into_iter().filter(|((id, _), _)| here.contains(id)) {
-            facts.replicas.insert(key, fact);
+        facts.replicas.extend(own);
+    }
+}
+
+/// What one node has been told of the chart.
+struct Charts {
+    latest: watch::Receiver<Option<Arc<Chart>>>,
+    told: Option<Arc<Chart>>,
+    /// When it may be told again.
+    due: Instant,
+}
+
+impl Charts {
+    fn new(cell: &Cell) -> Self {
+        Self { latest: cell.soft.charts(), told: None, due: Instant::now() }
+    }
+
+    fn forget(&mut self) {
+        self.told = None;
+    }
+
+    /// What is new; waits until something is. Nothing is lost where it is given up before.
+    async fn next(&mut self) -> Correction {
+        sleep_until(self.due).await;
+        loop {
+            let chart = self.latest.borrow_and_update().clone();
+            if let Some(chart) = chart.filter(|chart| self.told.as_ref() != Some(chart)) {
+                let correction = chart.since(self.told.as_deref());
+                (self.told, self.due) = (Some(chart), Instant::now() + CHART_PACE);
+                return correction;
+            }
+            if self.latest.changed().await.is_err() {
+                // The process ends.
+                std::future::pending::<()>().await;
+            }
         }
     }
 }

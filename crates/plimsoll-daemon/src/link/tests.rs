@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
 use plimsoll_model::{
-    Change, ClusterId, DeploymentName, Generation, NodeId, ObservedState, ReplicaId, ServiceName,
-    Writer,
+    Change, ClusterId, DeploymentName, Generation, MoveCause, NodeId, ObservedState, ReplicaId,
+    ServiceName, Writer,
 };
 use plimsoll_runtime::FakeRuntime;
 use plimsoll_store::embedded::{Config, Founding};
@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use super::frame::{Down, Frames, Report, Seen, Up, VERSION, encode};
 use super::*;
 use crate::cluster::servers::{Roll, Servers};
-use crate::soft::Soft;
+use crate::routing::chart::{Chart, Correction};
+use crate::soft::{ReplicaFact, Soft};
 
 /// The leader of a cell of two: `ash` leads, and a replica is on `birch`.
 struct Bench {
@@ -27,7 +28,9 @@ const WEB: &str = "shop/web/1";
 
 async fn bench() -> Bench {
     let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("test").unwrap());
-    let engine = Embedded::start(Config::alone(dir.path(), cluster.clone())).await.unwrap();
+    let peer = Peer { name: "ash".to_owned(), address: "ash:7117".to_owned() };
+    let config = Config { peer, ..Config::alone(dir.path(), cluster.clone()) };
+    let engine = Embedded::start(config).await.unwrap();
     let runtime = Arc::new(FakeRuntime::new(cluster));
     let cell = Cell {
         engine,
@@ -48,6 +51,7 @@ async fn bench() -> Bench {
         Change::Deploy {
             deployment: DeploymentName::new("shop").unwrap(),
             services: [service].into(),
+            routes: Vec::new(),
         },
         place(WEB, "birch"),
         place("shop/web/2", "ash"),
@@ -132,6 +136,58 @@ async fn a_node_elsewhere_gets_its_orders_and_is_heard() {
     bench.until("heard", is_heard).await;
 }
 
+fn chart(address: &str) -> Chart {
+    Chart { nodes: [(node_id("ash"), address.to_owned())].into(), ..Chart::default() }
+}
+
+/// The next word on the chart.
+async fn corrected(node: &mut Pipe, frames: &mut Frames) -> Correction {
+    loop {
+        let word = host::next::<Down>(&mut node.from, frames).await.unwrap();
+        if let Down::Chart { correction, .. } = word.expect("the leader goes on") {
+            return correction;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_the_log_is_told_what_routers_go_by_and_what_changes_of_it() {
+    let bench = bench().await;
+    let leader_knows = |chart| bench.host.cell.soft.chart_is(chart);
+    leader_knows(chart("one:7117"));
+    let (mut node, leader) = pipes();
+    node.to.send(encode(&hello("birch", 0))).await.unwrap();
+    let host = bench.host.clone();
+    tokio::spawn(async move { host.serve(&node_id("birch"), None, leader).await });
+
+    let (mut frames, soft) = (Frames::default(), Soft::default());
+    let first = corrected(&mut node, &mut frames).await;
+    assert!(first.is_whole);
+    soft.correct_chart(first);
+    assert_eq!(soft.chart().as_deref(), Some(&chart("one:7117")));
+    let begun = std::time::Instant::now();
+    leader_knows(Chart::default());
+    leader_knows(chart("two:7117"));
+    let second = corrected(&mut node, &mut frames).await;
+    assert!(!second.is_whole, "{second:?}");
+    assert!(begun.elapsed() < HEARTBEAT, "at once, not with a heartbeat");
+    soft.correct_chart(second);
+    assert_eq!(soft.chart().as_deref(), Some(&chart("two:7117")), "what came between is gathered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_holds_the_log_draws_its_own_chart() {
+    let bench = bench().await;
+    bench.host.cell.soft.chart_is(chart("one:7117"));
+    let (mut node, leader) = pipes();
+    node.to.send(encode(&hello("ash", 0))).await.unwrap();
+    let host = bench.host.clone();
+    tokio::spawn(async move { host.serve(&node_id("ash"), None, leader).await });
+    let mut frames = Frames::default();
+    let told = timeout(Duration::from_millis(500), corrected(&mut node, &mut frames)).await;
+    assert!(told.is_err(), "{told:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_speaks_of_its_own_containers_only() {
     let bench = bench().await;
@@ -143,6 +199,25 @@ async fn a_node_speaks_of_its_own_containers_only() {
     bench.greeted("birch", &words).await.unwrap();
     assert_eq!(bench.state_of("shop/web/2"), None);
     assert_eq!(bench.state_of(WEB), Some(ObservedState::Running));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beat_changes_nothing_of_what_another_node_has() {
+    let bench = bench().await;
+    let cell = &bench.host.cell;
+    let (replica, node, spec) = (replica_id(WEB), node_id("ash"), spread(2).hash);
+    let moved = Change::Succeed { replica, node, spec, cause: MoveCause::Misplaced };
+    cell.write(Writer::Scheduler, "test", vec![moved.free()]).await.unwrap();
+    let (birchs, ours) = ((replica_id(WEB), Generation(1)), (replica_id(WEB), Generation(3)));
+    let address = Some("10.0.0.1".parse().unwrap());
+    cell.soft.reach(ours.0.clone(), ours.1, address);
+    // Birch has led before, and knows of our container from when it was not reached yet.
+    let replicas = [&birchs, &ours].map(|key| (key.clone(), ReplicaFact::default())).to_vec();
+    let beat = Up::Beat { fact: Box::default(), measured: None, replicas };
+    bench.greeted("birch", &[hello("birch", 0), beat]).await.unwrap();
+    let facts = cell.soft.facts();
+    assert!(facts.replicas.contains_key(&birchs), "of its own it is believed");
+    assert_eq!(facts.replicas[&ours].address, address);
 }
 
 #[tokio::test(flavor = "multi_thread")]

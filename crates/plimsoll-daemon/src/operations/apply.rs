@@ -6,7 +6,7 @@ use plimsoll_kernel::Policy;
 use plimsoll_model::DeploymentName;
 
 use super::diff::changes;
-use super::{Caller, Error, Revised, Services, check, current, plan, revise};
+use super::{Caller, Content, Error, Revised, check, current, plan, ports, revise, routes};
 use crate::cell::{Cell, now};
 use crate::view::build::signals;
 use crate::view::{Applied, Apply, Reason};
@@ -20,11 +20,11 @@ pub async fn apply(
     apply: Apply,
 ) -> Result<Applied, Error> {
     let name = DeploymentName::new(name)?;
-    let services = checked(cell, &name, apply.services)?;
+    let (expected, content) = (apply.expect, checked(cell, &name, apply)?);
     let decide = |state: &plimsoll_model::State| {
         let before = current(state, &name);
-        expect(&name, apply.expect, before.as_ref())?;
-        Ok(Revised { before, services: services.clone() })
+        expect(&name, expected, before.as_ref())?;
+        Ok(Revised { before, content: content.clone() })
     };
     let (index, revised) = revise(cell, caller, &name, decide).await?;
     Ok(applied(cell, &name, index, &revised))
@@ -33,18 +33,20 @@ pub async fn apply(
 /// What [`apply`] would do, and what the scheduler would make of it at first. Nothing is written.
 pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result<Applied, Error> {
     let name = DeploymentName::new(name)?;
-    let services = checked(cell, &name, apply.services)?;
+    let (expected, content) = (apply.expect, checked(cell, &name, apply)?);
     let state = cell.engine.machine().read(Clone::clone);
     let before = current(&state, &name);
-    expect(&name, apply.expect, before.as_ref())?;
-    caller.check_privileges(before.as_ref().map(|(_, services)| services), &services)?;
+    expect(&name, expected, before.as_ref())?;
+    let had = before.as_ref().map(|(_, content)| &content.services);
+    caller.check_privileges(had, &content.services)?;
+    ports::check(&state, &name, had, &content.services)?;
     let (policy, now) = (Policy::default(), now());
     let signals = signals(&cell.soft.facts(), &policy, now);
-    let (revision, plan) = plan::of(state, &signals, &policy, &name, &services, now)?;
-    let empty = Services::new();
-    let old = before.as_ref().map_or(&empty, |(_, services)| services);
+    let (revision, plan) = plan::of(state, &signals, &policy, &name, &content, now)?;
+    let old = before.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
     Ok(Applied {
-        changes: changes(old, &services),
+        changes: changes(&old.services, &content.services),
+        routes: routes::changes(&old.routes, &content.routes),
         deployment: name.to_string(),
         revision: revision.into(),
         index: None,
@@ -61,10 +63,11 @@ pub(super) fn applied(
     revised: &Revised,
 ) -> Applied {
     let revision = cell.engine.machine().read(|state| revised.revision(state, name));
-    let empty = Services::new();
-    let old = revised.before.as_ref().map_or(&empty, |(_, services)| services);
+    let nothing = Content::default();
+    let old = revised.before.as_ref().map_or(&nothing, |(_, content)| content);
     Applied {
-        changes: changes(old, &revised.services),
+        changes: changes(&old.services, &revised.content.services),
+        routes: routes::changes(&old.routes, &revised.content.routes),
         deployment: name.to_string(),
         revision: revision.into(),
         index: Some(index),
@@ -73,20 +76,17 @@ pub(super) fn applied(
     }
 }
 
-fn checked(
-    cell: &Cell,
-    name: &DeploymentName,
-    asked: std::collections::BTreeMap<plimsoll_model::ServiceName, plimsoll_model::ServiceSpec>,
-) -> Result<Services, Error> {
-    let services = check::services(name, asked)?;
+fn checked(cell: &Cell, name: &DeploymentName, asked: Apply) -> Result<Content, Error> {
+    let services = check::services(name, asked.services)?;
     check::can_run(cell.runtime.as_ref(), &runtime_name(cell), &services)?;
-    Ok(services)
+    routes::check(&asked.routes)?;
+    Ok(Content { services, routes: asked.routes })
 }
 
 fn expect(
     deployment: &DeploymentName,
     expected: Option<u64>,
-    found: Option<&(u32, Services)>,
+    found: Option<&(u32, Content)>,
 ) -> Result<(), Error> {
     let found = found.map_or(0, |(revision, _)| u64::from(*revision));
     match expected {

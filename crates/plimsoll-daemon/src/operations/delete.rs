@@ -19,8 +19,8 @@ pub async fn delete(
     for _ in 0..MAX_RETRIES {
         let (name, revision, mut deleted) = cell.engine.machine().read(|state| {
             let name = find_deployment(state, name)?;
-            let (revision, services) = current(state, &name).unwrap_or_default();
-            let deleted = told(state, &name, &services, volumes);
+            let (revision, content) = current(state, &name).unwrap_or_default();
+            let deleted = told(state, &name, &content.services, volumes);
             Ok::<_, Error>((name, plimsoll_model::Revision(revision), deleted))
         })?;
         let end = Change::Undeploy { deployment: name.clone() }.at_revision(Some(revision));

@@ -9,7 +9,7 @@ use plimsoll_model::{
     Timestamp, Writer,
 };
 
-use super::{Error, Services};
+use super::{Content, Error, refused};
 use crate::cell::WriteError;
 
 /// The revision the deployment would have, and the pass, a line for each thing it would do.
@@ -18,13 +18,13 @@ pub(super) fn of(
     signals: &Signals,
     policy: &Policy,
     name: &DeploymentName,
-    services: &Services,
+    content: &Content,
     now: Timestamp,
 ) -> Result<(u32, Vec<String>), Error> {
-    let change = Change::Deploy { deployment: name.clone(), services: services.clone() };
+    let change = content.clone().deploy(name);
     let by = Author::new(Writer::Operator, "dry-run");
     let command = Command::new(now, Term(0), by, vec![change.free()]);
-    state.apply(&command).map_err(WriteError::Refused)?;
+    state.apply(&command).map_err(|rejection| refused(WriteError::Refused(rejection)))?;
     let revision = state.deployments().get(name).map_or(0, |deployment| deployment.revision.0);
 
     let keys: BTreeSet<ServiceKey> =

@@ -18,6 +18,7 @@ impl From<&Error> for Problem {
             Error::NoSuchDeployment { hint, .. } => refusal("no_such_deployment").hint(hint),
             Error::NoSuchService { hint, .. } => refusal("no_such_service").hint(hint),
             Error::NoSuchReplica { hint, .. } => refusal("no_such_replica").hint(hint),
+            Error::NoSuchRoute { hint, .. } => refusal("no_such_route").hint(hint),
             Error::NoSuchNode { hint, .. } => refusal("no_such_node").hint(hint),
             Error::LastNode { .. } => refusal("last_node").hint(
                 "join another or uncordon one first; `--force` stops what is on it instead",
@@ -52,6 +53,15 @@ impl From<&Error> for Problem {
             Error::CircularDependency { .. } => {
                 refusal("circular_dependency").hint("remove one of these from depends_on")
             }
+            Error::PortTaken { by, .. } => refusal("port_taken").hint(format!(
+                "publish another number, or take it from {by} first: every node listens on a published port"
+            )),
+            Error::RouteNowhere { .. } => refusal("route_nowhere")
+                .hint("let the route lead to a service of the same file, or remove it"),
+            Error::RouteTaken { by, .. } => refusal("route_taken").hint(format!(
+                "choose another host or path, or take it from {by} first: every node serves all routes"
+            )),
+            Error::BadRoute { .. } => refusal("bad_route"),
             Error::CannotRun { .. } => refusal("cannot_run")
                 .hint("change these in the compose file, or use a node with another runtime"),
             Error::NotAssigned { .. } => {

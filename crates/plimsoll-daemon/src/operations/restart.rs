@@ -23,7 +23,7 @@ pub async fn restart(
 
 fn meant(state: &State, name: &str, restart: &Restart) -> Result<Vec<ReplicaId>, Error> {
     let deployment = find_deployment(state, name)?;
-    let (_, services) = current(state, &deployment).unwrap_or_default();
+    let services = current(state, &deployment).unwrap_or_default().1.services;
     let service = restart.service.as_deref();
     let service = service.map(|name| find_service(&deployment, &services, name)).transpose()?;
     let own = |id: &ReplicaId| {

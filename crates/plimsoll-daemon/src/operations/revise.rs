@@ -7,7 +7,9 @@ use plimsoll_model::{DeploymentName, Mode, Revision, ServiceSpec, State};
 
 use super::apply::applied;
 use super::diff::changes;
-use super::{Caller, Error, Revised, Services, current, find_deployment, find_service, revise};
+use super::{
+    Caller, Content, Error, Revised, Services, current, find_deployment, find_service, revise,
+};
 use crate::cell::Cell;
 use crate::view::build::revision_specs;
 use crate::view::{self, Applied, RevisionSpecs, Rollback, Scale, Time};
@@ -26,9 +28,10 @@ pub async fn scale(
     let decide = |state: &State| {
         let name = find_deployment(state, name.as_str())?;
         let (revision, before) = current(state, &name).unwrap_or_default();
-        let mut services = before.clone();
+        let mut content = before.clone();
+        let services = &mut content.services;
         for (service, replicas) in &scale.services {
-            let service = find_service(&name, &services, service)?;
+            let service = find_service(&name, services, service)?;
             let spec = &services[&service];
             let mode = scaled(&spec.placement.mode, *replicas)
                 .ok_or_else(|| Error::GlobalReplicas { service: service.clone() })?;
@@ -36,7 +39,7 @@ pub async fn scale(
             spec.placement.mode = mode;
             services.insert(service, Arc::new(spec));
         }
-        Ok(Revised { before: Some((revision, before)), services })
+        Ok(Revised { before: Some((revision, before)), content })
     };
     let (index, revised) = revise(cell, caller, &name, decide).await?;
     Ok(applied(cell, &name, index, &revised))
@@ -63,8 +66,8 @@ pub async fn rollback(
         let name = find_deployment(state, name.as_str())?;
         let deployment = &state.deployments()[&name];
         let to = target(&name, deployment, back.to)?;
-        let services = deployment.history[&to].services.clone();
-        Ok(Revised { before: current(state, &name), services })
+        let content = Content::of(&deployment.history[&to]);
+        Ok(Revised { before: current(state, &name), content })
     };
     let (index, revised) = revise(cell, caller, &name, decide).await?;
     Ok(applied(cell, &name, index, &revised))

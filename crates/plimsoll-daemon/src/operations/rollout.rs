@@ -28,7 +28,7 @@ pub async fn change_rollout(
 /// The services whose rollout is under way and can be changed in this manner.
 fn meant(state: &State, name: &str, asked: &ChangeRollout) -> Result<Vec<ServiceKey>, Error> {
     let deployment = find_deployment(state, name)?;
-    let (_, services) = current(state, &deployment).unwrap_or_default();
+    let services = current(state, &deployment).unwrap_or_default().1.services;
     if let Some(service) = &asked.service {
         let service = find_service(&deployment, &services, service)?;
         return Ok(vec![ServiceKey::new(deployment, service)]);

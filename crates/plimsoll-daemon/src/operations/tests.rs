@@ -5,7 +5,7 @@ use plimsoll_model::testkit::{cell, cpus, global, hosts, spread};
 use plimsoll_model::{DeploymentName, Millis, ServiceName, ServiceSpec};
 
 use super::diff::changes;
-use super::{Revised, Services};
+use super::{Content, Revised, Services};
 
 fn services<const N: usize>(services: [(&str, ServiceSpec); N]) -> Services {
     let named = services.map(|(name, spec)| (ServiceName::new(name).unwrap(), Arc::new(spec)));
@@ -108,18 +108,21 @@ fn services_come_go_and_stay() {
 #[test]
 fn a_change_is_told_its_own_revision_and_not_that_of_one_which_came_after() {
     let shop = DeploymentName::new("shop").unwrap();
-    let one = services([("web", spread(1))]);
-    let two = services([("web", spread(2))]);
+    let content = |replicas| {
+        let services = services([("web", spread(replicas))]);
+        Content { services, routes: Vec::new() }
+    };
+    let (one, two) = (content(1), content(2));
     let cell = cell().node("ash", cpus(4));
     let cell = cell.deploy("shop", [("web", spread(1))]).undeploy("shop");
     let cell = cell.deploy("shop", [("web", spread(1))]).deploy("shop", [("web", spread(2))]);
     let cell = cell.deploy("shop", [("web", spread(3))]);
-    for (case, before, services, revision) in [
+    for (case, before, content, revision) in [
         ("the one that made it", None, one.clone(), 2),
         ("the next", Some((2, one.clone())), two.clone(), 3),
         ("the same again", Some((2, one.clone())), one, 2),
     ] {
-        let revised = Revised { before, services };
+        let revised = Revised { before, content };
         assert_eq!(revised.revision(&cell.state, &shop), revision, "{case}");
     }
 }

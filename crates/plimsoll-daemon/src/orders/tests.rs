@@ -38,6 +38,7 @@ fn deploy(services: &[(&str, ServiceSpec)]) -> Change {
     Change::Deploy {
         deployment: DeploymentName::new("shop").unwrap(),
         services: services.collect(),
+        routes: Vec::new(),
     }
 }
 

@@ -26,8 +26,9 @@ const MAX_ROOM: usize = 2 << 20;
 pub(super) enum Outgoing {
     /// `None` once it is sent.
     Whole(Option<Bytes>),
-    /// Until the other half is dropped: only then does HTTP/2 take a stream for given up.
-    Fed(mpsc::Receiver<Bytes>, oneshot::Receiver<()>),
+    /// Until the other half is dropped: only then does HTTP/2 take a stream for given up. Once that has sent its word
+    /// instead, what is left to send is sent.
+    Fed(mpsc::Receiver<Bytes>, Option<oneshot::Receiver<()>>),
     Passed(Body),
 }
 
@@ -49,8 +50,13 @@ impl HttpBody for Outgoing {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(data(bytes.take())),
             Self::Fed(pieces, unheard) => {
-                if Pin::new(unheard).poll(cx).is_ready() {
-                    return Poll::Ready(Some(Err(axum::Error::new(Unheard))));
+                let word = unheard.as_mut().map(|unheard| Pin::new(unheard).poll(cx));
+                match word {
+                    Some(Poll::Ready(Err(_))) => {
+                        return Poll::Ready(Some(Err(axum::Error::new(Unheard))));
+                    }
+                    Some(Poll::Ready(Ok(()))) => *unheard = None,
+                    Some(Poll::Pending) | None => {}
                 }
                 Poll::Ready(data(ready!(pieces.poll_recv(cx))))
             }

@@ -16,7 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::body::{Exchange, Outgoing, QUEUED, Receiver, Sender, Unread, collect};
+use super::carries::Carries;
 use super::dial::Options;
+use super::duplex::{AHEAD, Outward};
 use super::error::Error;
 use super::link::Link;
 use super::{NOMINAL, Target};
@@ -85,6 +87,12 @@ impl Client {
         Self::with(self.shared.credentials.clone(), self.shared.options)
     }
 
+    /// The same with connections of its own that carry tunnels.
+    pub fn for_tunnels(&self) -> Self {
+        let options = Options { carries: Carries::Tunnels, ..self.shared.options };
+        Self::with(self.shared.credentials.clone(), options)
+    }
+
     /// Asks, and reads the answer whole. Giving up, also by dropping the call, frees what it held on both sides.
     pub async fn call(
         &self,
@@ -111,7 +119,7 @@ impl Client {
         let link = self.link(to);
         let (sender, pieces) = mpsc::channel(QUEUED);
         let (listening, unheard) = oneshot::channel();
-        let mut request = request(method, uri(path)?, Outgoing::Fed(pieces, unheard));
+        let mut request = request(method, uri(path)?, Outgoing::Fed(pieces, Some(unheard)));
         *request.headers_mut() = headers;
         let (head, body) = begin(&link, request, within).await?.into_parts();
         let receiver = Receiver { to: Arc::clone(&link.to), body, _listening: listening };
@@ -121,6 +129,23 @@ impl Client {
             sender: Sender(sender),
             receiver,
         })
+    }
+
+    /// The same as bytes in both directions, with the status of the answer.
+    pub async fn tunnel(
+        &self,
+        to: &Target,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        within: Duration,
+    ) -> Result<(StatusCode, Outward), Error> {
+        let (sender, pieces) = mpsc::channel(AHEAD);
+        let (listening, unheard) = oneshot::channel();
+        let mut request = request(method, uri(path)?, Outgoing::Fed(pieces, Some(unheard)));
+        *request.headers_mut() = headers;
+        let (head, body) = begin(&self.link(to), request, within).await?.into_parts();
+        Ok((head.status, Outward::asked(sender, listening, body)))
     }
 
     /// Passes somebody else's request on, and the answer back, both as they come. What concerns only the connection it

@@ -17,22 +17,18 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::Service;
 
+use super::carries::{Carries, Windows};
 use super::extract::{Key, Remote};
 use super::quiet::{Quiet, Trouble};
 use super::server::Limits;
 use super::tls::Guest;
 use crate::pki::Shown;
 
-/// What a node may have under way at once: as many as its own API has clients, whose requests it may pass on.
-const STREAMS: u32 = 1_024;
-
 /// How many requests a node may give up before we have looked at them. A burst of them is what a process finds that was
 /// stopped for a while, and no attack; the usual limit of twenty is for strangers.
 const GIVEN_UP: usize = 1_024;
 
-/// A window is no memory: it is how much may arrive before a handler has read.
-const STREAM_WINDOW: u32 = 2 << 20;
-const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Fewer and larger frames for large bodies.
 const FRAME: u32 = 64 << 10;
 
 /// What somebody without a certificate may: all of it together fits into the first window of HTTP/2.
@@ -63,8 +59,10 @@ impl House {
     pub(super) async fn serve(self, guest: Guest) {
         let Self { router, limits, quiet, ending } = self;
         let Guest { stream, remote, shown } = guest;
+        let carries = Carries::announced(stream.get_ref().1.alpn_protocol());
         let stay = shown.as_ref().map_or(limits.guest_patience, |shown| left(shown.until));
-        let builder = builder(shown.is_some(), &limits);
+        let windows = shown.is_some().then(|| carries.windows());
+        let builder = builder(windows, &limits);
         let service =
             service_fn(move |request| answer(router.clone(), request, shown.clone(), remote));
         let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
@@ -101,7 +99,8 @@ fn answer(
     router.call(request)
 }
 
-fn builder(is_known: bool, limits: &Limits) -> http2::Builder<TokioExecutor> {
+/// Without windows of its own, somebody gets those of a guest.
+fn builder(windows: Option<Windows>, limits: &Limits) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -110,12 +109,12 @@ fn builder(is_known: bool, limits: &Limits) -> http2::Builder<TokioExecutor> {
         .keep_alive_interval(limits.ping_after)
         .keep_alive_timeout(limits.pong_within)
         .auto_date_header(false);
-    if is_known {
+    if let Some(windows) = windows {
         builder
-            .max_concurrent_streams(STREAMS)
+            .max_concurrent_streams(windows.streams)
             .max_pending_accept_reset_streams(GIVEN_UP)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(windows.stream)
+            .initial_connection_window_size(windows.connection)
             .max_frame_size(FRAME);
     } else {
         builder

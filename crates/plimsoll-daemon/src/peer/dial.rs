@@ -16,12 +16,8 @@ use tokio_rustls::TlsConnector;
 
 use super::NOMINAL;
 use super::body::Outgoing;
+use super::carries::Carries;
 use super::error::Error;
-
-/// How much the other side may send on one stream, and on all, before we have read it: a piece of a snapshot with room
-/// to spare, so that a distant peer need not stop and wait.
-const STREAM_WINDOW: u32 = 2 << 20;
-const CONNECTION_WINDOW: u32 = 8 << 20;
 
 /// Fewer and larger frames for large bodies.
 const FRAME: u32 = 64 << 10;
@@ -44,6 +40,7 @@ pub struct Options {
     pub ping_after: Duration,
     /// Without an answer within this, it is not.
     pub pong_within: Duration,
+    pub carries: Carries,
 }
 
 impl Default for Options {
@@ -53,6 +50,7 @@ impl Default for Options {
             connect_within: Duration::from_secs(2),
             ping_after: Duration::from_secs(2),
             pong_within: Duration::from_secs(2),
+            carries: Carries::Requests,
         }
     }
 }
@@ -75,10 +73,11 @@ pub(super) async fn dial(
     let stream = secured.unwrap_or_else(late).map_err(|error| Error::connecting(to, error))?;
     let shown = stream.get_ref().get_ref().1.peer_certificates();
     let shown = shown.unwrap_or_default().iter().map(|it| it.clone().into_owned()).collect();
+    let windows = options.carries.windows();
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(windows.stream)
+        .initial_connection_window_size(windows.connection)
         .initial_max_send_streams(STREAMS_AT_FIRST)
         .max_frame_size(FRAME)
         .max_header_list_size(MAX_HEADERS)

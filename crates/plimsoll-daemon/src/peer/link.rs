@@ -94,7 +94,10 @@ impl Link {
     async fn open(self: Arc<Self>, failures: u32) {
         let Target { node, address } = &self.target;
         let opened = match self.credentials.client_config(node) {
-            Ok(tls) => dial(&self.to, address, tls, &self.options).await,
+            Ok(mut tls) => {
+                self.options.carries.announce(&mut tls);
+                dial(&self.to, address, Arc::new(tls), &self.options).await
+            }
             Err(error) => Err(Error::connecting(&self.to, std::io::Error::other(error))),
         };
         let state = match opened {

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::carries::Carries;
 use super::connection::{House, ended};
 use super::quiet::{Quiet, Trouble};
 use super::tls::{Door, Guest};
@@ -88,8 +89,10 @@ impl Server {
         credentials: &Credentials,
         limits: Limits,
     ) -> Result<Self, pki::Error> {
+        let mut tls = credentials.server_config()?;
+        Carries::accept_all(&mut tls);
         let door = Door {
-            tls: credentials.server_config()?,
+            tls: Arc::new(tls),
             credentials: credentials.clone(),
             patience: limits.handshake_patience,
             quiet: Arc::default(),

@@ -5,3 +5,4 @@ mod calls;
 mod certificates;
 mod joining;
 mod kit;
+mod tunnels;

@@ -12,12 +12,16 @@ use rcgen::{
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData, SanType, SerialNumber,
 };
-use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivatePkcs8KeyDer};
+use rustls::crypto::ring::sign;
+use rustls::pki_types::{
+    CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, PrivatePkcs8KeyDer,
+};
+use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 
-use super::caller::{Caller, Validity};
+use super::caller::{Caller, Validity, is_reserved};
 use super::{AUTHORITY_LIFETIME, BACKDATE, Error, random};
 
 /// The SHA-256 of an authority's certificate: what a join token pins.
@@ -204,6 +208,36 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let signed = params.signed_by(&csr.key, &self.issuer);
         Ok(signed.map_err(making("sign the node's certificate"))?.der().clone())
+    }
+}
+
+impl Authority {
+    /// A key and a certificate for a host that is served in the cell's name. It proves nothing between nodes: their names
+    /// are never given to a host, and it is good for servers only.
+    pub fn issue_host(
+        &self,
+        host: &str,
+        now: Timestamp,
+        lifetime: Millis,
+    ) -> Result<CertifiedKey, Error> {
+        if is_reserved(host) {
+            return Err(Error::BadCertificate { why: "its name is a node's" });
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
+        let key = key.map_err(making("make the host's key"))?;
+        let left = self.until.since(now);
+        let mut params = params(DistinguishedName::new(), now, lifetime.min(left))?;
+        let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let name = name.try_into().map_err(making("name the host"))?;
+        params.subject_alt_names = vec![SanType::DnsName(name)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let signed = params.signed_by(&key, &self.issuer);
+        let signed = signed.map_err(making("sign the host's certificate"))?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let key = sign::any_ecdsa_type(&key).map_err(Error::Tls)?;
+        Ok(CertifiedKey::new(vec![signed.der().clone(), self.certificate.clone()], key))
     }
 }
 

@@ -15,6 +15,12 @@ use super::Error;
 /// What every name in a certificate ends with. `.internal` is never given to anybody in public.
 const DOMAIN: &str = ".plimsoll.internal";
 
+/// Whether a name is among those that certificates give to nodes, however it is written.
+pub fn is_reserved(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    host.ends_with(DOMAIN) || host == DOMAIN[1..]
+}
+
 /// A node of a cell, as its certificate names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {

@@ -81,7 +81,7 @@ impl Credentials {
 
     /// For the side that is connected to. Who shows a certificate must show a good one; who shows none may be a
     /// newcomer, and is told apart by [`caller_of`](Self::caller_of).
-    pub fn server_config(&self) -> Result<Arc<ServerConfig>, Error> {
+    pub fn server_config(&self) -> Result<ServerConfig, Error> {
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.anchor.0), provider())
                 .allow_unauthenticated()
@@ -98,11 +98,11 @@ impl Credentials {
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Arc::new(config))
+        Ok(config)
     }
 
     /// For the side that connects: it shows our certificate, and believes this one node.
-    pub fn client_config(&self, expected: &NodeId) -> Result<Arc<ClientConfig>, Error> {
+    pub fn client_config(&self, expected: &NodeId) -> Result<ClientConfig, Error> {
         let verifier = NodeVerifier { anchor: self.anchor.clone(), expected: expected.clone() };
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
@@ -114,7 +114,7 @@ impl Credentials {
         // The name that is expected is the verifier's to know, and nobody else's to see.
         config.enable_sni = false;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Arc::new(config))
+        Ok(config)
     }
 
     /// Who is on the other side of a connection to us, from the certificates that TLS has verified, and until when.

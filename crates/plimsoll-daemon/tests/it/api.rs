@@ -5,6 +5,7 @@ mod doors;
 mod logs;
 mod openapi;
 mod read;
+mod routes;
 mod speed;
 mod streams;
 mod support;

@@ -10,10 +10,10 @@ use crate::ids::{DeploymentName, ReplicaId, ServiceKey, ServiceName};
 use crate::reason::Unplaced;
 use crate::replica::Replica;
 use crate::rollout::Phase;
-use crate::spec::{ServiceSpec, SpecHash};
+use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
 use crate::state::{
-    Deployment, MAX_NAMES, MAX_REPLICAS, MAX_REQUEST, MAX_REVISIONS, MAX_SERVICES, RevisionRecord,
-    Service, ServiceRow,
+    Deployment, MAX_NAMES, MAX_REPLICAS, MAX_REQUEST, MAX_REVISIONS, MAX_ROUTES, MAX_SERVICES,
+    RevisionRecord, Service, ServiceRow,
 };
 use crate::units::Revision;
 
@@ -24,11 +24,14 @@ impl Txn<'_> {
         &mut self,
         name: &DeploymentName,
         services: &Services,
+        routes: &[RouteSpec],
     ) -> Result<(), Refusal> {
         within_bounds(services)?;
+        self.check_routes(name, services, routes)?;
         let current = self.state.deployments.get(name);
+        let is_same = |r: &RevisionRecord| r.services == *services && r.routes == *routes;
         if let Some(current) = current
-            && current.history.get(&current.revision).is_some_and(|r| r.services == *services)
+            && current.current().is_some_and(is_same)
         {
             let revision = current.revision;
             self.desire_all(name, services, revision);
@@ -43,8 +46,9 @@ impl Txn<'_> {
         let last = self.state.counters.revision.get(name).map_or(0, |revision| revision.0);
         let revision = Revision(last.saturating_add(1));
         let mut history = current.map(|d| d.history.clone()).unwrap_or_default();
+        let (by, services_kept) = (self.by.clone(), services.clone());
         let record =
-            RevisionRecord { at: self.at, by: self.by.clone(), services: services.clone() };
+            RevisionRecord { at: self.at, by, services: services_kept, routes: routes.to_vec() };
         history.insert(revision, record);
         while history.len() > MAX_REVISIONS {
             history.pop_first();
@@ -61,6 +65,33 @@ impl Txn<'_> {
         self.desire_all(name, services, revision);
         self.happened(Happening::Deployed { deployment: name.clone(), revision });
         self.retry(name)
+    }
+
+    /// Each route leads to a service of its own deployment, and is nobody else's. Checked here, where nothing comes between
+    /// the look and the write.
+    fn check_routes(
+        &self,
+        name: &DeploymentName,
+        services: &Services,
+        routes: &[RouteSpec],
+    ) -> Result<(), Refusal> {
+        if routes.len() > MAX_ROUTES {
+            let (what, found) = ("routes".to_owned(), routes.len());
+            return Err(Refusal::TooMany { what, found, max: MAX_ROUTES });
+        }
+        for (at, route) in routes.iter().enumerate() {
+            if !services.contains_key(&route.service) {
+                let (route, service) = (route.to_string(), route.service.clone());
+                return Err(Refusal::RouteNowhere { route, service });
+            }
+            let beside = routes[..at].iter().map(|other| (name, other));
+            let elsewhere = self.state.routes().filter(|(owner, _)| *owner != name);
+            let mut others = beside.chain(elsewhere);
+            if let Some((by, _)) = others.find(|(_, other)| other.is_same_claim(route)) {
+                return Err(Refusal::RouteTaken { route: route.to_string(), by: by.clone() });
+            }
+        }
+        Ok(())
     }
 
     /// Whoever applies a file, even the same one, wants another try of what was given up.

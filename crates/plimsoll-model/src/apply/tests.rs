@@ -12,9 +12,9 @@ use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{NoPlace, Undone, Unplaced, Waiting};
 use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
-use crate::spec::ServiceSpec;
+use crate::spec::{RouteSpec, ServiceSpec, Tls};
 use crate::state::{MAX_REPLICAS, MAX_REVISIONS, State};
-use crate::testkit::{cell, cpus, global, node_id, pack, replica_id, service_key, spread};
+use crate::testkit::{Cell, cell, cpus, global, node_id, pack, replica_id, service_key, spread};
 use crate::transition::Writer;
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
@@ -47,10 +47,30 @@ fn any_spec() -> impl Strategy<Value = Arc<ServiceSpec>> {
     select(specs).prop_map(Arc::new)
 }
 
+fn any_route() -> impl Strategy<Value = RouteSpec> {
+    let (hosts, paths) = (select(vec![None, Some("shop.example")]), select(vec!["/", "/a"]));
+    (hosts, paths, select(vec!["web", "db"]))
+        .prop_map(|(host, path, service)| route(host, path, service))
+}
+
+/// A route as a file asks for it.
+fn route(host: Option<&str>, path: &str, service: &str) -> RouteSpec {
+    RouteSpec {
+        host: host.map(str::to_owned),
+        path: path.to_owned(),
+        strip_path: false,
+        service: ServiceName::new(service).unwrap(),
+        port: 80,
+        tls: Tls::Off,
+    }
+}
+
 fn any_deploy() -> impl Strategy<Value = Change> {
     let names = select(vec!["shop", "shop-web", "blog"]);
     let services = prop::collection::btree_map(select(vec!["web", "db", "c"]), any_spec(), 0..3);
-    (names, services).prop_map(|(deployment, services)| Change::Deploy {
+    let routes = prop::collection::vec(any_route(), 0..2);
+    (names, services, routes).prop_map(|(deployment, services, routes)| Change::Deploy {
+        routes,
         deployment: DeploymentName::new(deployment).unwrap(),
         services: services
             .into_iter()
@@ -383,9 +403,8 @@ fn a_join_token_serves_one_node_once_and_in_time() {
     for token in 1..=3 {
         cell.change(by, Change::CreateJoinToken { token: digest(token), expires_at });
     }
-    let refused = |cell: &mut crate::testkit::Cell, change: Change| {
-        cell.apply(by, vec![change.free()]).unwrap_err().reason
-    };
+    let refused =
+        |cell: &mut Cell, change: Change| cell.apply(by, vec![change.free()]).unwrap_err().reason;
     assert_eq!(refused(&mut cell, join(9, "birch", 1)), Refusal::TokenUnknown);
     assert_eq!(
         refused(&mut cell, join(1, "ash", 1)),
@@ -399,7 +418,7 @@ fn a_join_token_serves_one_node_once_and_in_time() {
         Refusal::TokenUsed { by: node_id("birch") },
         "another that says it is that node does not get in"
     );
-    let number = |cell: &crate::testkit::Cell| cell.state.node(&node_id("birch")).unwrap().server;
+    let number = |cell: &Cell| cell.state.node(&node_id("birch")).unwrap().server;
     let first = number(&cell);
     let mut cell = cell.down("birch");
     cell.change(by, join(2, "birch", 3));
@@ -424,9 +443,8 @@ fn the_key_of_a_node_that_left_or_came_back_empty_is_refused_from_then_on() {
         cell.change(by, Change::CreateJoinToken { token, expires_at });
         cell.change(by, Change::Join { token, node, facts: cpus(2), key: digest(key) });
     }
-    let revoked = |cell: &crate::testkit::Cell| -> Vec<Digest> {
-        cell.state.access().revoked.keys().copied().collect()
-    };
+    let revoked =
+        |cell: &Cell| -> Vec<Digest> { cell.state.access().revoked.keys().copied().collect() };
     assert_eq!(revoked(&cell), [digest(2)], "the disk that was wiped");
     cell.change(by, Change::RemoveNode { node: node_id("birch") });
     assert_eq!(revoked(&cell), [digest(2), digest(3)]);
@@ -442,13 +460,12 @@ fn a_node_with_a_certificate_is_enrolled_unless_it_was_removed_or_another_has_it
         facts: at(address),
         key: digest(key),
     };
-    let known = |cell: &crate::testkit::Cell, name: &str| {
+    let known = |cell: &Cell, name: &str| {
         let node = cell.state.node(&node_id(name)).unwrap();
         (node.key.unwrap(), node.server.unwrap())
     };
-    let refused = |cell: &mut crate::testkit::Cell, change: Change| {
-        cell.apply(by, vec![change.free()]).unwrap_err().reason
-    };
+    let refused =
+        |cell: &mut Cell, change: Change| cell.apply(by, vec![change.free()]).unwrap_err().reason;
     cell.change(by, enrol("ash", "10.0.0.1:1", 1));
     cell.change(by, enrol("birch", "10.0.0.2:1", 2));
     assert_eq!((known(&cell, "ash"), known(&cell, "birch")), ((digest(1), 1), (digest(2), 2)));
@@ -499,4 +516,61 @@ fn a_cell_that_goes_on_with_one_server_forgets_the_lost_and_lets_nobody_in_by_ol
     assert_eq!(held.assignment.as_ref().unwrap().node, node_id("birch"), "it is to be replaced");
     cell.change(by, survive("dogwood", &["cedar"]));
     assert_eq!(cell.state.nodes().len(), 1, "another machine may take it over");
+}
+
+#[test]
+fn a_route_leads_to_a_service_of_its_own_deployment_and_is_nobody_elses() {
+    let deploy = |cell: &mut Cell, name: &str, routes: Vec<RouteSpec>| {
+        let deployment = DeploymentName::new(name).unwrap();
+        let services = [(ServiceName::new("web").unwrap(), Arc::new(spread(1)))].into();
+        let change = Change::Deploy { deployment, services, routes };
+        let applied = cell.apply(Writer::Operator, vec![change.free()]);
+        applied.map_err(|rejection| rejection.reason.to_string())
+    };
+    let mut cell = cell();
+    let shop = || route(Some("shop.example"), "/api", "web");
+    deploy(&mut cell, "shop", vec![shop()]).unwrap();
+    for (case, asked, refusal) in [
+        (
+            "nowhere",
+            route(None, "/", "db"),
+            "the route */ leads to \"db\", and there is no such service",
+        ),
+        ("the same", shop(), "the route shop.example/api is shop's already"),
+        (
+            "in other words",
+            route(Some("Shop.Example."), "/api/", "web"),
+            "the route shop.example/api is shop's already",
+        ),
+    ] {
+        let before = cell.state.clone();
+        assert_eq!(deploy(&mut cell, "blog", vec![asked]).unwrap_err(), refusal, "{case}");
+        assert_eq!(cell.state, before, "{case}");
+    }
+    let twice = vec![route(None, "/", "web"), route(None, "/", "web")];
+    assert_eq!(deploy(&mut cell, "blog", twice).unwrap_err(), "the route */ is blog's already");
+    for other in [route(Some("shop.example"), "/", "web"), route(None, "/api", "web")] {
+        deploy(&mut cell, "blog", vec![other]).unwrap();
+    }
+    deploy(&mut cell, "shop", Vec::new()).unwrap();
+    let routes: Vec<String> =
+        cell.state.routes().map(|(name, it)| format!("{name}: {it}")).collect();
+    assert_eq!(routes, ["blog: */api"], "those that are no longer named are gone");
+    deploy(&mut cell, "blog", vec![shop()]).unwrap();
+    let cell = cell.undeploy("blog");
+    assert_eq!(cell.state.routes().count(), 0, "and go with their deployment");
+}
+
+#[test]
+fn another_route_is_another_revision_and_the_same_one_is_none() {
+    let mut cell = cell();
+    let mut deploy = |routes: Vec<RouteSpec>| {
+        let services = [(ServiceName::new("web").unwrap(), Arc::new(spread(1)))].into();
+        let deployment = DeploymentName::new("shop").unwrap();
+        let change = Change::Deploy { deployment: deployment.clone(), services, routes };
+        cell.apply(Writer::Operator, vec![change.free()]).unwrap();
+        cell.state.deployments()[&deployment].revision.0
+    };
+    let one = || vec![route(None, "/", "web")];
+    assert_eq!([deploy(one()), deploy(one()), deploy(Vec::new()), deploy(one())], [1, 1, 2, 3]);
 }

@@ -157,14 +157,14 @@ async fn a_port_that_somebody_holds_is_in_trouble_until_it_is_free() {
     };
     second.router.feed(&wanted);
     let trouble = eventually("it is in trouble", || {
-        let trouble = second.router.troubles().get(&at).cloned();
+        let trouble = second.router.troubles().borrow().get(&at).cloned();
         async { trouble }
     })
     .await;
-    assert!(trouble.starts_with(&format!("cannot listen on {}: ", at.address)), "{trouble}");
+    assert!(trouble.starts_with(&format!("cannot listen on {at}: ")), "{trouble}");
     drop(bench);
     eventually("it is out of trouble", || {
-        let is_fine = second.router.troubles().is_empty();
+        let is_fine = second.router.troubles().borrow().is_empty();
         async move { is_fine.then_some(()) }
     })
     .await;

@@ -32,7 +32,7 @@ impl World<'_> {
             }
             Action::Drain(node) => self.operate(availability(node, Availability::Draining)),
             Action::Deploy(deployment, services) => {
-                self.operate(Change::Deploy { deployment, services });
+                self.operate(Change::Deploy { deployment, services, routes: Vec::new() });
             }
             Action::Undeploy(deployment) => self.operate(Change::Undeploy { deployment }),
             Action::Restart(deployment) => self.restart(&deployment),
@@ -49,7 +49,7 @@ impl World<'_> {
         }
         for (deployment, services) in &scenario.deployments {
             let (deployment, services) = (deployment.clone(), services.clone());
-            batch.push(Change::Deploy { deployment, services }.free());
+            batch.push(Change::Deploy { deployment, services, routes: Vec::new() }.free());
         }
         if let Err(rejection) = self.apply(Writer::Operator, batch) {
             self.complaints.push(format!("the cell cannot begin: {rejection}"));

@@ -193,7 +193,8 @@ fn any_command() -> impl Strategy<Value = Command> {
             let spec = if packs { pack(replicas) } else { spread(replicas) };
             let services = [(ServiceName::new("web").unwrap(), Arc::new(spec))];
             let deployment = DeploymentName::new(format!("d{nth}")).unwrap();
-            command(Change::Deploy { deployment, services: services.into_iter().collect() })
+            let services = services.into_iter().collect();
+            command(Change::Deploy { deployment, services, routes: Vec::new() })
         }),
         1 => (0..3_u8).prop_map(|nth| {
             command(Change::Undeploy { deployment: DeploymentName::new(format!("d{nth}")).unwrap() })

@@ -215,7 +215,7 @@ fn unplaced(nodes: usize, services: usize, replicas: u32) -> Cell {
             ServiceName::new("s").expect("a valid name"),
             Arc::new(spec(replicas)),
         )]);
-        batch.push(Change::Deploy { deployment, services }.free());
+        batch.push(Change::Deploy { deployment, services, routes: Vec::new() }.free());
     }
     cell.apply(Writer::Operator, batch).expect("a cell can be described");
     cell

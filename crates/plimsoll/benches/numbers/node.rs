@@ -273,7 +273,10 @@ fn loaded(text: &str) -> (String, Apply) {
     let source = Source { name: "bench".to_owned(), text: text.into() };
     let Loaded { deployment, .. } =
         load(&[source], &Options::default(), &NoFiles).expect("it is a compose file");
-    (deployment.name.to_string(), Apply { services: deployment.services, expect: None })
+    (
+        deployment.name.to_string(),
+        Apply { services: deployment.services, routes: Vec::new(), expect: None },
+    )
 }
 
 /// Applies it, and says how long it took to be steady.

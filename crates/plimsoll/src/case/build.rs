@@ -201,7 +201,8 @@ impl Builder {
     }
 
     fn deploy(&mut self, name: &DeploymentName, services: &Services) -> Result<(), Refusal> {
-        let change = Change::Deploy { deployment: name.clone(), services: services.clone() };
+        let (deployment, services) = (name.clone(), services.clone());
+        let change = Change::Deploy { deployment, services, routes: Vec::new() };
         self.apply(LONG_AGO, Writer::Operator, change)
     }
 

@@ -51,11 +51,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
         note(&warning.render(true));
     }
     let Loaded { deployment, .. } = loaded;
-    if !deployment.routes.is_empty() {
-        note("note: nothing serves x-plimsoll routes yet; they are left out");
-    }
     let name = deployment.name.to_string();
-    let apply = Apply { services: deployment.services, expect: None };
+    let (services, routes) = (deployment.services, deployment.routes);
+    let apply = Apply { services, routes, expect: None };
     live::block_on(async {
         if args.dry_run {
             let applied = client.dry_run(&name, &apply).await?;

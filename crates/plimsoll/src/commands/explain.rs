@@ -11,6 +11,7 @@ use crate::trouble::Trouble;
 
 mod live;
 mod name;
+mod route;
 mod sentence;
 mod view;
 
@@ -22,19 +23,23 @@ Examples:
   plimsoll explain                                          every replica of the running cell
   plimsoll explain shop-web-2                               one, and what every node has to say
   plimsoll explain birch                                    why nothing moves off a node, or what does
+  plimsoll explain route shop.example/api                   where a request goes, and why nowhere else
   plimsoll explain --input examples/cell.yaml               every replica of a described cell
   plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
   plimsoll explain shop/web --input examples/cell.yaml      the next one, or why there is none
 
 The nodes stand best first, as they were when the replica's turn came.";
 
-/// Say why replicas are where they are, with every node's filter or score.
+/// Say why replicas are where they are, with every node's filter or score, or where a request goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A replica (shop-web-2), a service (shop/web) or a node; all replicas if left out
+    /// A replica (shop-web-2), a service (shop/web), a node, or `route`; all replicas if left out
     #[arg(value_name = "REPLICA|SERVICE|NODE")]
     subject: Option<String>,
+    /// After `route`: the request, as in shop.example/api
+    #[arg(value_name = "HOST/PATH", requires = "subject", conflicts_with = "input")]
+    request: Option<String>,
     /// A case instead of the running cell: nodes, deployments and what runs, as YAML or JSON; `-` for stdin
     #[arg(short, long, value_name = "CASE")]
     input: Option<String>,
@@ -46,6 +51,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+    match (args.subject.as_deref(), &args.request) {
+        (Some("route"), Some(request)) => {
+            let client = args.host.client()?;
+            return daemon::block_on(route::run(&client, request, args.output));
+        }
+        (Some("route"), None) => {
+            let trouble = Trouble::refused("which request is meant is not said");
+            return Err(trouble.hint("write `plimsoll explain route shop.example/api`"));
+        }
+        (Some(subject), Some(request)) => {
+            let trouble = Trouble::refused(format!("{subject} and {request} are one too many"));
+            return Err(trouble.hint("only `route` is followed by something"));
+        }
+        (_, None) | (None, Some(_)) => {}
+    }
     let Some(input) = &args.input else {
         let client = args.host.client()?;
         return daemon::block_on(live::run(&client, args.subject.as_deref(), args.output));

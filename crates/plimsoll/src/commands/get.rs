@@ -18,6 +18,7 @@ use crate::terminal::Target;
 use crate::trouble::Trouble;
 
 mod full;
+pub(crate) mod routes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,14 +26,15 @@ Examples:
   plimsoll get services
   plimsoll get replicas -o json
   plimsoll get nodes
+  plimsoll get routes
   plimsoll get shop-web-2          one replica in full
   plimsoll get shop-web-2 shop/db  several, of any kind";
 
-/// List deployments, services, replicas or nodes, or show some in full.
+/// List deployments, services, replicas, nodes or routes, or show some in full.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// deployments, services, replicas, nodes; or names: shop, shop/web, shop-web-2
+    /// deployments, services, replicas, nodes, routes; or names: shop, shop/web, shop-web-2
     #[arg(value_name = "KIND|NAME", required = true)]
     what: Vec<String>,
     /// How to print them
@@ -68,6 +70,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             }
             ("node" | "nodes", 1) => {
                 print(args.output, &status.nodes, |all| node::text(all, now(), width))
+            }
+            ("route" | "routes", 1) => {
+                let all = client.routes().await?;
+                print(args.output, &all, |all| routes::text(all))
             }
             (_, 1) => one(&status, word, args.output, width),
             _ => several(&status, &args.what, args.output, width),

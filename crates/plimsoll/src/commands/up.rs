@@ -39,6 +39,7 @@ Examples:
   plimsoll up                                          Docker if it answers, else processes
   plimsoll up --runtime process --data-dir ./node      without Docker, all of it in one directory
   plimsoll up --listen 10.0.0.5:7654                   also for other hosts, with a token
+  plimsoll up --http 0.0.0.0:80 --https 0.0.0.0:443    serve the routes of all deployments
   plimsoll up --name ash --zone north --label disk=ssd
   plimsoll up --cluster home --engine etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
                                                        the log on an etcd; the next `plimsoll up` remembers all of it
@@ -71,6 +72,12 @@ pub(crate) struct Args {
     /// Answer other hosts here as well; they need the token that is printed
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Take HTTP requests for routes here, as in 0.0.0.0:80
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// The same under TLS, as in 0.0.0.0:443
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    https: Option<SocketAddr>,
     /// Where other nodes reach this one [default: this host's address, port 7117]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     address: Option<String>,
@@ -261,6 +268,8 @@ fn options(args: &Args, who: &Who) -> Options {
         etcd: args.etcd.options(),
         pace: Pace { interval: args.node_status_interval, haste: args.gate_haste },
         host: args.host_root.clone(),
+        http: args.http,
+        https: args.https,
     }
 }
 

@@ -75,10 +75,12 @@ impl<'p> Progress<'p> {
     ) -> Result<(DeploymentName, Services), Trouble> {
         let (name, services) = deployment::load(entry, self.page, self.directory)?;
         let (deployment, specs) = (name.clone(), services.clone());
-        self.apply(Change::Deploy { deployment, services: specs }).map_err(|refusal| {
-            let message = format!("deployment {name} is refused: {refusal}");
-            Mistake::new(entry.referenced, message).on(self.page)
-        })?;
+        self.apply(Change::Deploy { deployment, services: specs, routes: Vec::new() }).map_err(
+            |refusal| {
+                let message = format!("deployment {name} is refused: {refusal}");
+                Mistake::new(entry.referenced, message).on(self.page)
+            },
+        )?;
         self.images.extend(services.values().map(|spec| spec.container.image.clone()));
         Ok((name, services))
     }

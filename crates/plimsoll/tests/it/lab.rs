@@ -5,14 +5,14 @@
 mod adoption;
 mod backups;
 mod behind;
-mod compose;
+pub(crate) mod compose;
 mod crashes;
 mod depends;
 mod engines;
 mod failures;
 pub(crate) mod found;
 mod grace;
-mod harness;
+pub(crate) mod harness;
 mod images;
 mod moves;
 mod published;

@@ -47,12 +47,12 @@ fn help_groups_every_command() {
 
         Looking:
           status      Show what runs, where, and what is wrong with it
-          get         List deployments, services, replicas or nodes, or show some in full
+          get         List deployments, services, replicas, nodes or routes, or show some in full
           logs        Show what replicas print
           exec        Run a command beside a replica
           history     List a deployment's revisions and what each changed
           audit       Show what happened, and who stood behind it
-          explain     Say why replicas are where they are, with every node's filter or score
+          explain     Say why replicas are where they are, with every node's filter or score, or where a request goes
           snapshot    Write the running cell down as a case
 
         Without a daemon:
@@ -95,9 +95,18 @@ fn help_groups_every_command() {
 
 #[test]
 fn help_has_examples() {
-    let no_examples = ["decide", "demo", "node", "sim"];
+    let no_examples = ["decide", "demo", "node", "sim", "snapshot"];
     let commands = listed().into_iter().filter(|name| !no_examples.contains(&name.as_str()));
-    let below = ["", "decide place", "sim run", "node list"].map(str::to_owned);
+    let below = [
+        "",
+        "decide place",
+        "decide rebalance",
+        "sim run",
+        "sim trace",
+        "node list",
+        "snapshot export",
+    ]
+    .map(str::to_owned);
     for args in commands.chain(below) {
         let ran = plimsoll(&format!("{args} --help"));
         assert_eq!(ran.code(), 0, "{args}");
@@ -135,13 +144,14 @@ fn help_has_examples() {
         Applying the same file again changes nothing, but tries again what was given up.
     "#]].assert_eq(&plimsoll("apply --help").stdout());
     expect![[r#"
-        Say why replicas are where they are, with every node's filter or score
+        Say why replicas are where they are, with every node's filter or score, or where a request goes
 
-        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE|NODE]
+        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE|NODE] [HOST/PATH]
 
         Arguments:
-          [REPLICA|SERVICE|NODE]  A replica (shop-web-2), a service (shop/web) or a node; all replicas if
-                                  left out
+          [REPLICA|SERVICE|NODE]  A replica (shop-web-2), a service (shop/web), a node, or `route`; all
+                                  replicas if left out
+          [HOST/PATH]             After `route`: the request, as in shop.example/api
 
         Options:
           -i, --input <CASE>     A case instead of the running cell: nodes, deployments and what runs, as
@@ -159,6 +169,8 @@ fn help_has_examples() {
           plimsoll explain shop-web-2                               one, and what every node has to say
           plimsoll explain birch                                    why nothing moves off a node, or what
           does
+          plimsoll explain route shop.example/api                   where a request goes, and why nowhere
+          else
           plimsoll explain --input examples/cell.yaml               every replica of a described cell
           plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
           plimsoll explain shop/web --input examples/cell.yaml      the next one, or why there is none

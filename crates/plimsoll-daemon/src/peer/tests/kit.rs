@@ -115,6 +115,7 @@ pub(super) fn watchful() -> Options {
         connect_within: Duration::from_secs(5),
         ping_after: Duration::from_millis(300),
         pong_within: Duration::from_millis(300),
+        ..Options::default()
     }
 }
 

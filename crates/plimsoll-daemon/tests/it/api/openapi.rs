@@ -46,6 +46,8 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/replicas/{id} get
         /v1/replicas/{id}/exec post
         /v1/replicas/{id}/logs get
+        /v1/routes get
+        /v1/routes/explain get
         /v1/snapshot get
         /v1/status get
         /v1/tokens/join post

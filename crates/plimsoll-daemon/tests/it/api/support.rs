@@ -225,7 +225,7 @@ impl Daemon {
 pub(super) fn apply<const N: usize>(services: [(&str, ServiceSpec); N]) -> Apply {
     let services: BTreeMap<ServiceName, ServiceSpec> =
         services.into_iter().map(|(name, spec)| (ServiceName::new(name).unwrap(), spec)).collect();
-    Apply { services, expect: None }
+    Apply { services, routes: Vec::new(), expect: None }
 }
 
 /// What the daemon said no with.

@@ -56,7 +56,12 @@ impl Builder {
             deployment.insert(key.service.clone(), Arc::new(spec(entry)));
         }
         for (deployment, services) in deployments {
-            self.apply(LONG_AGO, Writer::Operator, Change::Deploy { deployment, services })?;
+            let routes = Vec::new();
+            self.apply(
+                LONG_AGO,
+                Writer::Operator,
+                Change::Deploy { deployment, services, routes },
+            )?;
         }
         Ok(())
     }

@@ -51,6 +51,12 @@ pub(super) fn line(applied: &Applied) -> String {
         .filter(is_news)
         .map(|change| format!("{} {}", change.service, change.what))
         .collect();
+    let mut changes = changes;
+    match applied.routes.len() {
+        0 => {}
+        1 => changes.push("1 route changed".to_owned()),
+        many => changes.push(format!("{many} routes changed")),
+    }
     let changes = if changes.is_empty() { "nothing changed".into() } else { changes.join(", ") };
     format!("{} revision {}: {changes}", applied.deployment, applied.revision)
 }
@@ -59,7 +65,8 @@ pub(super) fn line(applied: &Applied) -> String {
 pub(super) fn text(applied: &Applied) -> String {
     let (name, revision) = (&applied.deployment, applied.revision);
     let mut text = format!("{} would become revision {revision}\n", name.bold());
-    if applied.changes.iter().all(|change| Mark::of(change) == Mark::Unchanged) {
+    let is_same = applied.changes.iter().all(|change| Mark::of(change) == Mark::Unchanged);
+    if is_same && applied.routes.is_empty() {
         text = format!("{} stays at revision {revision}: nothing would change\n", name.bold());
     }
     for change in &applied.changes {
@@ -75,6 +82,12 @@ pub(super) fn text(applied: &Applied) -> String {
             text.extend(["    ", &mark.paint(&field(change)), "\n"]);
         }
     }
+    if !applied.routes.is_empty() {
+        text.push_str("routes\n");
+    }
+    for route in &applied.routes {
+        text.extend(["    ", &route_line(route), "\n"]);
+    }
     if !applied.plan.is_empty() {
         text.push_str("\nPlan:\n");
         for step in &applied.plan {
@@ -82,6 +95,17 @@ pub(super) fn text(applied: &Applied) -> String {
         }
     }
     text
+}
+
+/// A line of the daemon's, which begins with its mark.
+fn route_line(line: &str) -> String {
+    let line = plain(line);
+    match line.split_once(' ') {
+        Some(("+", rest)) => Mark::Added.paint(rest),
+        Some(("-", rest)) => Mark::Removed.paint(rest),
+        Some(("~", rest)) => Mark::Changed.paint(rest),
+        _ => line,
+    }
 }
 
 /// `image: nginx:1.27 → nginx:1.28`
@@ -121,6 +145,7 @@ mod tests {
             revision: 4,
             index: None,
             changes,
+            routes: Vec::new(),
             plan: plan.iter().map(|&step| step.to_owned()).collect(),
             warnings: Vec::new(),
         }

@@ -57,7 +57,7 @@ impl Revision {
         let Loaded { deployment, .. } = loaded.map_err(|wrong| {
             Trouble::failed(format!("the demo's stack cannot be read:\n{}", wrong.render(false)))
         })?;
-        Ok(Apply { services: deployment.services, expect: None })
+        Ok(Apply { services: deployment.services, routes: deployment.routes, expect: None })
     }
 }
 

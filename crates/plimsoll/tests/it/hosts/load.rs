@@ -121,7 +121,8 @@ impl Shared {
         let mut service = testkit::spread(0).image(&value);
         service.container.command = Some(vec!["true".to_owned()]);
         let services = BTreeMap::from([(ServiceName::new("web").unwrap(), service)]);
-        let body = serde_json::to_vec(&Apply { services, expect: None }).unwrap();
+        let body =
+            serde_json::to_vec(&Apply { services, routes: Vec::new(), expect: None }).unwrap();
         let path = format!("/v1/deployments/{register}");
         let invoked = self.begun.elapsed();
         let answer = http::ask(socket, "PUT", &path, &body, PATIENCE);

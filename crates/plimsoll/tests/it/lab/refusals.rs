@@ -6,7 +6,6 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use plimsoll_daemon::view::Progress;
 use serde_json::{Value, json};
 
 use super::compose::web;
@@ -218,13 +217,11 @@ fn a_published_port_that_is_taken_is_the_reason_given_until_it_is_free() {
     drop(taken);
     lab.steady(&shop);
 
-    // Another service of the cell is not let in between.
-    lab.apply(&late, &file);
-    let text = format!("port {port} is published by {shop}/web already");
-    lab.until(&late, "it says who has the port", |it| match &it.progress {
-        Progress::Stuck { why } => why.iter().any(|reason| reason.text == text),
-        _ => false,
-    });
+    // Another service of the cell is refused, and told who has it.
+    let said = lab.try_apply(&late, &file);
+    assert_eq!(said.code, 1, "{said:#?}");
+    let text = format!("publishes {port}/tcp, which {shop}/web has already");
+    assert!(said.stderr.contains(&text), "{said:#?}");
     lab.run(&format!("delete {shop}")).done();
-    lab.steady(&late);
+    lab.settle(&late, &file);
 }

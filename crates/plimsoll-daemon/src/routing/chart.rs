@@ -1,0 +1,251 @@
+//! What the routers of a cell go by, read off the state: which ports are published, which routes there are, and which
+//! containers stand behind each. It is the same for every node, so a leader tells it to those that do not hold the log, and then what changes.
+//! What one node makes of it is settled in [`wanted`](super::wanted).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::spec::{Port, PortMode, Protocol, RouteSpec};
+use plimsoll_model::state::{Deployment, Service};
+use plimsoll_model::{
+    Assignment, ContainerSpec, DeploymentName, Generation, Millis, NodeId, Replica, ReplicaId,
+    ServiceKey, ServiceSpec, State,
+};
+use plimsoll_runtime::DEFAULT_STOP_GRACE;
+use serde::{Deserialize, Serialize};
+
+use super::ruling::Ruling;
+
+/// See the module's own words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Chart {
+    /// Those that something leads to, or of whom a container is still led to.
+    pub services: BTreeMap<ServiceKey, Arc<Listing>>,
+    /// Where nodes are reached by others.
+    pub nodes: BTreeMap<NodeId, String>,
+    pub routes: BTreeMap<DeploymentName, Arc<Vec<RouteSpec>>>,
+}
+
+/// A service as routers know it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Listing {
+    /// Where it is listened for, and to which port of its containers that leads.
+    pub published: BTreeMap<Place, u16>,
+    pub containers: Vec<Container>,
+}
+
+/// Where every node listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    pub address: SocketAddr,
+    pub protocol: Protocol,
+}
+
+/// One container behind a service's ports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    pub replica: ReplicaId,
+    pub generation: Generation,
+    pub node: NodeId,
+    pub turn: Turn,
+    /// Those that something leads to, or has led to since it is there: what is under way may end.
+    pub ports: BTreeSet<u16>,
+}
+
+/// Whether requests are sent to a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Turn {
+    Takes,
+    /// Known, so that its node takes what others send there who knew of its health before it did, and so that a node that
+    /// was not heard for a moment loses no connection.
+    Waits,
+    /// What is under way may take so long to end.
+    Leaves {
+        grace: Millis,
+    },
+}
+
+/// What makes one chart of another.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Correction {
+    /// It says everything: what was known before is forgotten.
+    pub is_whole: bool,
+    pub services: BTreeMap<ServiceKey, Option<Arc<Listing>>>,
+    pub nodes: BTreeMap<NodeId, Option<String>>,
+    pub routes: BTreeMap<DeploymentName, Option<Arc<Vec<RouteSpec>>>>,
+}
+
+impl Chart {
+    /// As the state has it. What is as it was shares its listing with the chart before.
+    pub fn of(state: &State, before: Option<&Self>) -> Self {
+        let mut services = BTreeMap::new();
+        for (key, service) in state.services() {
+            let known = before.and_then(|chart| chart.services.get(key));
+            let known_listing = known.map(Arc::as_ref);
+            let Some(listing) = listing(state, key, service, known_listing) else { continue };
+            let known = known.filter(|known| ***known == listing).cloned();
+            services.insert(key.clone(), known.unwrap_or_else(|| Arc::new(listing)));
+        }
+        let mut routes = BTreeMap::new();
+        for (name, deployment) in state.deployments() {
+            let Some(record) = deployment.current() else { continue };
+            if !record.routes.is_empty() {
+                let known = before.and_then(|chart| chart.routes.get(name));
+                let known = known.filter(|known| ***known == record.routes).cloned();
+                let drawn = || Arc::new(record.routes.clone());
+                routes.insert(name.clone(), known.unwrap_or_else(drawn));
+            }
+        }
+        let addressed = state.nodes().iter().filter_map(|(id, node)| {
+            let address = node.facts.address.clone()?;
+            Some((id.clone(), address))
+        });
+        Self { services, nodes: addressed.collect(), routes }
+    }
+
+    /// What to tell who knows that much; everything to who knows nothing.
+    pub fn since(&self, known: Option<&Self>) -> Correction {
+        let nothing = Self::default();
+        let before = known.unwrap_or(&nothing);
+        Correction {
+            is_whole: known.is_none(),
+            services: changes(&before.services, &self.services),
+            nodes: changes(&before.nodes, &self.nodes),
+            routes: changes(&before.routes, &self.routes),
+        }
+    }
+
+    pub fn corrected(&self, correction: Correction) -> Self {
+        let mut chart = if correction.is_whole { Self::default() } else { self.clone() };
+        put(&mut chart.services, correction.services);
+        put(&mut chart.nodes, correction.nodes);
+        put(&mut chart.routes, correction.routes);
+        chart
+    }
+}
+
+fn changes<K: Ord + Clone, V: PartialEq + Clone>(
+    before: &BTreeMap<K, V>,
+    after: &BTreeMap<K, V>,
+) -> BTreeMap<K, Option<V>> {
+    let gone = before.keys().filter(|key| !after.contains_key(key));
+    let new = after.iter().filter(|(key, value)| before.get(key) != Some(value));
+    let new = new.map(|(key, value)| (key.clone(), Some(value.clone())));
+    gone.map(|key| (key.clone(), None)).chain(new).collect()
+}
+
+fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, changes: BTreeMap<K, Option<V>>) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => drop(map.insert(key, value)),
+            None => drop(map.remove(&key)),
+        }
+    }
+}
+
+/// How long what is under way to a container may take to end once it leaves.
+pub fn grace(container: &ContainerSpec) -> Duration {
+    Duration::from_millis(stop_grace(container).0)
+}
+
+fn stop_grace(container: &ContainerSpec) -> Millis {
+    container.stop_grace.unwrap_or(DEFAULT_STOP_GRACE)
+}
+
+/// The published ports of a container that lead to any of its kind.
+fn published(container: &ContainerSpec) -> impl Iterator<Item = (Place, &Port)> {
+    let routed = container.ports.iter().filter(|port| port.mode == PortMode::Routed);
+    routed.filter_map(|port| Some((place(port)?, port)))
+}
+
+/// Where a port is listened on; none where nobody says which, or for what routers do not carry.
+fn place(port: &Port) -> Option<Place> {
+    let host = port.host_ip.as_ref().and_then(|ip| ip.parse().ok());
+    let address = SocketAddr::new(host.unwrap_or(ANY), port.published?);
+    match port.protocol {
+        Protocol::Tcp | Protocol::Udp => Some(Place { address, protocol: port.protocol }),
+        Protocol::Sctp => None,
+    }
+}
+
+/// Both kinds of address, where the host has both.
+const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+/// A container stands behind the ports that its own spec publishes, which may be older than the one that is desired, and
+/// behind those that routes lead to.
+fn listing(
+    state: &State,
+    key: &ServiceKey,
+    service: &Service,
+    before: Option<&Listing>,
+) -> Option<Listing> {
+    let publishes = |spec: &Arc<ServiceSpec>| published(&spec.container).next().is_some();
+    let routed = routed(state, key);
+    // Nothing leads to most services, and they need not be looked at further.
+    if before.is_none() && routed.is_empty() && !service.row.specs.values().any(publishes) {
+        return None;
+    }
+    let mut containers = Vec::new();
+    for (slot, replica) in &service.replicas {
+        let id = ReplicaId::new(key.clone(), slot.clone());
+        for held in replica.holds() {
+            let Some(spec) = service.spec_of(held) else { continue };
+            let own = published(&spec.container).map(|(_, port)| port.target);
+            let mut ports: BTreeSet<u16> = own.chain(routed.iter().copied()).collect();
+            ports.extend(before.into_iter().flat_map(|known| known.ports_of(&id, held.generation)));
+            if ports.is_empty() {
+                continue;
+            }
+            containers.push(Container {
+                replica: id.clone(),
+                generation: held.generation,
+                node: held.node.clone(),
+                turn: turn(state, replica, held, &spec.container),
+                ports,
+            });
+        }
+    }
+    let desired = service.desired().into_iter().flat_map(|spec| published(&spec.container));
+    let lead = |(at, port): (Place, &Port)| (at, lead(service, &containers, at, port.target));
+    let listing = Listing { published: desired.map(lead).collect(), containers };
+    Some(listing).filter(|listing| *listing != Listing::default())
+}
+
+/// The ports of the service that routes lead to.
+fn routed(state: &State, key: &ServiceKey) -> BTreeSet<u16> {
+    let deployment = state.deployments().get(&key.deployment);
+    let routes = deployment.and_then(Deployment::current).into_iter().flat_map(|it| &it.routes);
+    routes.filter(|route| route.service == key.service).map(|route| route.port).collect()
+}
+
+impl Listing {
+    fn ports_of(&self, replica: &ReplicaId, generation: Generation) -> BTreeSet<u16> {
+        let is = |one: &&Container| one.replica == *replica && one.generation == generation;
+        let known = self.containers.iter().find(is);
+        known.map(|one| one.ports.clone()).unwrap_or_default()
+    }
+}
+
+fn turn(state: &State, replica: &Replica, held: &Assignment, container: &ContainerSpec) -> Turn {
+    match Ruling::of(state, replica, held) {
+        Ruling::Takes => Turn::Takes,
+        Ruling::Leaves => Turn::Leaves { grace: stop_grace(container) },
+        Ruling::Unseen | Ruling::Unwell { .. } | Ruling::Away { .. } | Ruling::Succeeds { .. } => {
+            Turn::Waits
+        }
+    }
+}
+
+/// Which port of the service's containers a published one leads to: that of the desired spec, as soon as one of it takes
+/// requests, and until then that of an older one, which may be another.
+fn lead(service: &Service, containers: &[Container], at: Place, desired: u16) -> u16 {
+    let takes = |target: &u16| {
+        let mut takers = containers.iter().filter(|one| one.turn == Turn::Takes);
+        takers.any(|one| one.ports.contains(target))
+    };
+    let older = service.row.specs.values().flat_map(|spec| published(&spec.container));
+    let older = older.filter(|(other, _)| *other == at).map(|(_, port)| port.target);
+    std::iter::once(desired).chain(older).find(takes).unwrap_or(desired)
+}

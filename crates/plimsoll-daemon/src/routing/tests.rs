@@ -1,0 +1,326 @@
+use std::net::IpAddr;
+
+use plimsoll_model::spec::RouteSpec;
+use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, service_key, spread};
+use plimsoll_model::{Change, MoveCause, ObservedState, ServiceName, ServiceSpec, Writer};
+use plimsoll_router::{PoolKey, State};
+
+use super::*;
+
+mod running;
+mod served;
+
+const ASH: &str = "10.0.0.1";
+
+/// Two nodes, and a replica of the shop on each that runs; both know where their own is reached.
+fn shop(spec: &ServiceSpec) -> Cell {
+    let cell = cell().node("ash", cpus(4)).node("birch", cpus(4));
+    let mut cell = cell.deploy("shop", [("web", spec.clone())]);
+    for (replica, node) in [("shop/web/1", "ash"), ("shop/web/2", "birch")] {
+        let (replica, node) = (replica_id(replica), node_id(node));
+        cell.change(Writer::Scheduler, Change::Place { replica, node, spec: spec.hash });
+    }
+    cell.obey()
+}
+
+/// What ash is asked for, which reaches all its containers at one address.
+fn asked(cell: &Cell) -> Asked {
+    let address: IpAddr = ASH.parse().unwrap();
+    let held = cell.state.replicas().flat_map(|(id, replica)| {
+        let own = replica.holds().filter(|held| held.node == node_id("ash"));
+        own.map(move |held| ((id.clone(), held.generation), address)).collect::<Vec<_>>()
+    });
+    wanted(&Chart::of(&cell.state, None), &node_id("ash"), &held.collect())
+}
+
+/// Each container behind a port of the shop, as in `1/1 at 10.0.0.1:80: in`.
+fn pool(asked: &Asked, port: u16) -> Vec<String> {
+    let members = asked.wanted.pools.get(&PoolKey::new("shop/web", port));
+    let shown = |member: &plimsoll_router::Member| {
+        let state = match member.state {
+            State::Joining => "joining".to_owned(),
+            State::In => "in".to_owned(),
+            State::Draining { grace } => format!("draining {grace:?}"),
+        };
+        let (replica, generation) = (&member.replica, member.generation);
+        format!("{replica} of {generation} at {}: {state}", member.target)
+    };
+    members.into_iter().flat_map(|members| members.iter()).map(shown).collect()
+}
+
+fn succeed(cell: &mut Cell, replica: &str, node: &str, spec: &ServiceSpec) {
+    let (replica, node, cause) = (replica_id(replica), node_id(node), MoveCause::Outdated);
+    cell.change(Writer::Scheduler, Change::Succeed { replica, node, spec: spec.hash, cause });
+}
+
+#[test]
+fn a_port_leads_to_the_replicas_here_and_through_other_nodes() {
+    let asked = asked(&shop(&spread(2).published(8080, 80)));
+    assert_eq!(
+        pool(&asked, 80),
+        ["shop-web-1 of 1 at 10.0.0.1:80: in", "shop-web-2 of 2 at node birch: in"]
+    );
+    let ports: Vec<String> =
+        asked.wanted.published.iter().map(|it| format!("{} {}", it.0, it.1)).collect();
+    assert_eq!(ports, ["port 8080 shop/web port 80"]);
+}
+
+#[test]
+fn a_replica_takes_requests_while_it_is_well_and_its_node_is_heard() {
+    let spec = spread(2).published(8080, 80);
+    let (one, generation) = (replica_id("shop/web/2"), Generation(2));
+    for (state, expected) in [
+        (ObservedState::Starting, "joining"),
+        (ObservedState::Running, "in"),
+        (ObservedState::Degraded, "joining"),
+        (ObservedState::Failed, "joining"),
+    ] {
+        let mut cell = shop(&spec);
+        cell.report(&one, generation, state, None);
+        assert_eq!(
+            pool(&asked(&cell), 80)[1],
+            format!("shop-web-2 of 2 at node birch: {expected}")
+        );
+    }
+    let down = shop(&spec).down("birch");
+    assert_eq!(pool(&asked(&down), 80)[1], "shop-web-2 of 2 at node birch: joining");
+}
+
+#[test]
+fn a_replica_here_without_an_address_is_left_out() {
+    let cell = shop(&spread(2).published(8080, 80));
+    let chart = Chart::of(&cell.state, None);
+    let asked = wanted(&chart, &node_id("ash"), &Addresses::new());
+    assert_eq!(pool(&asked, 80), ["shop-web-2 of 2 at node birch: in"]);
+}
+
+#[test]
+fn a_move_hands_over_when_it_ends_and_what_leaves_drains() {
+    let spec = spread(2).published(8080, 80);
+    let mut cell = shop(&spec);
+    succeed(&mut cell, "shop/web/1", "birch", &spec);
+    let cell = cell.obey();
+    assert_eq!(
+        pool(&asked(&cell), 80)[..2],
+        ["shop-web-1 of 1 at 10.0.0.1:80: in", "shop-web-1 of 3 at node birch: joining"],
+        "one generation of a replica at a time"
+    );
+    let mut cell = cell;
+    cell.change(Writer::Scheduler, Change::Promote { replica: replica_id("shop/web/1") });
+    assert_eq!(
+        pool(&asked(&cell), 80)[..2],
+        ["shop-web-1 of 3 at node birch: in", "shop-web-1 of 1 at 10.0.0.1:80: draining 10s"]
+    );
+    let cell = cell.obey();
+    assert_eq!(pool(&asked(&cell), 80)[0], "shop-web-1 of 3 at node birch: in");
+    assert_eq!(pool(&asked(&cell), 80).len(), 2, "what has stopped is gone");
+}
+
+#[test]
+fn a_successor_serves_at_once_where_its_original_does_not() {
+    let spec = spread(2).published(8080, 80);
+    let mut cell = shop(&spec);
+    succeed(&mut cell, "shop/web/1", "birch", &spec);
+    let mut cell = cell.obey();
+    cell.report(&replica_id("shop/web/1"), Generation(1), ObservedState::Degraded, None);
+    assert_eq!(
+        pool(&asked(&cell), 80)[..2],
+        ["shop-web-1 of 1 at 10.0.0.1:80: joining", "shop-web-1 of 3 at node birch: in"]
+    );
+}
+
+#[test]
+fn a_port_leads_to_the_old_target_until_someone_serves_the_new_one() {
+    let (old, new) = (spread(2).published(8080, 80), spread(2).published(8080, 81));
+    let mut cell = shop(&old).deploy("shop", [("web", new.clone())]);
+    let lead = |cell: &Cell| asked(cell).wanted.published.into_values().next().unwrap().port;
+    assert_eq!(lead(&cell), 80);
+    succeed(&mut cell, "shop/web/1", "ash", &new);
+    assert_eq!(lead(&cell), 80);
+    let mut cell = cell.obey();
+    cell.change(Writer::Scheduler, Change::Promote { replica: replica_id("shop/web/1") });
+    assert_eq!(lead(&cell), 81);
+    assert_eq!(pool(&asked(&cell), 81), ["shop-web-1 of 3 at 10.0.0.1:81: in"]);
+}
+
+#[test]
+fn what_a_deleted_service_still_has_under_way_may_end() {
+    let mut cell = shop(&spread(2).published(8080, 80)).undeploy("shop");
+    for replica in ["shop/web/1", "shop/web/2"] {
+        cell.change(Writer::Scheduler, Change::Retire { replica: replica_id(replica) });
+    }
+    let asked = asked(&cell);
+    assert_eq!(asked.wanted.published.len(), 0);
+    assert_eq!(pool(&asked, 80)[0], "shop-web-1 of 1 at 10.0.0.1:80: draining 10s");
+}
+
+#[test]
+fn of_two_services_that_publish_a_port_the_first_by_name_has_it() {
+    let web = || spread(1).published(8080, 80);
+    let cell = cell().deploy("shop", [("web", web())]).deploy("blog", [("web", web())]);
+    let asked = asked(&cell);
+    let at = *asked.owners.keys().next().unwrap();
+    assert_eq!(asked.owners[&at], service_key("blog/web"));
+    let mut facts = Facts::default();
+    tell(&mut facts, &asked, &BTreeMap::from([(at, "cannot listen on port 8080: no".to_owned())]));
+    let ports: Vec<String> =
+        facts.ports.iter().map(|((service, _), text)| format!("{service}: {text}")).collect();
+    assert_eq!(
+        ports,
+        [
+            "blog/web: cannot listen on port 8080: no",
+            "shop/web: port 8080 is published by blog/web already"
+        ]
+    );
+    tell(&mut facts, &Asked::default(), &BTreeMap::new());
+    assert!(facts.ports.is_empty(), "what is over is not said any more");
+}
+
+#[test]
+fn a_node_without_a_chart_leads_to_what_others_ask_for_and_it_has() {
+    let key =
+        |replica: &str, generation, port| UpstreamKey { replica: replica.into(), generation, port };
+    let others =
+        [key("shop-web-1", 1, 80), key("shop-web-1", 2, 80), key("shop-web-2", 3, 80)].into();
+    let here =
+        |generation| ((replica_id("shop/web/1"), Generation(generation)), ASH.parse().unwrap());
+    let asked = wanted_by_others(&others, &Addresses::from([here(1), here(2), here(4)]));
+    let pools: Vec<String> = asked.wanted.pools.keys().map(ToString::to_string).collect();
+    assert_eq!(pools, ["shop-web-1 of 1 port 80", "shop-web-1 of 2 port 80"]);
+    let targets: Vec<String> =
+        asked.wanted.pools.values().map(|members| members[0].target.to_string()).collect();
+    assert_eq!(targets, ["10.0.0.1:80", "10.0.0.1:80"]);
+}
+
+#[test]
+fn services_that_publish_nothing_have_no_pools() {
+    let asked = asked(&shop(&spread(2)));
+    assert!(asked.wanted.pools.is_empty());
+}
+
+#[test]
+fn a_chart_and_what_changed_since_make_the_next_one() {
+    let (web, other) = (spread(2).published(8080, 80), spread(2).published(9090, 80));
+    let first = shop(&web);
+    let mut states = vec![first.state.clone()];
+    let second = first.deploy("blog", [("web", other)]).node("cedar", cpus(1));
+    states.push(second.state.clone());
+    let third = second.undeploy("shop").down("birch");
+    states.push(third.state.clone());
+    let drawn = |state| {
+        let mut chart = Chart::of(state, None);
+        let addressed = state.nodes().keys().map(|id| (id.clone(), format!("{id}:7117")));
+        chart.nodes = addressed.collect();
+        chart
+    };
+    let charts: Vec<Chart> = states.iter().map(drawn).collect();
+    for before in &charts {
+        for after in &charts {
+            assert_eq!(before.corrected(after.since(Some(before))), *after);
+            assert_eq!(
+                before.corrected(after.since(None)),
+                *after,
+                "a whole one needs none before"
+            );
+        }
+        let nothing = before.since(Some(before));
+        assert!(nothing.services.is_empty() && nothing.nodes.is_empty() && !nothing.is_whole);
+    }
+    let known = &charts[0].services[&service_key("shop/web")];
+    let again = Chart::of(&states[1], Some(&charts[0]));
+    assert!(Arc::ptr_eq(known, &again.services[&service_key("shop/web")]), "it is as it was");
+}
+
+fn route(path: &str, port: u16) -> RouteSpec {
+    let service = ServiceName::new("web").unwrap();
+    let (host, path) = (Some("shop.example".to_owned()), path.to_owned());
+    RouteSpec { host, path, strip_path: true, service, port, tls: plimsoll_model::spec::Tls::Off }
+}
+
+/// The shop with routes and without published ports.
+fn routed(routes: Vec<RouteSpec>) -> Cell {
+    let spec = spread(2);
+    let mut cell = shop(&spec).deploy_routed("shop", [("web", spec)], routes);
+    cell = cell.obey();
+    cell
+}
+
+#[test]
+fn a_route_leads_to_all_replicas_of_its_service_on_its_port() {
+    let asked = asked(&routed(vec![route("/api/", 80), route("/", 81)]));
+    let routes: Vec<String> = asked
+        .wanted
+        .routes
+        .iter()
+        .map(|it| format!("{:?} {} {}", it.host, it.path, it.pool))
+        .collect();
+    assert_eq!(
+        routes,
+        [
+            "Some(\"shop.example\") /api shop/web port 80",
+            "Some(\"shop.example\") / shop/web port 81"
+        ]
+    );
+    for port in [80, 81] {
+        assert_eq!(
+            pool(&asked, port),
+            [
+                format!("shop-web-1 of 1 at 10.0.0.1:{port}: in"),
+                "shop-web-2 of 2 at node birch: in".to_owned()
+            ]
+        );
+    }
+}
+
+#[test]
+fn what_a_route_led_to_is_known_until_it_has_gone() {
+    let cell = routed(vec![route("/", 80)]);
+    let before = Chart::of(&cell.state, None);
+    let without = cell.deploy("shop", [("web", spread(2))]);
+    let after = Chart::of(&without.state, Some(&before));
+    assert!(after.routes.is_empty());
+    let ports = |chart: &Chart| {
+        let listing = chart.services.get(&service_key("shop/web"));
+        let all = listing.into_iter().flat_map(|it| &it.containers);
+        all.flat_map(|one| one.ports.iter().copied()).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&after), [80, 80], "what is under way there may end");
+    let mut gone = without.undeploy("shop");
+    for replica in ["shop/web/1", "shop/web/2"] {
+        gone.change(Writer::Scheduler, Change::Retire { replica: replica_id(replica) });
+    }
+    let leaving = Chart::of(&gone.state, Some(&after));
+    assert_eq!(ports(&leaving), [80, 80]);
+    let gone = gone.obey();
+    assert_eq!(ports(&Chart::of(&gone.state, Some(&leaving))), [0; 0]);
+}
+
+#[test]
+fn every_ruling_has_its_reason() {
+    let one = replica_id("shop/web/2");
+    let ruled = |cell: &Cell, generation: u64| {
+        let replica = cell.state.replica(&one).unwrap();
+        let held = replica.holds().find(|held| held.generation.0 == generation).unwrap();
+        let ruling = ruling::Ruling::of(&cell.state, replica, held);
+        format!("{}: {ruling}", ruling.word())
+    };
+    let spec = spread(2);
+    let cell = || shop(&spec);
+    assert_eq!(ruled(&cell(), 2), "takes_requests: it runs and is well");
+    assert_eq!(ruled(&cell().down("birch"), 2), "node_down: birch is not heard");
+    let mut sick = cell();
+    sick.report(&one, Generation(2), ObservedState::Degraded, None);
+    assert_eq!(ruled(&sick, 2), "degraded: it is degraded");
+    let mut moving = cell();
+    succeed(&mut moving, "shop/web/2", "ash", &spec);
+    assert_eq!(ruled(&moving, 3), "unseen: its node has not said yet that it runs");
+    let mut moving = moving.obey();
+    assert_eq!(ruled(&moving, 2), "takes_requests: it runs and is well");
+    assert_eq!(
+        ruled(&moving, 3),
+        "takes_over: it is well, and takes over once generation 2 leaves"
+    );
+    moving.change(Writer::Scheduler, Change::Promote { replica: one.clone() });
+    assert_eq!(ruled(&moving, 2), "leaves: it ends what is under way, and then stops");
+    assert_eq!(ruled(&moving, 3), "takes_requests: it runs and is well");
+}

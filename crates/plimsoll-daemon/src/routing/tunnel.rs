@@ -1,0 +1,110 @@
+//! The way to a replica on another node: a stream over the connection that the two daemons have, named by headers.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
+use plimsoll_model::NodeId;
+use plimsoll_router::{Far, Opening, Protocol, Stream, Tunnel, UpstreamKey};
+
+use crate::peer::{Client, Target};
+use crate::soft::Soft;
+
+/// Where another node takes streams to its replicas.
+pub const TUNNEL: &str = "/peer/tunnel";
+
+const REPLICA: HeaderName = HeaderName::from_static("plimsoll-replica");
+const GENERATION: HeaderName = HeaderName::from_static("plimsoll-generation");
+const PORT: HeaderName = HeaderName::from_static("plimsoll-port");
+const PROTOCOL: HeaderName = HeaderName::from_static("plimsoll-protocol");
+
+/// For the other node to connect. The router gives up before.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Opens streams to replicas on other nodes.
+#[derive(Debug)]
+pub struct Tunnels {
+    /// Who knows where nodes are.
+    pub soft: Arc<Soft>,
+    pub client: Client,
+}
+
+impl Tunnel for Tunnels {
+    fn open(&self, far: Far) -> Opening<'_> {
+        Box::pin(async move { Ok(Box::new(self.connect(&far).await?) as Box<dyn Stream>) })
+    }
+}
+
+impl Tunnels {
+    async fn connect(&self, far: &Far) -> io::Result<impl Stream + use<>> {
+        let target = self.target(&far.node).ok_or_else(|| unreached(far, "it has no address"))?;
+        let headers = named(&far.upstream, far.protocol).map_err(io::Error::other)?;
+        let opening = self.client.tunnel(&target, Method::POST, TUNNEL, headers, ANSWER);
+        let (status, stream) = opening.await.map_err(io::Error::other)?;
+        if status == StatusCode::OK {
+            Ok(stream)
+        } else {
+            Err(unreached(far, &format!("it answered {status}")))
+        }
+    }
+
+    fn target(&self, node: &str) -> Option<Target> {
+        let node = NodeId::new(node).ok()?;
+        let address = self.soft.chart()?.nodes.get(&node)?.clone();
+        Some(Target { node, address })
+    }
+}
+
+fn unreached(far: &Far, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionRefused, format!("cannot reach {far}: {why}"))
+}
+
+/// What is asked for, as headers.
+fn named(
+    key: &UpstreamKey,
+    protocol: Protocol,
+) -> Result<HeaderMap, hyper::header::InvalidHeaderValue> {
+    let protocol = match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+    };
+    Ok(HeaderMap::from_iter([
+        (REPLICA, HeaderValue::try_from(&*key.replica)?),
+        (GENERATION, HeaderValue::from(key.generation)),
+        (PORT, HeaderValue::from(key.port)),
+        (PROTOCOL, HeaderValue::from_static(protocol)),
+    ]))
+}
+
+/// What headers ask for; none if that cannot be read.
+pub(super) fn read(headers: &HeaderMap) -> Option<(UpstreamKey, Protocol)> {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+    let protocol = match text(PROTOCOL)? {
+        "tcp" => Protocol::Tcp,
+        "udp" => Protocol::Udp,
+        _ => return None,
+    };
+    let (generation, port) = (text(GENERATION)?.parse().ok()?, text(PORT)?.parse().ok()?);
+    Some((UpstreamKey { replica: text(REPLICA)?.into(), generation, port }, protocol))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_headers_name_is_read_as_it_was_meant() {
+        let key = UpstreamKey { replica: "shop-web-1".into(), generation: u64::MAX, port: 65_535 };
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let headers = named(&key, protocol).unwrap();
+            assert_eq!(read(&headers), Some((key.clone(), protocol)));
+            for missing in [REPLICA, GENERATION, PORT, PROTOCOL] {
+                let mut headers = headers.clone();
+                headers.remove(&missing);
+                assert_eq!(read(&headers), None, "without {missing}");
+            }
+        }
+    }
+}

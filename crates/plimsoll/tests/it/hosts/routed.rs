@@ -1,0 +1,196 @@
+//! Published ports and routes on three hosts with an engine each: every node answers, wherever the replicas run, and no
+//! request is lost while replicas move. Containers end at once when they are told to, so that only the order in which
+//! things are done keeps a request from being lost.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_lab::Engine;
+
+use super::site;
+use crate::harness::{Cell, Site};
+use crate::lab::compose::{compose, sh};
+use crate::lab::harness::{lab, unique};
+
+const NODES: usize = 3;
+const PORT: u16 = 8080;
+
+/// Where nodes take requests for routes, and for which host there is one.
+const HTTP: u16 = 8000;
+const HOST: &str = "shop.example";
+
+/// Enough to meet every moment of what is done meanwhile.
+const REQUESTS: usize = 2_000;
+
+/// Longer than an answer takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An engine on each host. They go all at once, and after the cell that uses them.
+struct Engines(Vec<Engine>);
+
+impl Drop for Engines {
+    fn drop(&mut self) {
+        thread::scope(|scope| {
+            for engine in self.0.drain(..) {
+                scope.spawn(move || drop(engine));
+            }
+        });
+    }
+}
+
+/// Three nodes that vote, each with an engine; none where that cannot be.
+fn three_with_engines() -> Option<(Engines, Cell)> {
+    lab("DOCKER")?;
+    let site = site(NODES)?;
+    let Site::Hosts(hosts) = &site else { unreachable!("hosts were asked for") };
+    let network = |host: &plimsoll_lab::Host| host.namespaces().expect("it is on").join("net");
+    let engine = |host| Engine::new(unique(), Some(network(host)));
+    let engines = Engines(hosts.hosts().iter().map(engine).collect());
+    thread::scope(|scope| {
+        for engine in &engines.0 {
+            scope.spawn(|| engine.start().unwrap());
+        }
+    });
+    let mut cell = Cell::idle(site);
+    for (at, engine) in engines.0.iter().enumerate() {
+        cell.habits[at].engine = Some(engine.socket());
+        cell.habits[at].args = vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+    }
+    cell.form(NODES);
+    Some((engines, cell))
+}
+
+/// A web server that says its version, so many times. It ends in the middle of whatever it does.
+fn shop(version: u32, replicas: usize) -> String {
+    let script =
+        "echo $$VERSION > /tmp/index.html; trap 'exit 0' TERM; httpd -f -p 80 -h /tmp & wait";
+    let lines = [
+        sh(script),
+        format!("environment: {{VERSION: '{version}'}}"),
+        format!("ports: ['{PORT}:80']"),
+        "networks: [default]".to_owned(),
+        "healthcheck: {test: [CMD, wget, -q, -O, /dev/null, 'http://127.0.0.1/'], interval: 5s, start_period: 30s, start_interval: 100ms}".to_owned(),
+        format!("deploy: {{replicas: {replicas}}}"),
+    ];
+    let services = compose(&[("web", &lines.each_ref().map(String::as_str))]);
+    format!("{services}x-plimsoll:\n  routes:\n    - {{host: {HOST}, service: web, port: 80}}\n")
+}
+
+#[track_caller]
+fn apply(cell: &Cell, at: usize, file: &str) {
+    std::fs::write(cell.dir.path().join("compose.yaml"), file).unwrap();
+    must_do(cell, at, "apply -f compose.yaml -p shop");
+}
+
+/// Asks a node from that node, on the published port or for the route.
+fn get(port: u16) -> Result<String, String> {
+    let get = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(format!("GET / HTTP/1.0\r\nHost: {HOST}\r\n\r\n").as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        std::io::Result::Ok(text)
+    };
+    let text = get().map_err(|error| error.to_string())?;
+    let is_whole = text.starts_with("HTTP/1.0 200") || text.starts_with("HTTP/1.1 200");
+    if is_whole { Ok(text.lines().last().unwrap_or_default().to_owned()) } else { Err(text) }
+}
+
+/// What came of the requests that were made meanwhile.
+#[derive(Debug, Default)]
+struct Tally {
+    answered: AtomicUsize,
+    /// At which node, after how many answers, and why.
+    failed: std::sync::Mutex<Vec<(usize, usize, String)>>,
+}
+
+impl Tally {
+    fn note(&self, at: usize, answer: Result<String, String>) {
+        match answer {
+            Ok(_) => drop(self.answered.fetch_add(1, Ordering::Relaxed)),
+            Err(why) => self.failed.lock().unwrap().push((at, self.answered(), why)),
+        }
+    }
+
+    fn answered(&self) -> usize {
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
+/// Steady requests at every node while something is done, and until enough were answered or one was not.
+fn asked_while(cell: &Cell, act: impl FnOnce()) -> Tally {
+    let (is_over, tally) = (AtomicBool::new(false), Tally::default());
+    let has_enough = || tally.answered() >= REQUESTS || !tally.failed.lock().unwrap().is_empty();
+    let steady = |at: usize| {
+        for port in [PORT, HTTP].into_iter().cycle() {
+            if is_over.load(Ordering::Relaxed) && has_enough() {
+                return;
+            }
+            tally.note(at, get(port));
+        }
+    };
+    thread::scope(|scope| {
+        for at in 0..NODES {
+            let steady = &steady;
+            scope.spawn(move || cell.lab().host(at).within(|| steady(at)).unwrap());
+        }
+        // Whoever asks must end also where this fails.
+        let _over = Ended(&is_over);
+        act();
+    });
+    tally
+}
+
+/// Says that it is over when it is dropped.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn until_all_answer(cell: &Cell, version: &str) {
+    for host in cell.lab().hosts() {
+        for port in [PORT, HTTP] {
+            let told = || host.within(|| get(port)).unwrap();
+            cell.until("every node answers", |_| told().as_deref() == Ok(version));
+        }
+    }
+}
+
+#[track_caller]
+fn must_do(cell: &Cell, at: usize, command: &str) {
+    let ran = cell.run(at, command);
+    assert_eq!(ran.code(), 0, "{command}: {}\n{}", ran.text(), cell.diagnosis());
+}
+
+#[test]
+fn a_published_port_and_a_route_answer_on_every_node_through_a_drain_and_a_rollout() {
+    let Some((_engines, cell)) = three_with_engines() else { return };
+    apply(&cell, 0, &shop(1, 2));
+    until_all_answer(&cell, "1");
+    let places = cell.running_on(0);
+    assert_eq!(places.len(), 2, "so one node has none, and answers all the same: {places:?}");
+
+    let (leader, drained) = (cell.until_led(&[0, 1, 2]), &places[0]);
+    let tally = asked_while(&cell, || {
+        must_do(&cell, leader, &format!("node drain {drained}"));
+        must_do(&cell, leader, &format!("node uncordon {drained}"));
+        apply(&cell, leader, &shop(2, 2));
+    });
+    let failed = tally.failed.lock().unwrap();
+    assert!(
+        failed.is_empty(),
+        "{} of {}: {failed:?}\n{}",
+        failed.len(),
+        tally.answered(),
+        cell.diagnosis()
+    );
+    until_all_answer(&cell, "2");
+    println!("{} requests, none failed", tally.answered());
+}
