@@ -9,6 +9,7 @@ mod fault;
 mod load;
 mod partitions;
 mod pauses;
+mod relief;
 mod routed;
 mod strain;
 mod verdict;

@@ -29,7 +29,7 @@ const REQUESTS: usize = 2_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An engine on each host. They go all at once, and after the cell that uses them.
-struct Engines(Vec<Engine>);
+pub(super) struct Engines(pub(super) Vec<Engine>);
 
 impl Drop for Engines {
     fn drop(&mut self) {
@@ -41,8 +41,10 @@ impl Drop for Engines {
     }
 }
 
-/// Three nodes that vote, each with an engine; none where that cannot be.
-fn three_with_engines() -> Option<(Engines, Cell)> {
+/// Three nodes that vote, each with an engine and told this; none where that cannot be.
+pub(super) fn three_with_engines(
+    told: impl Fn(usize, &Engine) -> Vec<String>,
+) -> Option<(Engines, Cell)> {
     lab("DOCKER")?;
     let site = site(NODES)?;
     let Site::Hosts(hosts) = &site else { unreachable!("hosts were asked for") };
@@ -57,7 +59,7 @@ fn three_with_engines() -> Option<(Engines, Cell)> {
     let mut cell = Cell::idle(site);
     for (at, engine) in engines.0.iter().enumerate() {
         cell.habits[at].engine = Some(engine.socket());
-        cell.habits[at].args = vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+        cell.habits[at].args = told(at, engine);
     }
     cell.form(NODES);
     Some((engines, cell))
@@ -80,13 +82,13 @@ fn shop(version: u32, replicas: usize) -> String {
 }
 
 #[track_caller]
-fn apply(cell: &Cell, at: usize, file: &str) {
+pub(super) fn apply(cell: &Cell, at: usize, file: &str) {
     std::fs::write(cell.dir.path().join("compose.yaml"), file).unwrap();
     must_do(cell, at, "apply -f compose.yaml -p shop");
 }
 
 /// Asks a node from that node, on the published port or for the route.
-fn get(port: u16) -> Result<String, String> {
+pub(super) fn get(port: u16) -> Result<String, String> {
     let get = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -102,10 +104,10 @@ fn get(port: u16) -> Result<String, String> {
 
 /// What came of the requests that were made meanwhile.
 #[derive(Debug, Default)]
-struct Tally {
+pub(super) struct Tally {
     answered: AtomicUsize,
     /// At which node, after how many answers, and why.
-    failed: std::sync::Mutex<Vec<(usize, usize, String)>>,
+    pub(super) failed: std::sync::Mutex<Vec<(usize, usize, String)>>,
 }
 
 impl Tally {
@@ -116,17 +118,17 @@ impl Tally {
         }
     }
 
-    fn answered(&self) -> usize {
+    pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)
     }
 }
 
 /// Steady requests at every node while something is done, and until enough were answered or one was not.
-fn asked_while(cell: &Cell, act: impl FnOnce()) -> Tally {
+pub(super) fn asked_while(cell: &Cell, ports: &[u16], enough: usize, act: impl FnOnce()) -> Tally {
     let (is_over, tally) = (AtomicBool::new(false), Tally::default());
-    let has_enough = || tally.answered() >= REQUESTS || !tally.failed.lock().unwrap().is_empty();
+    let has_enough = || tally.answered() >= enough || !tally.failed.lock().unwrap().is_empty();
     let steady = |at: usize| {
-        for port in [PORT, HTTP].into_iter().cycle() {
+        for port in ports.iter().copied().cycle() {
             if is_over.load(Ordering::Relaxed) && has_enough() {
                 return;
             }
@@ -164,21 +166,22 @@ fn until_all_answer(cell: &Cell, version: &str) {
 }
 
 #[track_caller]
-fn must_do(cell: &Cell, at: usize, command: &str) {
+pub(super) fn must_do(cell: &Cell, at: usize, command: &str) {
     let ran = cell.run(at, command);
     assert_eq!(ran.code(), 0, "{command}: {}\n{}", ran.text(), cell.diagnosis());
 }
 
 #[test]
 fn a_published_port_and_a_route_answer_on_every_node_through_a_drain_and_a_rollout() {
-    let Some((_engines, cell)) = three_with_engines() else { return };
+    let told = |_, _: &Engine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+    let Some((_engines, cell)) = three_with_engines(told) else { return };
     apply(&cell, 0, &shop(1, 2));
     until_all_answer(&cell, "1");
     let places = cell.running_on(0);
     assert_eq!(places.len(), 2, "so one node has none, and answers all the same: {places:?}");
 
     let (leader, drained) = (cell.until_led(&[0, 1, 2]), &places[0]);
-    let tally = asked_while(&cell, || {
+    let tally = asked_while(&cell, &[PORT, HTTP], REQUESTS, || {
         must_do(&cell, leader, &format!("node drain {drained}"));
         must_do(&cell, leader, &format!("node uncordon {drained}"));
         apply(&cell, leader, &shop(2, 2));
