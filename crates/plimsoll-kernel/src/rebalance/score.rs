@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 
 use plimsoll_model::reason::FilterWord;
 use plimsoll_model::{
-    Assignment, Change, Mode, MoveCause, Node, NodeId, Pressure, Replica, ReplicaId, Resources,
-    ServiceSpec,
+    Assignment, Change, Millis, Mode, MoveCause, Node, NodeId, Pressure, Replica, ReplicaId,
+    Resources, ServiceSpec, Timestamp,
 };
 use serde::Serialize;
 
@@ -45,9 +45,13 @@ pub struct Weighed {
     pub gates: Vec<Gate>,
 }
 
+/// What is looked at for every candidate stands here by value: following a pointer for each pair would cost more than all
+/// the gates.
 struct Destination<'a> {
     id: &'a NodeId,
     node: &'a Node,
+    capacity: Resources,
+    received_at: Option<Timestamp>,
     /// Its place in the roster.
     at: usize,
     /// How hot it has been, which is what counts of a destination.
@@ -71,6 +75,15 @@ struct Asking<'a> {
     here: Vec<u32>,
     /// What it takes of a node of this size: most nodes are alike.
     on: (Resources, [Pressure; 2]),
+}
+
+impl Asking<'_> {
+    fn on(&mut self, view: &View<'_>, of: &Candidate<'_>, capacity: Resources) -> [Pressure; 2] {
+        if self.on.0 != capacity {
+            self.on = (capacity, view.footprint(of.id, of.spec, capacity));
+        }
+        self.on.1
+    }
 }
 
 /// What was said no for.
@@ -107,10 +120,13 @@ impl<'a> Search<'a> {
             let row = meet(&mut rows, &node.node, |(id, _)| id).filter(|(_, row)| row.is_open());
             let Some((id, node)) = row.filter(|_| nth != src) else { continue };
             if let Some(at) = view.roster.place_of(id) {
-                destinations.push(Destination { id, node, at, before: felt.crest });
+                let (capacity, received_at) = (node.facts.capacity, node.received_at);
+                let before = felt.crest;
+                destinations.push(Destination { id, node, capacity, received_at, at, before });
             }
         }
-        destinations.sort_unstable_by_key(|it| (top(it.before), it.id));
+        // Stable, and nodes come sorted by name: so equals are.
+        destinations.sort_by_key(|it| top(it.before));
         let pressure = felt[src].mean;
         let src = &nodes[src].node;
         Self { view, src, pressure, dominant: dominant(pressure), destinations }
@@ -122,23 +138,46 @@ impl<'a> Search<'a> {
         if candidates.is_empty() {
             return Found::Nothing(Skip::NoCandidate, None);
         }
-        let limits = self.view.limits;
+        match candidates.iter().find_map(|candidate| self.admitted(candidate)) {
+            Some((relief, moving)) => Found::Best(Box::new(relief), moving),
+            None => self.refused(&candidates),
+        }
+    }
+
+    /// The move of this replica to the coldest destination that passes every gate. What costs little to see is seen first:
+    /// the order of the gates only matters for what is said of a refusal.
+    fn admitted(&self, candidate: &Candidate<'a>) -> Option<(Relief, Moving)> {
+        let (limits, rested) = (self.view.limits, self.rested(candidate));
+        if candidate.relief < limits.relief_floor || rested < limits.cooldown_replica {
+            return None;
+        }
+        let mut asking = self.asking(candidate)?;
+        self.destinations.iter().find_map(|dst| {
+            let on = asking.on(self.view, candidate, dst.capacity);
+            if top(more(dst.before, on)) >= limits.dst_cap {
+                return None;
+            }
+            let offer = self.offer(candidate, &mut asking, dst)?;
+            let is_fine = offer.blocked(limits).is_none();
+            is_fine.then(|| (self.relief(candidate, dst, &offer), self.moving(candidate, dst, on)))
+        })
+    }
+
+    /// Why nothing moves: the one reason that all have, where they have one.
+    fn refused(&self, candidates: &[Candidate<'a>]) -> Found {
         let mut reasons = Reasons::None;
         let mut nearest = None;
-        for candidate in &candidates {
-            // Those after it relieve even less: all they could add is a further reason.
-            if reasons == Reasons::Several && candidate.relief < limits.relief_floor {
-                break;
-            }
-            let Some(mut asking) = self.asking(candidate) else { continue };
+        let pairs =
+            candidates.iter().filter_map(|candidate| Some((candidate, self.asking(candidate)?)));
+        'all: for (candidate, mut asking) in pairs {
             for dst in &self.destinations {
                 let Some(offer) = self.offer(candidate, &mut asking, dst) else { continue };
-                let Some(why) = offer.blocked(limits) else {
-                    let moving = self.moving(candidate, dst, asking.on.1);
-                    return Found::Best(Box::new(self.relief(candidate, dst, &offer)), moving);
-                };
+                let Some(why) = offer.blocked(self.view.limits) else { continue };
                 reasons.add(why);
                 nearest.get_or_insert_with(|| Box::new(self.relief(candidate, dst, &offer)));
+                if reasons == Reasons::Several {
+                    break 'all;
+                }
                 // It would say so of every other destination too.
                 if why == Skip::CooldownReplica {
                     break;
@@ -146,6 +185,10 @@ impl<'a> Search<'a> {
             }
         }
         Found::Nothing(reasons.skip(), nearest)
+    }
+
+    fn rested(&self, candidate: &Candidate<'_>) -> Millis {
+        self.view.now.since(candidate.assignment.at)
     }
 
     /// Every candidate with the first destination that would take it, or else the coldest.
@@ -213,14 +256,12 @@ impl<'a> Search<'a> {
         asking: &mut Asking<'a>,
         dst: &Destination<'a>,
     ) -> Option<Offer> {
-        let (spec, facts) = (candidate.spec, &dst.node.facts);
-        if !spec.placement.constraints.iter().all(|wants| facts.meets(dst.id, wants)) {
+        let spec = candidate.spec;
+        let mut constraints = spec.placement.constraints.iter();
+        if !constraints.all(|wants| dst.node.facts.meets(dst.id, wants)) {
             return None;
         }
-        if asking.on.0 != facts.capacity {
-            let on = self.view.footprint(candidate.id, spec, facts.capacity);
-            asking.on = (facts.capacity, on);
-        }
+        let on = asking.on(self.view, candidate, dst.capacity);
         let here = asking.here[dst.at];
         let turned = filter(&asking.ask, self.view.roster, dst.at, here).map(|it| it.word());
         let fits = !matches!(
@@ -234,9 +275,9 @@ impl<'a> Search<'a> {
             Mode::Global => true,
         };
         Some(Offer {
-            rested: self.view.now.since(candidate.assignment.at),
-            dst_rested: dst.node.received_at.map(|at| self.view.now.since(at)),
-            post_dst: more(dst.before, asking.on.1),
+            rested: self.rested(candidate),
+            dst_rested: dst.received_at.map(|at| self.view.now.since(at)),
+            post_dst: more(dst.before, on),
             fits,
             collides,
             pre_src: self.of(self.pressure),

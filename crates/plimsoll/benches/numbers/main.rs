@@ -30,12 +30,18 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/pe
 mod cell;
 mod moves;
 mod node;
+mod relief;
 
 /// One part of a table.
 type Part = (&'static str, fn(&mut Table));
 
-const DECISIONS: [Part; 4] =
-    [("placing", placing), ("dirty", dirty), ("applying", applying), ("simulating", simulating)];
+const DECISIONS: [Part; 5] = [
+    ("placing", placing),
+    ("dirty", dirty),
+    ("applying", applying),
+    ("relieving", relief::relieving),
+    ("simulating", simulating),
+];
 
 const NODE: [Part; 3] =
     [("status", node::status), ("idle", node::idle), ("starting", node::starting)];
