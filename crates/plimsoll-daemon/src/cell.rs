@@ -1,13 +1,13 @@
 //! What every part of a daemon holds: the replicated state, the runtime, and who this node is.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use plimsoll_model::{Author, Command, Event, Guarded, NodeId, Rejection, Timestamp, Writer};
+use plimsoll_model::{Author, Command, Event, Guarded, NodeId, Rejection, Writer};
 use plimsoll_runtime::Runtime;
 use plimsoll_store::{Engine, Peer};
 use thiserror::Error;
 
+pub use crate::clock::now;
 use crate::cluster::servers::Servers;
 use crate::soft::Soft;
 
@@ -53,10 +53,4 @@ impl Cell {
         let committed = self.engine.propose(Command::new(now(), term, by, batch)).await?;
         Ok((committed.index, committed.outcome?))
     }
-}
-
-/// This node's wall clock. Only a leader's goes into the log.
-pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -200,6 +200,10 @@ impl Client {
         self.get(&query.onto(path(&["v1", "routes", "explain"]))).await
     }
 
+    pub async fn explain_node(&self, node: &str) -> Result<view::NodeAccount> {
+        self.get(&path(&["v1", "nodes", node, "explain"])).await
+    }
+
     /// Lines as they were printed; several replicas' by the time of each line, or as they come when followed.
     pub async fn logs(
         &self,

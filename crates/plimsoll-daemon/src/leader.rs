@@ -18,6 +18,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cell::{Cell, WriteError, now};
+use crate::relief::Reliever;
+use crate::sampler::Pace;
 
 /// How long a change waits for others to be decided on together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -38,7 +40,7 @@ const RETRY: Duration = Duration::from_millis(200);
 const IDENTITY: &str = "leader";
 
 /// Leads whenever the engine says so, until told to stop.
-pub async fn run(cell: Cell, policy: Policy, mut shutdown: watch::Receiver<bool>) {
+pub async fn run(cell: Cell, policy: Policy, pace: Pace, mut shutdown: watch::Receiver<bool>) {
     let mut leadership = cell.engine.leadership();
     loop {
         tokio::select! {
@@ -52,10 +54,11 @@ pub async fn run(cell: Cell, policy: Policy, mut shutdown: watch::Receiver<bool>
         let term = leadership.borrow().term;
         tracing::info!(term = term.0, "this node leads the cell");
         tokio::select! {
-            () = Desk::open(&cell, policy).lead() => {}
+            () = Desk::open(&cell, policy, pace).lead() => {}
             _ = leadership.wait_for(|now: &Leadership| !now.is_me || now.term != term) => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
+        *cell.soft.relief() = None;
         tracing::info!(term = term.0, "this node no longer leads the cell");
     }
 }
@@ -74,10 +77,15 @@ struct Desk<'c> {
     full_at: Instant,
     /// When something in the last decision said to look again.
     wake_at: Option<Instant>,
+    pace: Pace,
+    /// When hot nodes are looked for again.
+    relief_at: Instant,
 }
 
 impl<'c> Desk<'c> {
-    fn open(cell: &'c Cell, policy: Policy) -> Self {
+    fn open(cell: &'c Cell, policy: Policy, pace: Pace) -> Self {
+        // What an earlier term smoothed and counted is too old by now.
+        *cell.soft.relief() = None;
         let machine = cell.engine.machine();
         let next = *machine.applied().borrow() + 1;
         Self {
@@ -90,6 +98,8 @@ impl<'c> Desk<'c> {
             dirty: Dirty::default(),
             full_at: Instant::now(),
             wake_at: None,
+            pace,
+            relief_at: Instant::now() + pace.interval,
         }
     }
 
@@ -103,6 +113,10 @@ impl<'c> Desk<'c> {
             }
             let decided = self.decide();
             if !self.commit(Writer::Scheduler, decided).await {
+                return;
+            }
+            let relief = self.relieve();
+            if !self.commit(Writer::Rebalancer, relief).await {
                 return;
             }
             self.rest().await;
@@ -157,6 +171,22 @@ impl<'c> Desk<'c> {
         decision.batch
     }
 
+    /// What is to be moved off a hot node, where a cycle of that is due.
+    fn relieve(&mut self) -> Vec<Guarded> {
+        let Some(roster) = self.roster.as_ref().filter(|_| self.relief_at <= Instant::now()) else {
+            return Vec::new();
+        };
+        // Copied, so that the facts and the state are never held at once.
+        let facts = self.cell.soft.facts().clone();
+        self.cell.engine.machine().read(|state| {
+            let mut relief = self.cell.soft.relief();
+            let reliever = relief.get_or_insert_with(|| Reliever::new(self.pace));
+            let batch = reliever.cycle(state, roster, &self.policy, &facts, now());
+            self.relief_at = reliever.due();
+            batch
+        })
+    }
+
     /// Whether this node may go on leading.
     async fn commit(&mut self, writer: Writer, batch: Vec<Guarded>) -> bool {
         if batch.is_empty() {
@@ -191,7 +221,7 @@ impl<'c> Desk<'c> {
     /// Until there is something to decide on: a change and what follows close upon it, or a time that was set.
     async fn rest(&mut self) {
         let due = self.wake_at.map_or(self.full_at, |wake| wake.min(self.full_at));
-        let due = due.min(Instant::now() + LISTEN);
+        let due = due.min(self.relief_at).min(Instant::now() + LISTEN);
         tokio::select! {
             () = self.watcher.changed() => {
                 let latest = Instant::now() + MAX_DEBOUNCE;

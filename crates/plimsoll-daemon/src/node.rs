@@ -46,6 +46,7 @@ use crate::orders::Dispatch;
 use crate::peer::{self, Client, Limits, RaftNetwork};
 use crate::pki::{self, Credentials, JoinAddress};
 use crate::routing::{Entrances, Listens, Routing};
+use crate::sampler::Pace;
 use crate::soft::Soft;
 use crate::{leader, link, renewal, sampler};
 
@@ -88,6 +89,15 @@ pub struct Options {
     /// Where it takes HTTP requests for routes, in the clear and under TLS; nowhere if neither is said.
     pub http: Option<SocketAddr>,
     pub https: Option<SocketAddr>,
+    pub pace: Pace,
+    /// Where this host's counters are, if not at `/`.
+    pub host: Option<PathBuf>,
+}
+
+impl Options {
+    fn host_root(&self) -> PathBuf {
+        self.host.clone().unwrap_or_else(|| PathBuf::from("/"))
+    }
 }
 
 /// What runs this node's containers.
@@ -191,7 +201,7 @@ impl Node {
         let dir = &options.data_dir;
         prepare(dir)?;
         let memory = Memory::read(dir)?;
-        let host = Host::read(Path::new("/")).ok_or(Error::Host)?;
+        let host = Host::read(&options.host_root()).ok_or(Error::Host)?;
         let name = name::node(&options, memory.as_ref(), host.hostname.as_deref())?;
         let (address, listen) = name::address(&options)?;
         let facts = NodeFacts {
@@ -353,8 +363,9 @@ impl Node {
             agent = agent.beside_traffic(routing);
         }
         self.tasks.spawn(agent.run(told, stop.clone()));
-        self.tasks.spawn(sampler::run(cell.clone(), PathBuf::from("/"), own_key, stop.clone()));
-        self.tasks.spawn(leader::run(cell, policy, stop.clone()));
+        let (root, pace) = (options.host_root(), options.pace);
+        self.tasks.spawn(sampler::run(cell.clone(), root, own_key, pace, stop.clone()));
+        self.tasks.spawn(leader::run(cell, policy, pace, stop.clone()));
         Ok(())
     }
 
@@ -374,6 +385,7 @@ impl Node {
             plain: entrance("http", options.http)?,
             secure: entrance("https", options.https)?,
         };
+        self.cell.soft.facts().entrances = (options.http.is_some(), options.https.is_some());
         let certificates = options.data_dir.join("certificates");
         let routing = Arc::new(Routing::new(self.cell.clone(), client, certificates));
         self.tasks.spawn(Arc::clone(&routing).run(listens, entrances, stop.clone()));

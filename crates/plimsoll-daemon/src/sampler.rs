@@ -1,11 +1,13 @@
 //! Measures this node and what its replicas use, now and then, and says that it lives.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use plimsoll_kernel::rebalance::Limits;
 use plimsoll_model::access::Digest;
 use plimsoll_model::level::VERSION;
-use plimsoll_model::{Generation, ReplicaId};
+use plimsoll_model::{Generation, Millis, ReplicaId};
 use plimsoll_runtime::pressure::Collector;
 use plimsoll_runtime::{Meter, Usage, chain};
 use tokio::sync::watch;
@@ -16,8 +18,32 @@ use crate::cell::{Cell, now};
 /// How often the node says that it lives: a third of the time after which it is taken for lost.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How often it is measured.
-const SAMPLE: Duration = Duration::from_secs(30);
+/// How often it is measured where nobody says otherwise, and what may be said.
+pub const INTERVAL: Duration = Duration::from_secs(30);
+pub const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
+
+/// How often nodes are measured and the rebalancer looks at it, and how much faster than usual its times run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    pub interval: Duration,
+    /// One but in a lab, where nobody has ten minutes.
+    pub haste: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { interval: INTERVAL, haste: 1 }
+    }
+}
+
+impl Pace {
+    /// The gates of the rebalancer at this pace. What is older than three intervals is silence.
+    pub fn limits(self) -> Limits {
+        let interval = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
+        Limits { stale_after: Millis(interval.saturating_mul(3)), ..Limits::default() }
+            .hurried(self.haste)
+    }
+}
 
 /// The second reading, which is the first that says anything, comes soon: someone may be looking.
 const FIRST: Duration = Duration::from_secs(2);
@@ -28,6 +54,7 @@ pub async fn run(
     cell: Cell,
     root: std::path::PathBuf,
     key: Option<Digest>,
+    pace: Pace,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let mut collector = Collector::new(root);
@@ -39,7 +66,7 @@ pub async fn run(
             let is_first = sample_at == started;
             measure(&cell, &mut collector);
             use_of(&cell, &mut meters).await;
-            sample_at = Instant::now() + if is_first { FIRST } else { SAMPLE };
+            sample_at = Instant::now() + if is_first { FIRST } else { pace.interval };
         }
         if beat_at <= Instant::now() {
             if is_ours(&cell, key) {
@@ -70,7 +97,9 @@ fn beat(cell: &Cell) {
 
 fn measure(cell: &Cell, collector: &mut Collector) {
     let reading = collector.read(std::time::Instant::now());
-    cell.soft.facts().nodes.entry(cell.node.clone()).or_default().reading = Some(reading);
+    let mut facts = cell.soft.facts();
+    let fact = facts.nodes.entry(cell.node.clone()).or_default();
+    (fact.reading, fact.measured_at) = (Some(reading), Some(now()));
 }
 
 async fn use_of(cell: &Cell, meters: &mut BTreeMap<(ReplicaId, Generation), Meter>) {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::cluster::quorum::Quorum;
+use crate::relief::Reliever;
 use crate::routing::chart::{Chart, Correction};
 use crate::view::{Problem, Runtime};
 
@@ -24,6 +25,8 @@ pub struct Soft {
     moved: watch::Sender<()>,
     /// What routers go by: as this node's log has it, or as the leader told it. None while neither is known.
     chart: watch::Sender<Option<Arc<Chart>>>,
+    /// What the relief of hot nodes remembers; none where this node does not lead.
+    relief: Mutex<Option<Reliever>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -32,6 +35,8 @@ pub struct Facts {
     pub replicas: BTreeMap<(ReplicaId, Generation), ReplicaFact>,
     /// Published ports this node does not listen on for their services, and why, as a sentence.
     pub ports: BTreeMap<(ServiceKey, SocketAddr), String>,
+    /// Whether this node takes requests for routes in the clear, and whether under TLS.
+    pub entrances: (bool, bool),
     /// Hosts of routes that this node has no certificate for, and why, as a sentence.
     pub certificates: BTreeMap<String, String>,
     /// Which servers answered when they were last asked; none while somebody leads.
@@ -52,6 +57,8 @@ pub struct NodeFact {
     /// By the clock of whoever heard it: a node's own may be wrong.
     pub heard_at: Option<Timestamp>,
     pub reading: Option<Reading>,
+    /// When that was measured, by the same clock.
+    pub measured_at: Option<Timestamp>,
     /// Its runtime, as of the last time it was asked.
     pub runtime: Option<Runtime>,
     pub version: Option<String>,
@@ -115,5 +122,10 @@ impl Soft {
     /// Changes whenever a container of this node is reached elsewhere than before.
     pub fn moved(&self) -> watch::Receiver<()> {
         self.moved.subscribe()
+    }
+
+    /// Whoever needs the state as well takes the state first.
+    pub fn relief(&self) -> MutexGuard<'_, Option<Reliever>> {
+        self.relief.lock().expect("nothing panics while it holds the relief")
     }
 }

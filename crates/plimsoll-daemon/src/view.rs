@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 pub mod build;
 pub mod freshness;
 mod nodes;
+mod relief;
 pub mod tenure;
 mod time;
 
@@ -17,6 +18,7 @@ pub use nodes::{
     ChangeRollout, Drain, DrainPlan, DrainState, Move, NodeChanged, PlannedMove, RolloutAction,
     RolloutChanged, Shortfall,
 };
+pub use relief::{Gate, NodeAccount, Relief, WeighedMove};
 pub use tenure::Tenure;
 pub use time::Time;
 
@@ -376,6 +378,9 @@ pub struct AuditEvent {
     /// From a closed list: `placed`, `move_started`, `replica_failed`, …
     pub what: String,
     pub text: String,
+    /// The numbers of a `rebalance_moved` or `rebalance_skipped`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relief: Option<Relief>,
 }
 
 /// One piece of `plimsoll logs`, as a stream of JSON lines.

@@ -1,4 +1,4 @@
-//! Drains that take too long, and what a drain will do before it does anything.
+//! Drains that take too long.
 
 use plimsoll_model::{Availability, Change, Guarded, NodeId, State, Timestamp};
 

@@ -8,6 +8,7 @@ use crate::command::{
     Change, Command, Deed, Event, Guarded, MAX_BATCH, Refusal, Rejection, Require,
 };
 use crate::level::Level;
+use crate::rebalance::Times;
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
@@ -159,6 +160,11 @@ impl<'s> Txn<'s> {
         self.happened(match deed {
             Deed::Exec { replica } => Happening::CommandRun { replica: replica.clone() },
             Deed::Backup => Happening::BackupTaken,
+            Deed::Relieve(relief) => Happening::RebalanceMoved { relief: relief.clone() },
+            Deed::Skip(skipped) => {
+                let times = Times { count: 1, last_at: self.at };
+                Happening::RebalanceSkipped { skipped: skipped.clone(), times }
+            }
             #[cfg(feature = "next-level")]
             Deed::NextBackup => Happening::BackupTaken,
         });

@@ -11,6 +11,7 @@ use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{NoPlace, Undone, Waiting};
+use crate::rebalance::{Relief, Skipped, Times};
 use crate::replica::{MoveCause, ObservedCode};
 use crate::rollout::Halt;
 use crate::transition::Writer;
@@ -44,44 +45,142 @@ pub struct AuditEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Happening {
-    NodeJoined { node: NodeId },
-    NodeChanged { node: NodeId },
-    NodeStatus { node: NodeId, status: NodeStatus },
-    NodeAvailability { node: NodeId, availability: Availability },
-    DrainTimedOut { node: NodeId, left: u32 },
-    NodeRemoved { node: NodeId },
-    JoinTokenCreated { expires_at: Timestamp },
-    OperatorAdded { name: String, role: Role },
-    OperatorRevoked { name: String },
-    Deployed { deployment: DeploymentName, revision: Revision },
-    Undeployed { deployment: DeploymentName },
-    Placed { replica: ReplicaId, node: NodeId },
-    MoveStarted { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
-    MoveFinished { replica: ReplicaId, src: NodeId, dst: NodeId, cause: MoveCause },
-    MoveUndone { replica: ReplicaId, src: NodeId, dst: NodeId, why: Undone },
-    RolloutStarted { service: ServiceKey, revision: Revision },
-    RolloutPaused { service: ServiceKey, why: Halt },
-    RolloutResumed { service: ServiceKey },
-    RolloutAborted { service: ServiceKey, why: Halt },
-    RolloutDone { service: ServiceKey },
-    RolloutUndone { service: ServiceKey },
-    RestartAsked { replica: ReplicaId },
-    Retired { replica: ReplicaId },
-    ReplicaFailed { replica: ReplicaId, node: NodeId, code: Option<ObservedCode> },
-    Unplaced { service: ServiceKey, missing: u32, why: NoPlace },
-    AllPlaced { service: ServiceKey },
-    Waiting { replica: ReplicaId, why: Waiting },
-    VolumesDoomed { deployment: DeploymentName },
-    VolumesRemoved { deployment: DeploymentName, node: NodeId },
-    CommandRun { replica: ReplicaId },
+    NodeJoined {
+        node: NodeId,
+    },
+    NodeChanged {
+        node: NodeId,
+    },
+    NodeStatus {
+        node: NodeId,
+        status: NodeStatus,
+    },
+    NodeAvailability {
+        node: NodeId,
+        availability: Availability,
+    },
+    DrainTimedOut {
+        node: NodeId,
+        left: u32,
+    },
+    NodeRemoved {
+        node: NodeId,
+    },
+    JoinTokenCreated {
+        expires_at: Timestamp,
+    },
+    OperatorAdded {
+        name: String,
+        role: Role,
+    },
+    OperatorRevoked {
+        name: String,
+    },
+    Deployed {
+        deployment: DeploymentName,
+        revision: Revision,
+    },
+    Undeployed {
+        deployment: DeploymentName,
+    },
+    Placed {
+        replica: ReplicaId,
+        node: NodeId,
+    },
+    MoveStarted {
+        replica: ReplicaId,
+        src: NodeId,
+        dst: NodeId,
+        cause: MoveCause,
+    },
+    MoveFinished {
+        replica: ReplicaId,
+        src: NodeId,
+        dst: NodeId,
+        cause: MoveCause,
+    },
+    MoveUndone {
+        replica: ReplicaId,
+        src: NodeId,
+        dst: NodeId,
+        why: Undone,
+    },
+    RolloutStarted {
+        service: ServiceKey,
+        revision: Revision,
+    },
+    RolloutPaused {
+        service: ServiceKey,
+        why: Halt,
+    },
+    RolloutResumed {
+        service: ServiceKey,
+    },
+    RolloutAborted {
+        service: ServiceKey,
+        why: Halt,
+    },
+    RolloutDone {
+        service: ServiceKey,
+    },
+    RolloutUndone {
+        service: ServiceKey,
+    },
+    RestartAsked {
+        replica: ReplicaId,
+    },
+    Retired {
+        replica: ReplicaId,
+    },
+    ReplicaFailed {
+        replica: ReplicaId,
+        node: NodeId,
+        code: Option<ObservedCode>,
+    },
+    Unplaced {
+        service: ServiceKey,
+        missing: u32,
+        why: NoPlace,
+    },
+    AllPlaced {
+        service: ServiceKey,
+    },
+    Waiting {
+        replica: ReplicaId,
+        why: Waiting,
+    },
+    VolumesDoomed {
+        deployment: DeploymentName,
+    },
+    VolumesRemoved {
+        deployment: DeploymentName,
+        node: NodeId,
+    },
+    CommandRun {
+        replica: ReplicaId,
+    },
     BackupTaken,
-    Survived { node: NodeId, lost: u32 },
-    LevelRaised { level: Level },
+    Survived {
+        node: NodeId,
+        lost: u32,
+    },
+    LevelRaised {
+        level: Level,
+    },
+    /// The move itself has its own events.
+    RebalanceMoved {
+        relief: Box<Relief>,
+    },
+    /// Repeated ones are one event with a count, which has the numbers of the latest.
+    RebalanceSkipped {
+        skipped: Box<Skipped>,
+        times: Times,
+    },
 }
 
 impl Happening {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 34] = [
+    pub const WORDS: [&'static str; 36] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -116,6 +215,8 @@ impl Happening {
         "backup_taken",
         "survived",
         "level_raised",
+        "rebalance_moved",
+        "rebalance_skipped",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -154,6 +255,8 @@ impl Happening {
             Self::BackupTaken => "backup_taken",
             Self::Survived { .. } => "survived",
             Self::LevelRaised { .. } => "level_raised",
+            Self::RebalanceMoved { .. } => "rebalance_moved",
+            Self::RebalanceSkipped { .. } => "rebalance_skipped",
         }
     }
 }
@@ -235,6 +338,13 @@ impl fmt::Display for Happening {
             Self::LevelRaised { level } => {
                 write!(f, "every server is upgraded: the cell speaks {level}")
             }
+            Self::RebalanceMoved { relief } => write!(f, "{relief}"),
+            Self::RebalanceSkipped { skipped, times: Times { count: 1, .. } } => {
+                write!(f, "{skipped}")
+            }
+            Self::RebalanceSkipped { skipped, times } => {
+                write!(f, "{skipped}; {} times in a row", times.count)
+            }
             Self::Survived { node, lost } => {
                 write!(
                     f,
@@ -254,7 +364,13 @@ pub struct AuditRing {
 
 impl AuditRing {
     /// Adds events, which is not for nothing, and returns the number of the last.
-    pub(crate) fn extend(&mut self, at: Timestamp, by: &Author, happenings: Vec<Happening>) -> u64 {
+    pub(crate) fn extend(
+        &mut self,
+        at: Timestamp,
+        by: &Author,
+        mut happenings: Vec<Happening>,
+    ) -> u64 {
+        happenings.retain(|what| !self.folds(what, at));
         let new = happenings.len();
         // What the ring would have dropped again before anyone could read it is only counted.
         let unread = new.saturating_sub(MAX_AUDIT);
@@ -266,6 +382,23 @@ impl AuditRing {
             self.next_seq += 1;
         }
         self.next_seq.saturating_sub(1)
+    }
+
+    /// Counts a skip with the one before it, where it says the same again.
+    fn folds(&mut self, what: &Happening, at: Timestamp) -> bool {
+        let Happening::RebalanceSkipped { skipped: new, .. } = what else { return false };
+        let of_rebalancer = self.events.iter_mut().rev().find_map(|event| match &mut event.what {
+            Happening::RebalanceSkipped { skipped, times } => Some(Some((skipped, times))),
+            Happening::RebalanceMoved { .. } => Some(None),
+            _ => None,
+        });
+        let Some((last, times)) = of_rebalancer.flatten().filter(|(last, _)| last.repeats(new))
+        else {
+            return false;
+        };
+        last.clone_from(new);
+        *times = Times { count: times.count.saturating_add(1), last_at: at };
+        true
     }
 
     /// Oldest first.
@@ -288,7 +421,9 @@ impl AuditRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rebalance::{Dimension, Skip};
     use crate::testkit::{node_id, replica_id};
+    use crate::units::Pressure;
 
     /// One of each; a new one does not compile until it is here.
     fn all() -> Vec<Happening> {
@@ -373,11 +508,70 @@ mod tests {
             H::CommandRun { .. } => Some(H::BackupTaken),
             H::BackupTaken => Some(H::Survived { node: node.clone(), lost: 1 }),
             H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
-            H::LevelRaised { .. } => None,
+            H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
+            H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
+            H::RebalanceSkipped { .. } => None,
         } {
             all.push(next);
         }
         all
+    }
+
+    fn relief() -> Relief {
+        Relief {
+            replica: replica_id("shop/web/1"),
+            src: node_id("ash"),
+            dst: node_id("birch"),
+            dominant: Dimension::Cpu,
+            relief: Pressure::percent(24),
+            score: 230_000,
+            move_cost: Pressure::percent(1),
+            src_before: Pressure::percent(96),
+            src_after: Pressure::percent(72),
+            dst_before: Pressure::percent(20),
+            dst_after: Pressure::percent(44),
+        }
+    }
+
+    fn skip(why: Skip, at: u64) -> Happening {
+        let pressure = Pressure::from_millionths(900_000 + u32::try_from(at).unwrap());
+        let (src, dominant) = (node_id("ash"), Dimension::Cpu);
+        let skipped = Box::new(Skipped { src, dominant, pressure, why, nearest: None });
+        Happening::RebalanceSkipped { skipped, times: Times { count: 1, last_at: Timestamp(at) } }
+    }
+
+    #[test]
+    fn a_skip_that_says_the_same_again_is_counted_and_has_the_latest_numbers() {
+        let by = Author::new(Writer::Rebalancer, "leader");
+        let mut ring = AuditRing::default();
+        let mut add = |what: Happening, at: u64| ring.extend(Timestamp(at), &by, vec![what]);
+        add(skip(Skip::DstCap, 1), 1);
+        add(Happening::BackupTaken, 2);
+        assert_eq!(add(skip(Skip::DstCap, 3), 3), 1, "nothing new is written");
+        add(skip(Skip::ReliefFloor, 4), 4);
+        add(skip(Skip::DstCap, 5), 5);
+        add(Happening::RebalanceMoved { relief: Box::new(relief()) }, 6);
+        add(skip(Skip::DstCap, 7), 7);
+
+        let told: Vec<String> = ring.events().map(|event| event.what.to_string()).collect();
+        assert_eq!(
+            told,
+            [
+                "ash is hot (cpu 0.9000) and nothing moves: dst_cap; 2 times in a row",
+                "a backup was taken",
+                "ash is hot (cpu 0.9000) and nothing moves: relief_floor",
+                "ash is hot (cpu 0.9000) and nothing moves: dst_cap",
+                "shop-web-1 relieves ash of 0.24 cpu and goes to birch: ash 0.96 → 0.72, birch 0.20 → 0.44, \
+                 score 0.23",
+                "ash is hot (cpu 0.9000) and nothing moves: dst_cap",
+            ]
+        );
+        let first = ring.events().next().expect("there are some");
+        let Happening::RebalanceSkipped { skipped, times } = &first.what else {
+            panic!("{first:?}")
+        };
+        assert_eq!((first.at, times.last_at), (Timestamp(1), Timestamp(3)));
+        assert_eq!(skipped.pressure.millionths(), 900_003);
     }
 
     #[test]

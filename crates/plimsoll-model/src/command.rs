@@ -13,6 +13,7 @@ use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{Undone, Unplaced, Waiting};
+use crate::rebalance::{Relief, Skipped};
 use crate::replica::{MoveCause, Observation};
 use crate::rollout::Halt;
 use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
@@ -226,14 +227,19 @@ pub enum Change {
     },
 }
 
-/// What people do with a cell that leaves its state as it was.
+/// What is done with a cell that leaves its state as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deed {
     /// Ran a command beside a replica. Which one is nobody else's business: it may hold a secret.
-    Exec { replica: ReplicaId },
+    Exec {
+        replica: ReplicaId,
+    },
     /// Took a copy of everything, secrets included.
     Backup,
+    /// Weighed what to move off a hot node: moved it, or did not.
+    Relieve(Box<Relief>),
+    Skip(Box<Skipped>),
     /// The same, as a build of the level after this one writes it.
     #[cfg(feature = "next-level")]
     NextBackup,

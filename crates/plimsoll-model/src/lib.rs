@@ -15,6 +15,7 @@ pub mod lookup;
 pub mod node;
 pub mod privilege;
 pub mod reason;
+pub mod rebalance;
 pub mod replica;
 pub mod rollout;
 pub mod spec;

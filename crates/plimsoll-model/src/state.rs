@@ -73,6 +73,9 @@ pub struct State {
     pub(crate) loads: Loads,
     #[serde(skip)]
     pub(crate) unplaced: BTreeSet<ServiceKey>,
+    /// Derived: the replicas that have a successor.
+    #[serde(skip)]
+    pub(crate) moving: BTreeSet<ReplicaId>,
     /// Derived: what the ids of each service's replicas start with, as people read them.
     #[serde(skip)]
     pub(crate) prefixes: Prefixes,
@@ -112,9 +115,10 @@ impl TryFrom<Written> for State {
             volumes: written.volumes,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
+            moving: BTreeSet::new(),
             prefixes: Prefixes::default(),
         };
-        (state.loads, state.unplaced, state.prefixes) = state.derive();
+        (state.loads, state.unplaced, state.moving, state.prefixes) = state.derive();
         Ok(state)
     }
 }
@@ -198,6 +202,7 @@ impl State {
             volumes: BTreeMap::new(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
+            moving: BTreeSet::new(),
             prefixes: Prefixes::default(),
         }
     }
@@ -265,6 +270,11 @@ impl State {
         &self.unplaced
     }
 
+    /// The replicas that are on their way to another assignment.
+    pub fn moving(&self) -> &BTreeSet<ReplicaId> {
+        &self.moving
+    }
+
     /// What the node holds: also a node that is gone while replicas still name it.
     pub fn load(&self, node: &NodeId) -> Option<&NodeLoad> {
         self.loads.get(node)
@@ -295,9 +305,10 @@ impl State {
     }
 
     /// What is derived, computed afresh from what is written.
-    pub(crate) fn derive(&self) -> (Loads, BTreeSet<ServiceKey>, Prefixes) {
+    pub(crate) fn derive(&self) -> (Loads, BTreeSet<ServiceKey>, BTreeSet<ReplicaId>, Prefixes) {
         let mut loads = Loads::default();
         let mut unplaced = BTreeSet::new();
+        let mut moving = BTreeSet::new();
         let mut prefixes = Prefixes::default();
         for (key, service) in &self.services {
             prefixes.add(key);
@@ -307,8 +318,11 @@ impl State {
             for (slot, replica) in &service.replicas {
                 let id = ReplicaId::new(key.clone(), slot.clone());
                 loads.exchange(&service.row.specs, &id, None, Some(replica), &mut |_, _| {});
+                if replica.successor.is_some() {
+                    moving.insert(id);
+                }
             }
         }
-        (loads, unplaced, prefixes)
+        (loads, unplaced, moving, prefixes)
     }
 }

@@ -16,6 +16,8 @@ pub enum Writer {
     Scheduler,
     /// A node, about what runs on it.
     Agent,
+    /// The leader's relief of hot nodes.
+    Rebalancer,
 }
 
 impl fmt::Display for Writer {
@@ -25,6 +27,7 @@ impl fmt::Display for Writer {
             Self::Liveness => "liveness",
             Self::Scheduler => "scheduler",
             Self::Agent => "agent",
+            Self::Rebalancer => "rebalancer",
         })
     }
 }

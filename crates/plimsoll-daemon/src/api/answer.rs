@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use serde::Serialize;
 
 use crate::operations::Error;
@@ -12,6 +12,9 @@ use crate::view::Problem;
 /// An answer that is not 2xx.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) StatusCode, pub(super) Problem);
+
+/// Says of an answer that nothing was done, because whoever was asked does not lead: it can be asked of another.
+pub(super) const UNTAKEN: HeaderName = HeaderName::from_static("plimsoll-untaken");
 
 /// Marks an answer that failed because this node leads and too few others answer it.
 #[derive(Debug, Clone, Copy)]
@@ -77,8 +80,15 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response = json(&self.1);
         *response.status_mut() = self.0;
-        if self.1.code == "quorum_lost" {
-            response.extensions_mut().insert(Deserted);
+        match &*self.1.code {
+            "quorum_lost" => {
+                response.extensions_mut().insert(Deserted);
+            }
+            // What is asked of the leader is done in one write, and that was not begun.
+            "no_leader" | "not_leader" => {
+                response.headers_mut().insert(UNTAKEN, HeaderValue::from_static("true"));
+            }
+            _ => {}
         }
         response
     }

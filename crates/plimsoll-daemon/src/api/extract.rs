@@ -1,9 +1,10 @@
 //! What a request says, or the problem with it. No value of a body is ever repeated: it may be a secret.
 
+use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use futures_util::StreamExt;
 use hyper::StatusCode;
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::http::request::Parts;
 use serde::de::DeserializeOwned;
 
@@ -69,14 +70,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Failure;
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
-        Ok(Self(parse(&read(request).await?)?))
+        Ok(Self(parse(&body(request).await?)?))
     }
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeJson<T> {
     type Rejection = Failure;
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
-        let body = read(request).await?;
+        let body = body(request).await?;
         if body.is_empty() {
             return Ok(Self(T::default()));
         }
@@ -92,11 +93,17 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     Ok(value)
 }
 
-async fn read(request: Request) -> Result<Vec<u8>, Failure> {
-    let length = request.headers().get(CONTENT_LENGTH);
+async fn body(request: Request) -> Result<Vec<u8>, Failure> {
+    let (head, body) = request.into_parts();
+    read(&head.headers, body).await
+}
+
+/// The whole body, which may not be too large.
+pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Failure> {
+    let length = headers.get(CONTENT_LENGTH);
     let length: Option<u64> = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let is_too_large = length.is_some_and(|length| length > MAX_BODY as u64);
-    let mut pieces = request.into_body().into_data_stream();
+    let mut pieces = body.into_data_stream();
     let mut body = Vec::new();
     let mut seen = 0;
     while let Some(piece) = pieces.next().await {

@@ -8,15 +8,17 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_model::access::{Digest, Role};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::{Deserted, Failure};
+use super::answer::{Deserted, Failure, UNTAKEN};
 use super::connections::OPEN_PATHS;
 use super::context::Context;
 use super::exec::MAX_PATIENCE;
+use super::extract::read;
 use super::peer::Peer;
 use super::permit::{self, Operator};
 use super::revocation::while_good;
@@ -84,17 +86,52 @@ pub(super) async fn pass_on(
     if !request.uri().path().starts_with("/v1/") {
         return next.run(request).await;
     }
+    let peer = request.extensions().get::<Peer>();
+    let passed_on = matches!(peer, Some(Peer::Node { .. }));
+    // Of somebody whom only others can check, nothing is kept.
+    let is_known = peer != Some(&Peer::Unchecked);
+    let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
+    if is_write && is_known && !passed_on && Kind::of(request.uri().path()) == Kind::Short {
+        return until_taken(&context, &client, request, next).await;
+    }
+    once(&context, &client, request, next, passed_on).await
+}
+
+/// While leadership changes hands nobody takes a write, and whoever asks for one need not notice.
+async fn until_taken(context: &Context, client: &Client, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    let body = match read(&head.headers, body).await {
+        Ok(body) => Bytes::from(body),
+        Err(failure) => return failure.into_response(),
+    };
+    let deadline = Instant::now() + ELECTION;
+    loop {
+        let request = Request::from_parts(head.clone(), Body::from(body.clone()));
+        let response = once(context, client, request, next.clone(), false).await;
+        if !response.headers().contains_key(UNTAKEN) || Instant::now() >= deadline {
+            return response;
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn once(
+    context: &Context,
+    client: &Client,
+    request: Request,
+    next: Next,
+    passed_on: bool,
+) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_consistent = is_read && asks_for_consistency(&request);
     let kind = Kind::of(request.uri().path());
-    let passed_on = matches!(request.extensions().get::<Peer>(), Some(Peer::Node { .. }));
     if (!is_read || is_consistent) && kind != Kind::Exec && !passed_on {
-        until_led(&context).await;
+        until_led(context).await;
     }
     if !context.cell.holds_log() {
-        return ask_a_server(&context, &client, request, passed_on).await;
+        return ask_a_server(context, client, request, passed_on).await;
     }
-    match whose(&context) {
+    match whose(context) {
         Whose::Ours => {
             let caught_up =
                 if is_consistent { context.cell.engine.catch_up().await.map(drop) } else { Ok(()) };
@@ -105,7 +142,7 @@ pub(super) async fn pass_on(
             if response.extensions().get::<Deserted>().is_none() {
                 return response;
             }
-            Failure::from(context.deserted(&client).await).into_response()
+            Failure::from(context.deserted(client).await).into_response()
         }
         // Another leads by now, and what this node knows may be old.
         Whose::Leader(to) if passed_on && is_consistent => deposed(&to),
@@ -113,8 +150,8 @@ pub(super) async fn pass_on(
         Whose::Leader(_) if passed_on => next.run(request).await,
         Whose::Leader(to) => {
             let again = (is_read && !is_consistent).then(|| copy(&request));
-            let request = signed(&context, request);
-            let (client, patience) = kind.way(&client);
+            let request = signed(context, request);
+            let (client, patience) = kind.way(client);
             match (client.forward(&to, request, patience).await, again) {
                 (Ok(response), _) => response.map(Body::new),
                 // Better what this node knows than nothing.

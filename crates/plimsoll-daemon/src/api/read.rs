@@ -140,6 +140,24 @@ pub(super) async fn explain_route(
         .await
 }
 
+/// Why nothing moves off a node that is hot, or what does: every gate of the rebalancer with its number and its limit
+#[utoipa::path(get, path = "/v1/nodes/{node}/explain", tag = "read", params(("node" = String, Path)),
+    responses((status = 200, body = view::NodeAccount), (status = 404, body = view::Problem)))]
+pub(super) async fn explain_node(
+    State(context): State<Arc<Context>>,
+    Named(name): Named<String>,
+) -> Answer {
+    let soft = Arc::clone(&context.cell.soft);
+    context
+        .look(move |source| {
+            let node = operations::find_node(source.state, &name)?;
+            let relief = soft.relief();
+            let account = relief.as_ref().and_then(|relief| relief.account(source, &node));
+            Ok(build::account(&node, account.as_ref()))
+        })
+        .await
+}
+
 /// A kind that nobody knows would never come, and whoever asks would wait for it.
 fn known(kinds: &BTreeSet<String>) -> Result<(), operations::Error> {
     let words = Happening::WORDS;

@@ -82,6 +82,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(read::explain))
         .routes(routes!(read::routes))
         .routes(routes!(read::explain_route))
+        .routes(routes!(read::explain_node))
         .routes(routes!(read::audit))
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))

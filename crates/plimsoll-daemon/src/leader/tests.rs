@@ -81,8 +81,8 @@ impl Node {
         let (nobody, fence) = (Arc::new(link::Nobody), link::Fence::in_memory());
         let ends = link::Ends { orders, reports: inbox, facts: cpus(8), key: None };
         tokio::spawn(link::run(cell.clone(), dispatch, nobody, fence, ends, stop.clone()));
-        tokio::spawn(run(cell.clone(), policy, stop.clone()));
-        tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), None, stop));
+        tokio::spawn(run(cell.clone(), policy, Pace::default(), stop.clone()));
+        tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), None, Pace::default(), stop));
         Self { cell, runtime, shutdown, dir }
     }
 

@@ -4,7 +4,7 @@
 use std::io;
 
 use plimsoll_model::{
-    DeploymentName, Generation, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId,
+    DeploymentName, Generation, Millis, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId,
     Revision, Term,
 };
 use serde::de::DeserializeOwned;
@@ -36,7 +36,12 @@ pub enum Up {
         facts: Box<NodeFacts>,
     },
     /// It lives, and is so busy.
-    Beat { fact: Box<NodeFact>, replicas: Vec<((ReplicaId, Generation), ReplicaFact)> },
+    Beat {
+        fact: Box<NodeFact>,
+        /// How long ago it was measured: clocks may differ, spans do not.
+        measured: Option<Millis>,
+        replicas: Vec<((ReplicaId, Generation), ReplicaFact)>,
+    },
     /// What it saw; kept until it is acknowledged.
     Reports { seq: u64, reports: Vec<Report> },
 }

@@ -11,7 +11,7 @@ use super::frame::{Down, Frames, Up, VERSION, encode};
 use super::host::next;
 use super::outbox::Outbox;
 use super::{HEARTBEAT, Pipe};
-use crate::cell::Cell;
+use crate::cell::{Cell, now};
 use crate::orders::Telling;
 
 /// Stays with the leader until the link breaks, or it turns out to lead no longer.
@@ -68,7 +68,8 @@ fn beat(cell: &Cell) -> Up {
     let facts = cell.soft.facts();
     let fact = facts.nodes.get(&cell.node).cloned().unwrap_or_default();
     let replicas = facts.replicas.iter().map(|(key, fact)| (key.clone(), *fact)).collect();
-    Up::Beat { fact: Box::new(fact), replicas }
+    let measured = fact.measured_at.map(|at| now().since(at));
+    Up::Beat { fact: Box::new(fact), measured, replicas }
 }
 
 /// A leader that takes nothing for as long as three heartbeats has left.

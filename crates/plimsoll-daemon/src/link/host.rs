@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use plimsoll_model::access::Digest;
 use plimsoll_model::{
-    Change, Generation, Guarded, NodeFacts, NodeId, Observation, ReplicaId, Term, Writer,
+    Change, Generation, Guarded, Millis, NodeFacts, NodeId, Observation, ReplicaId, Term,
+    Timestamp, Writer,
 };
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -158,7 +159,9 @@ impl Host {
             match message? {
                 None => return Ok(()),
                 Some(Up::Hello { .. }) => {}
-                Some(Up::Beat { fact, replicas }) => self.note(caller, *fact, replicas),
+                Some(Up::Beat { fact, measured, replicas }) => {
+                    self.note(caller, *fact, measured, replicas);
+                }
                 Some(Up::Reports { seq, reports }) => {
                     write(&self.cell, caller, reports).await;
                     if to.send(encode(&Down::Written { seq })).await.is_err() {
@@ -173,9 +176,12 @@ impl Host {
         &self,
         caller: &NodeId,
         mut fact: crate::soft::NodeFact,
+        measured: Option<Millis>,
         replicas: Vec<((ReplicaId, Generation), crate::soft::ReplicaFact)>,
     ) {
-        fact.heard_at = Some(now());
+        let now = now();
+        fact.heard_at = Some(now);
+        fact.measured_at = measured.map(|ago| Timestamp(now.0.saturating_sub(ago.0)));
         // A node speaks of what it holds and of nothing else: one that has led knows others' containers as they were then.
         let own: Vec<_> = self.cell.engine.machine().read(|state| {
             let holds = |(id, generation): &(ReplicaId, Generation)| {

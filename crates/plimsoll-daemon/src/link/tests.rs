@@ -213,7 +213,7 @@ async fn a_beat_changes_nothing_of_what_another_node_has() {
     cell.soft.reach(ours.0.clone(), ours.1, address);
     // Birch has led before, and knows of our container from when it was not reached yet.
     let replicas = [&birchs, &ours].map(|key| (key.clone(), ReplicaFact::default())).to_vec();
-    let beat = Up::Beat { fact: Box::default(), replicas };
+    let beat = Up::Beat { fact: Box::default(), measured: None, replicas };
     bench.greeted("birch", &[hello("birch", 0), beat]).await.unwrap();
     let facts = cell.soft.facts();
     assert!(facts.replicas.contains_key(&birchs), "of its own it is believed");

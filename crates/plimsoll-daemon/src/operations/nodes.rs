@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_kernel::{Foresight, Policy, Signals, foresee};
+use plimsoll_kernel::{Foresight, Policy, foresee};
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
     Availability, Change, Millis, NodeId, Rejection, ReplicaId, State, Timestamp,
@@ -56,7 +56,8 @@ pub async fn drain(
     is_plan: bool,
 ) -> Result<DrainPlan, Error> {
     let timeout = asked.timeout_ms.map_or(DRAIN_TIMEOUT, Millis);
-    let (force, signals) = (asked.force, signals(cell));
+    let force = asked.force;
+    let signals = view::build::signals(&cell.soft.facts(), &Policy::default(), now());
     // A copy: to look ahead takes longer than others should wait for the state.
     let state = cell.engine.machine().read(State::clone);
     let node = find_node(&state, name)?;
@@ -64,8 +65,9 @@ pub async fn drain(
     let change = Change::Drain { node: node.clone(), timeout, force };
     let asked = change.clone();
     let foreseen = tokio::task::spawn_blocking(move || {
-        let foreseen = foresee(&state, &signals, &Policy::default(), asked, now())?;
-        Ok(planned(&state, &node, &foreseen))
+        let starts = starts(&state, &node);
+        let foreseen = foresee(state, &signals, &Policy::default(), asked, now())?;
+        Ok(planned(&starts, &node, &foreseen))
     });
     let foreseen = foreseen.await.map_err(|_| Error::Unforeseen)?;
     let mut plan = foreseen.map_err(|rejection: Rejection| Error::Write(rejection.into()))?;
@@ -90,21 +92,7 @@ fn check(state: &State, node: &NodeId, force: bool, is_plan: bool) -> Result<(),
     Ok(())
 }
 
-/// What is measured of the nodes now, as the leader takes it.
-fn signals(cell: &Cell) -> Signals {
-    let policy = Policy::default();
-    let mut signals = Signals::default();
-    let facts = cell.soft.facts();
-    for (node, fact) in &facts.nodes {
-        let is_fresh = fact.heard_at.is_some_and(|at| now().since(at) < policy.node_ttl);
-        let reading = fact.reading.as_ref().filter(|_| is_fresh);
-        let pressure = reading.and_then(|it| Some([it.cpu?.pressure, it.memory?.pressure]));
-        signals.set(node, pressure);
-    }
-    signals
-}
-
-fn planned(state: &State, node: &NodeId, foreseen: &Foresight) -> DrainPlan {
+fn planned(starts: &Starts, node: &NodeId, foreseen: &Foresight) -> DrainPlan {
     let moves = foreseen.moves.iter().map(|it| PlannedMove {
         replica: it.replica.to_string(),
         from: it.from.to_string(),
@@ -125,17 +113,25 @@ fn planned(state: &State, node: &NodeId, foreseen: &Foresight) -> DrainPlan {
         dropped: foreseen.ended.iter().map(ToString::to_string).collect(),
         stuck: stuck.collect(),
         short: short.collect(),
-        estimate_ms: estimate(state, foreseen).0,
+        estimate_ms: estimate(starts, foreseen).0,
         index: None,
     }
 }
 
+/// How long each replica took to start, as far as is known.
+type Starts = BTreeMap<ReplicaId, Millis>;
+
+fn starts(state: &State, node: &NodeId) -> Starts {
+    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
+    tenants.filter_map(|id| Some((id.clone(), start_of(state, id)?))).collect()
+}
+
 /// Rounds follow one another; in each, the slowest counts.
-fn estimate(state: &State, foreseen: &Foresight) -> Millis {
+fn estimate(starts: &Starts, foreseen: &Foresight) -> Millis {
     let mut rounds: BTreeMap<usize, Millis> = BTreeMap::new();
     for step in &foreseen.moves {
         let slowest = rounds.entry(step.round).or_default();
-        *slowest = (*slowest).max(start_of(state, &step.replica).unwrap_or(UNKNOWN_START));
+        *slowest = (*slowest).max(starts.get(&step.replica).copied().unwrap_or(UNKNOWN_START));
     }
     Millis(rounds.values().map(|round| round.0).sum())
 }

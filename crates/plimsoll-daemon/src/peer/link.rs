@@ -16,9 +16,9 @@ use super::error::Error;
 use crate::pki::Credentials;
 
 /// After a first failure the next attempt waits this long, then twice as long, up to the longest: short enough for a
-/// node that restarts, long enough not to be a burden on one that cannot answer.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// node that restarts and is needed for a quorum at once, long enough not to be a burden on one that cannot answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) type Requests = SendRequest<Outgoing>;
 

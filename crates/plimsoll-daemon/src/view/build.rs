@@ -13,6 +13,7 @@ mod audit;
 mod explain;
 mod node;
 mod progress;
+mod relief;
 mod routes;
 mod service;
 mod signals;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use audit::{audit, changed, event};
 pub use explain::explanation;
+pub use relief::account;
 pub use routes::{explain_route, routes};
 pub use signals::signals;
 pub use specs::{bare, revision_specs};

@@ -3,23 +3,25 @@
 
 use plimsoll_model::{Millis, Pressure, Timestamp};
 
-/// One, in the fixed point of weights: twelve digits.
-const ONE: i128 = 1_000_000_000_000;
+/// One, in the fixed point of weights. Binary, because thousands of means are fed in a cycle and a shift is cheaper than a
+/// division.
+const ONE: u64 = 1 << SHIFT;
+const SHIFT: u32 = 48;
 
 /// 1/e in that fixed point.
-const ONE_OVER_E: i128 = 367_879_441_171;
+const ONE_OVER_E: u64 = 103_548_857_136_061;
 
-/// Beyond so many windows nothing of the past is left in twelve digits.
-const FORGOTTEN: u64 = 28;
+/// Beyond so many windows nothing of the past is left.
+const FORGOTTEN: u64 = 34;
 
 /// A millionth of a share, in the fixed point of means: values are kept finer than they are told.
-const FINE: i128 = 1_000_000;
+const FINE: u64 = 1_000_000;
 
 /// A smoothed share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ewma {
     /// In [`FINE`] parts of a millionth.
-    value: i128,
+    value: u64,
     at: Timestamp,
 }
 
@@ -29,24 +31,51 @@ impl Ewma {
         Self { value: fine(sample), at }
     }
 
+    /// As it was when someone wrote it down, in millionths of a millionth.
+    pub fn recall(at: Timestamp, fine: u64) -> Self {
+        Self { value: fine, at }
+    }
+
     /// Takes in a sample. One from the past changes nothing: time never runs backwards.
     pub fn feed(&mut self, at: Timestamp, sample: Pressure, window: Millis) {
+        self.take_in(at, sample, &mut Fade::new(window));
+    }
+
+    pub(super) fn take_in(&mut self, at: Timestamp, sample: Pressure, fade: &mut Fade) {
         if at <= self.at {
             return;
         }
-        let kept = exp_minus(at.since(self.at), window);
-        self.value = (self.value * kept + fine(sample) * (ONE - kept) + ONE / 2) / ONE;
+        self.value = faded(self.value, fine(sample), fade.after(at.since(self.at)));
         self.at = at;
+    }
+
+    /// Rises with the mean at once, and falls towards it slowly.
+    pub(super) fn crest_of(&mut self, mean: &Self, fade: &mut Fade) {
+        if mean.at > self.at {
+            self.value = faded(self.value, mean.value, fade.after(mean.at.since(self.at)));
+            self.at = mean.at;
+        }
+        self.value = self.value.max(mean.value);
     }
 
     /// What was moved away or here is counted at once, and not only once it has come through.
     pub fn shift(&mut self, by: i64) {
-        self.value = (self.value + i128::from(by) * FINE).max(0);
+        let amount = by.unsigned_abs().saturating_mul(FINE);
+        self.value = if by < 0 {
+            self.value.saturating_sub(amount)
+        } else {
+            self.value.saturating_add(amount)
+        };
     }
 
     pub fn value(&self) -> Pressure {
-        let millionths = (self.value + FINE / 2) / FINE;
+        let millionths = (self.value.saturating_add(FINE / 2)) / FINE;
         Pressure::from_millionths(u32::try_from(millionths).unwrap_or(u32::MAX))
+    }
+
+    /// All of it, in millionths of a millionth: what [`recall`](Self::recall) takes.
+    pub fn fine(&self) -> u64 {
+        self.value
     }
 
     /// When it last took in a sample.
@@ -55,30 +84,64 @@ impl Ewma {
     }
 }
 
-fn fine(sample: Pressure) -> i128 {
-    i128::from(sample.millionths()) * FINE
+fn fine(sample: Pressure) -> u64 {
+    u64::from(sample.millionths()) * FINE
 }
 
-/// `exp(-span / window)`, in twelve digits: whole windows by repeated multiplication, the rest by its series.
-fn exp_minus(span: Millis, window: Millis) -> i128 {
+fn wide(one: u64, other: u64) -> u128 {
+    u128::from(one) * u128::from(other)
+}
+
+fn narrow(product: u128) -> u64 {
+    u64::try_from(product).unwrap_or(u64::MAX)
+}
+
+/// How much of the past is left after a span. Nodes report at about the same pace, so the last answer is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Fade {
+    window: Millis,
+    last: (Millis, u64),
+}
+
+impl Fade {
+    pub fn new(window: Millis) -> Self {
+        Self { window, last: (Millis(0), ONE) }
+    }
+
+    pub(super) fn after(&mut self, span: Millis) -> u64 {
+        if self.last.0 != span {
+            self.last = (span, exp_minus(span, self.window));
+        }
+        self.last.1
+    }
+}
+
+/// The mean of what was and a sample, by how much is left of what was.
+pub(super) fn faded(before: u64, sample: u64, kept: u64) -> u64 {
+    let sum = wide(before, kept) + wide(sample, ONE - kept);
+    narrow((sum + u128::from(ONE / 2)) >> SHIFT)
+}
+
+/// `exp(-span / window)`: whole windows by repeated multiplication, the rest by its series.
+fn exp_minus(span: Millis, window: Millis) -> u64 {
     let window = window.0.max(1);
     let (whole, rest) = (span.0 / window, span.0 % window);
     if whole >= FORGOTTEN {
         return 0;
     }
-    let mut product = ONE;
-    for _ in 0..whole {
-        product = (product * ONE_OVER_E + ONE / 2) / ONE;
-    }
-    let x = (i128::from(rest) * ONE) / i128::from(window);
+    let times = |one: u64, other: u64| narrow((wide(one, other) + u128::from(ONE / 2)) >> SHIFT);
+    let past = (0..whole).fold(ONE, |product, _| times(product, ONE_OVER_E));
+    let x = narrow(wide(rest, ONE) / u128::from(window));
     // 1 - x + x²/2 - x³/6 …: below one each term is smaller than the one before, and soon nothing.
     let (mut sum, mut term, mut nth) = (ONE, ONE, 1);
-    while term != 0 {
-        term = -(term * x) / (ONE * nth);
-        sum += term;
+    loop {
+        term = times(term, x) / nth;
+        if term == 0 {
+            return times(past, sum);
+        }
+        sum = if nth % 2 == 1 { sum - term } else { sum + term };
         nth += 1;
     }
-    (product * sum + ONE / 2) / ONE
 }
 
 #[cfg(test)]
@@ -134,6 +197,30 @@ mod tests {
         large.feed(at(600), Pressure::percent(80), WINDOW);
         let apart = small.value().millionths().abs_diff(large.value().millionths());
         assert!(apart <= 1, "{apart}");
+    }
+
+    #[test]
+    fn the_exponential_is_right_to_twelve_digits_and_the_same_everywhere() {
+        for (millis, window, digits) in [
+            (30_000, 300_000, 904_837_418_036_u64),
+            (299_999, 300_000, 367_880_667_438),
+            (300_000, 300_000, 367_879_441_171),
+            (1_234_567, 300_000, 16_322_294_690),
+            (1, 300_000, 999_996_666_672),
+            (7, 0, 911_881_966),
+        ] {
+            let kept = exp_minus(Millis(millis), Millis(window));
+            let found = narrow((wide(kept, 1_000_000_000_000) + u128::from(ONE / 2)) >> SHIFT);
+            assert!(found.abs_diff(digits) <= 1, "{millis} of {window}: {found}");
+        }
+        assert_eq!(exp_minus(Millis(30_000), Millis(300_000)), 254_689_091_168_603);
+    }
+
+    #[test]
+    fn what_was_written_down_is_recalled_to_the_last_digit() {
+        let mut mean = Ewma::seed(at(0), Pressure::percent(37));
+        mean.feed(at(31), Pressure::percent(93), WINDOW);
+        assert_eq!(Ewma::recall(mean.at(), mean.fine()), mean);
     }
 
     #[test]

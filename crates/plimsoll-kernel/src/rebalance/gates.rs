@@ -1,11 +1,17 @@
 //! The gates a move must pass, in their order, each with its number and its limit. Blocked at the first that says no.
 
+use plimsoll_model::rebalance::Skip;
 use plimsoll_model::{Millis, Pressure};
 
 /// The limits, which nobody sets: they are one value so that tests can scale time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub window: Millis,
+    /// A destination is judged by how hot it has been: what it reached fades over this. A node that is cool for a moment is
+    /// not cool.
+    pub crest_window: Millis,
+    /// What replicas use is smoothed over this.
+    pub habit_window: Millis,
     pub trigger: Pressure,
     /// So many cycles in a row: one is a spike.
     pub trigger_cycles: u32,
@@ -23,10 +29,28 @@ pub struct Limits {
     pub unknown: [Pressure; 2],
 }
 
+impl Limits {
+    /// The same with every span of time but one divided: how old a sample may be goes by how often there is one.
+    #[must_use]
+    pub fn hurried(self, haste: u32) -> Self {
+        let in_haste = |span: Millis| Millis(span.0 / u64::from(haste.max(1)));
+        Self {
+            window: in_haste(self.window),
+            crest_window: in_haste(self.crest_window),
+            habit_window: in_haste(self.habit_window),
+            cooldown_replica: in_haste(self.cooldown_replica),
+            cooldown_node: in_haste(self.cooldown_node),
+            ..self
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             window: Millis::minutes(5),
+            crest_window: Millis::minutes(60),
+            habit_window: Millis::minutes(5),
             trigger: Pressure::percent(85),
             trigger_cycles: 2,
             imbalance: Pressure::percent(25),
@@ -41,33 +65,20 @@ impl Default for Limits {
     }
 }
 
-/// Why nothing moves, where something is hot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Skip {
-    CooldownReplica,
-    CooldownNode,
-    ResourceLimits,
-    AntiAffinity,
-    DstCap,
-    ReliefFloor,
-    /// Every destination is blocked, not all for one reason.
-    NoEligibleDst,
-    /// Nothing on the node may move at all.
-    NoCandidate,
+/// What one gate found, what it asks for, and whether it lets pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    pub name: &'static str,
+    pub found: String,
+    pub limit: String,
+    pub passes: bool,
 }
 
-impl Skip {
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::CooldownReplica => "cooldown_replica",
-            Self::CooldownNode => "cooldown_node",
-            Self::ResourceLimits => "resource_limits",
-            Self::AntiAffinity => "anti_affinity",
-            Self::DstCap => "dst_cap",
-            Self::ReliefFloor => "relief_floor",
-            Self::NoEligibleDst => "no_eligible_dst",
-            Self::NoCandidate => "no_candidate",
-        }
+impl Gate {
+    /// In whole minutes where it is some, else in seconds.
+    fn span(span: Millis) -> String {
+        let seconds = span.0 / 1_000;
+        if seconds >= 60 { format!("{}m", seconds / 60) } else { format!("{seconds}s") }
     }
 }
 
@@ -92,6 +103,54 @@ impl Offer {
     pub(super) fn relief(&self) -> Pressure {
         let relief = self.pre_src.millionths().saturating_sub(self.post_src.millionths());
         Pressure::from_millionths(relief)
+    }
+
+    /// Every gate with its number and its limit, in their order.
+    pub(super) fn gates(&self, limits: &Limits) -> [Gate; 6] {
+        let hottest = self.post_dst[0].max(self.post_dst[1]);
+        let found = |what: Pressure| what.to_string();
+        let rested = self.dst_rested.map_or_else(|| "never".to_owned(), Gate::span);
+        let is_rested = self.dst_rested.is_none_or(|rested| rested >= limits.cooldown_node);
+        let room = if self.fits { found(hottest) } else { "reserved or its port taken".to_owned() };
+        let free = if self.collides { "taken" } else { "free" };
+        [
+            Gate {
+                name: Skip::CooldownReplica.word(),
+                found: Gate::span(self.rested),
+                limit: format!("≥ {}", Gate::span(limits.cooldown_replica)),
+                passes: self.rested >= limits.cooldown_replica,
+            },
+            Gate {
+                name: Skip::CooldownNode.word(),
+                found: rested,
+                limit: format!("≥ {}", Gate::span(limits.cooldown_node)),
+                passes: is_rested,
+            },
+            Gate {
+                name: Skip::ResourceLimits.word(),
+                found: room,
+                limit: format!("≤ {}", Pressure::FULL),
+                passes: hottest <= Pressure::FULL && self.fits,
+            },
+            Gate {
+                name: Skip::AntiAffinity.word(),
+                found: free.to_owned(),
+                limit: "free".to_owned(),
+                passes: !self.collides,
+            },
+            Gate {
+                name: Skip::DstCap.word(),
+                found: found(hottest),
+                limit: format!("< {}", limits.dst_cap),
+                passes: hottest < limits.dst_cap,
+            },
+            Gate {
+                name: Skip::ReliefFloor.word(),
+                found: found(self.relief()),
+                limit: format!("≥ {}", limits.relief_floor),
+                passes: self.relief() >= limits.relief_floor,
+            },
+        ]
     }
 
     /// The first gate that says no.
@@ -171,7 +230,11 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(offer.blocked(&Limits::default()), blocked, "{case}");
+            let limits = Limits::default();
+            assert_eq!(offer.blocked(&limits), blocked, "{case}");
+            let gates = offer.gates(&limits);
+            let first = gates.iter().find(|gate| !gate.passes).map(|gate| gate.name);
+            assert_eq!(first, blocked.map(Skip::word), "{case}: what is told is what decides");
         }
     }
 }

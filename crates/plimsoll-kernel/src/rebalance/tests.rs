@@ -1,4 +1,4 @@
-use plimsoll_model::testkit::{Cell, cell, cpus, node_id, pack, replica_id, spread};
+use plimsoll_model::testkit::{Cell, cell, cpus, global, node_id, pack, replica_id, spread};
 use plimsoll_model::{Millis, ObservedState, Writer};
 
 use super::*;
@@ -8,14 +8,14 @@ use crate::testkit::Passes;
 const CYCLE: Millis = Millis::seconds(30);
 
 /// A cell and its rebalancer. Each replica uses what it is given, in thousandths of its node's four cores.
-struct Bench {
-    cell: Cell,
-    memory: Memory,
-    readings: Readings,
+pub(super) struct Bench {
+    pub(super) cell: Cell,
+    pub(super) memory: Memory,
+    pub(super) readings: Readings,
 }
 
 impl Bench {
-    fn new(cell: Cell) -> Self {
+    pub(super) fn new(cell: Cell) -> Self {
         let cell = cell.settle().later(Millis::minutes(20));
         Self { cell, memory: Memory::default(), readings: Readings::default() }
     }
@@ -27,7 +27,7 @@ impl Bench {
         self
     }
 
-    fn cycle(&mut self, cpu: &[(&str, u32)]) -> Outcome {
+    pub(super) fn cycle(&mut self, cpu: &[(&str, u32)]) -> Outcome {
         self.cycle_of(&cpu.iter().map(|(node, it)| (*node, *it, 0)).collect::<Vec<_>>())
     }
 
@@ -46,6 +46,20 @@ impl Bench {
         let (state, readings) = (&self.cell.state, &self.readings);
         let (limits, now) = (Limits::default(), self.cell.now);
         cycle(state, &roster, &policy, &limits, readings, &mut self.memory, now)
+    }
+
+    /// What a replica uses of memory, in thousandths of its node's.
+    fn uses_memory(mut self, replica: &str, cpu: u64, thousandths: u64) -> Self {
+        let memory = Bytes(cpus(4).capacity.memory.0 / 1_000 * thousandths);
+        let usage = Usage { cpu: MilliCpus(4 * cpu), memory };
+        self.readings.replicas.insert(replica_id(replica), usage);
+        self
+    }
+
+    /// Two cycles alike, of which the second may act.
+    pub(super) fn twice(&mut self, cpu: &[(&str, u32)]) -> Outcome {
+        assert_eq!(self.cycle(cpu), Outcome::Calm, "one hot cycle is a spike");
+        self.cycle(cpu)
     }
 
     fn take(&mut self, relief: &Relief) {
@@ -67,7 +81,7 @@ fn moved(outcome: Outcome) -> Relief {
 }
 
 /// Four replicas of a packed service on ash, none on birch.
-fn hot() -> Bench {
+pub(super) fn hot() -> Bench {
     let cell = cell().node("ash", cpus(4)).deploy("d", [("s", pack(4))]).settle();
     Bench::new(cell.node("birch", cpus(4)))
         .uses("d/s/1", 240)
@@ -167,8 +181,6 @@ fn what_has_data_is_never_moved_even_where_nothing_else_is() {
 #[test]
 fn each_gate_is_named_by_the_one_that_blocks_first() {
     let samples = [("ash", 96), ("birch", 10)];
-    let mut fresh = hot();
-    fresh.cell = fresh.cell.clone().later(Millis(0));
     let cell = cell().node("ash", cpus(4)).deploy("d", [("s", pack(1))]).settle();
     let mut young = Bench {
         cell: cell.node("birch", cpus(4)).later(Millis::minutes(1)),
@@ -230,4 +242,203 @@ fn a_move_for_relief_is_carried_out_by_the_same_path_and_not_called_needless() {
     assert_eq!(at.node, relief.dst);
     let received = cell.state.node(&relief.dst).unwrap().received_at;
     assert!(received.is_some(), "the destination rests from now on");
+}
+
+#[test]
+fn a_move_that_ends_before_the_next_cycle_is_counted_all_the_same() {
+    let mut bench = hot();
+    let samples = [("ash", 96), ("birch", 10)];
+    let relief = moved(bench.twice(&samples));
+    bench.take(&relief);
+    bench.cell = bench.cell.clone().obey().pass().obey();
+    assert!(bench.cell.state.moving().is_empty());
+    for nth in 0..20 {
+        let outcome = bench.cycle(&[("ash", 72), ("birch", 34)]);
+        assert_eq!(outcome, Outcome::Calm, "{nth}: the mean was shifted");
+    }
+}
+
+#[test]
+fn a_move_that_was_never_written_shifts_nothing() {
+    let mut bench = hot();
+    let samples = [("ash", 96), ("birch", 10)];
+    let first = moved(bench.twice(&samples));
+    let again = moved(bench.cycle(&samples));
+    assert_eq!(first.src_before, again.src_before);
+}
+
+#[test]
+fn a_sample_that_was_counted_says_nothing_new() {
+    let mut bench = hot();
+    let samples = [("ash", 96), ("birch", 10)];
+    assert_eq!(bench.cycle(&samples), Outcome::Calm);
+    let (limits, policy) = (Limits::default(), Policy::default());
+    for _ in 0..2 {
+        bench.cell.now = bench.cell.now.plus(CYCLE);
+        let roster = Roster::new(&bench.cell.state, &Signals::default(), &policy);
+        let (state, readings, now) = (&bench.cell.state, &bench.readings, bench.cell.now);
+        let outcome = cycle(state, &roster, &policy, &limits, readings, &mut bench.memory, now);
+        assert_eq!(outcome, Outcome::Calm, "nobody has spoken since");
+    }
+    assert!(matches!(bench.cycle(&samples), Outcome::Moved(_)));
+}
+
+#[test]
+fn a_new_leader_waits_for_two_cycles_and_keeps_the_cooldowns() {
+    let mut bench = hot();
+    let samples = [("ash", 96), ("birch", 10)];
+    bench.cycle(&samples);
+    bench.memory = Memory::default();
+    let relief = moved(bench.twice(&samples));
+    bench.take(&relief);
+    bench.cell = bench.cell.clone().obey().pass().obey();
+    bench.memory = Memory::default();
+    let outcome = bench.twice(&samples);
+    assert_eq!(why(&outcome), Some("cooldown_node"), "birch was given one a minute ago");
+    for _ in 0..2 {
+        bench.cycle(&samples);
+    }
+    let relief = moved(bench.cycle(&samples));
+    assert_eq!(relief.replica.to_string(), "d-s-2", "the first has its own cooldown");
+}
+
+#[test]
+fn a_memory_hotspot_is_relieved_by_what_a_replica_takes_of_memory() {
+    let mut bench = hot().uses_memory("d/s/1", 300, 20).uses_memory("d/s/2", 10, 200);
+    let samples = [("ash", 40, 90), ("birch", 10, 10)];
+    assert_eq!(bench.cycle_of(&samples), Outcome::Calm);
+    let relief = moved(bench.cycle_of(&samples));
+    assert_eq!(
+        (relief.replica.to_string().as_str(), relief.dominant),
+        ("d-s-2", Dimension::Memory)
+    );
+    assert_eq!(relief.src_before, Pressure::percent(90));
+    let mut tie = hot().uses_memory("d/s/1", 120, 400);
+    tie.cycle_of(&[("ash", 90, 90), ("birch", 10, 10)]);
+    let relief = moved(tie.cycle_of(&[("ash", 90, 90), ("birch", 10, 10)]));
+    assert_eq!((relief.dominant, relief.replica.to_string().as_str()), (Dimension::Cpu, "d-s-2"));
+}
+
+#[test]
+fn of_equals_the_lower_id_goes_to_the_coldest_node_and_then_by_name() {
+    let mut bench = hot();
+    bench.cell = bench.cell.clone().node("cedar", cpus(4)).node("dogwood", cpus(4));
+    let samples = [("ash", 96), ("birch", 30), ("cedar", 10), ("dogwood", 10)];
+    let relief = moved(bench.twice(&samples));
+    assert_eq!((relief.replica.to_string().as_str(), relief.dst.as_str()), ("d-s-1", "cedar"));
+}
+
+#[test]
+fn the_most_relief_goes_first_where_it_is_admitted() {
+    let mut bench = hot().uses("d/s/3", 400).uses("d/s/4", 250);
+    let relief = moved(bench.twice(&[("ash", 96), ("birch", 45)]));
+    assert_eq!(relief.replica.to_string(), "d-s-4", "0.40 more would be too much for birch");
+}
+
+#[test]
+fn a_node_that_is_cool_for_a_moment_is_no_destination() {
+    let mut bench = hot();
+    for _ in 0..20 {
+        bench.cycle(&[("ash", 50), ("birch", 80)]);
+    }
+    // Both change places. After ten minutes birch is cool, but was not long ago.
+    let outcomes: Vec<Outcome> =
+        (0..120).map(|_| bench.cycle(&[("ash", 99), ("birch", 5)])).collect();
+    assert_eq!(why(&outcomes[20]), Some("dst_cap"));
+    let first = outcomes.iter().position(|it| matches!(it, Outcome::Moved(_))).unwrap();
+    assert!((30..90).contains(&first), "within the hour it is forgotten: {first}");
+}
+
+#[test]
+fn destinations_are_ready_open_and_heard() {
+    let samples = [("ash", 96), ("birch", 10)];
+    for (case, change) in [
+        ("cordoned", (|cell| cell.cordon("birch")) as fn(Cell) -> Cell),
+        ("draining", |cell| cell.drain("birch")),
+    ] {
+        let mut bench = hot();
+        bench.cell = change(bench.cell.clone());
+        assert_eq!(why(&bench.twice(&samples)), Some("no_eligible_dst"), "{case}");
+    }
+    let mut down = hot();
+    down.cell = down.cell.clone().down("birch");
+    assert_eq!(down.twice(&samples), Outcome::Calm, "there is nothing to compare ash with");
+    let mut stale = hot();
+    stale.twice(&[("birch", 10), ("ash", 10)]);
+    for _ in 0..4 {
+        stale.cell.now = stale.cell.now.plus(CYCLE);
+    }
+    assert_eq!(stale.twice(&[("ash", 96)]), Outcome::Calm, "birch has not spoken of late");
+}
+
+#[test]
+fn what_may_not_move_is_no_candidate() {
+    let samples = [("ash", 96), ("birch", 10)];
+    let global = cell().node("ash", cpus(4)).deploy("d", [("s", global())]).settle();
+    let mut bench = Bench::new(global.node("birch", cpus(4)).settle());
+    assert_eq!(why(&bench.twice(&samples)), Some("no_candidate"), "global");
+
+    let mut gone = hot();
+    gone.cell = gone.cell.clone().undeploy("d");
+    assert_eq!(why(&gone.twice(&samples)), Some("no_candidate"), "its service has ended");
+
+    let mut moving = hot().uses("d/s/1", 90);
+    for index in 2..=4 {
+        moving.readings.replicas.insert(replica_id(&format!("d/s/{index}")), Usage::NOTHING);
+    }
+    let relief = Relief { replica: replica_id("d/s/1"), ..moved(hot().twice(&samples)) };
+    moving.take(&relief);
+    let outcome = moving.twice(&[("ash", 99), ("birch", 10)]);
+    assert_eq!(why(&outcome), Some("cooldown_node"), "the one that is on its way is left alone");
+}
+
+#[test]
+fn where_it_neither_fits_nor_may_be_the_room_is_named() {
+    let samples = [("ash", 96), ("birch", 10)];
+    let cell = cell().node("ash", cpus(4)).node("birch", cpus(4));
+    let spec = spread(2).reserve(3_000, 64);
+    let mut bench = Bench::new(cell.deploy("d", [("s", spec)]));
+    let outcome = bench.twice(&samples);
+    assert_eq!(why(&outcome), Some("resource_limits"), "birch holds the other, and has no room");
+    let Outcome::Skipped { nearest: Some(nearest), .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!((nearest.dst.as_str(), nearest.relief), ("birch", Pressure::percent(12)));
+}
+
+#[test]
+fn different_reasons_are_no_eligible_destination() {
+    let cell = cell().node("ash", cpus(4)).node("birch", cpus(4));
+    let cell = cell.deploy("d", [("s", spread(2))]).settle().node("cedar", cpus(4));
+    let mut bench = Bench::new(cell);
+    let outcome = bench.twice(&[("ash", 96), ("birch", 10), ("cedar", 70)]);
+    assert_eq!(why(&outcome), Some("no_eligible_dst"), "one collides, the other is too warm");
+}
+
+#[test]
+fn what_is_kept_of_a_node_is_small() {
+    assert!(size_of::<Felt>() <= 100, "{}", size_of::<Felt>());
+    let mut bench = hot();
+    bench.cycle(&[("ash", 96), ("birch", 10)]);
+    let names: Vec<&str> = bench.memory.nodes().iter().map(|felt| felt.node.as_str()).collect();
+    assert_eq!(names, ["ash", "birch"]);
+    let (kept, _) = bench.cell.state.nodes().get_key_value(&node_id("ash")).unwrap();
+    let shared = bench.memory.nodes()[0].node.as_str();
+    assert!(std::ptr::eq(kept.as_str(), shared), "the name is the state's own");
+}
+
+#[test]
+fn a_memory_that_was_written_down_goes_on_as_it_was() {
+    let mut bench = hot();
+    bench.cycle(&[("ash", 96), ("birch", 10)]);
+    bench.cycle(&[("ash", 87), ("birch", 13)]);
+    let (nodes, moving) = (bench.memory.nodes(), bench.memory.moving());
+    let nodes = nodes.iter().rev().map(|felt| {
+        let recall = |all: [Ewma; 2]| all.map(|it| Ewma::recall(it.at(), it.fine()));
+        Felt::new(felt.node.clone(), recall(felt.means), recall(felt.crests), felt.hot)
+    });
+    let recalled = Memory::recall(nodes.collect(), moving.clone());
+    let mut other = Bench { cell: bench.cell.clone(), memory: recalled, ..hot() };
+    for samples in [[("ash", 96), ("birch", 11)], [("ash", 50), ("birch", 12)]] {
+        assert_eq!(bench.cycle(&samples), other.cycle(&samples));
+        assert_eq!(bench.memory, other.memory);
+    }
 }

@@ -195,9 +195,10 @@ proptest! {
             prop_assert_eq!(changed, told, "a refused batch changes nothing; events tell of every change");
             let _ = two.apply(command);
             prop_assert_eq!(bytes(&one), bytes(&two), "equal histories give equal bytes");
-            let (loads, unplaced, prefixes) = one.derive();
+            let (loads, unplaced, moving, prefixes) = one.derive();
             prop_assert_eq!(&one.loads, &loads, "what is derived stays true");
             prop_assert_eq!((&one.unplaced, &one.prefixes), (&unplaced, &prefixes));
+            prop_assert_eq!(&one.moving, &moving);
             for (_, replica) in one.replicas() {
                 prop_assert!(replica.leaving.len() <= MAX_LEAVING);
                 prop_assert!(!replica.is_empty());

@@ -148,6 +148,16 @@ impl State {
         let service = self.services.get_mut(&id.service)?;
         let old = service.replicas.get(&id.slot);
         self.loads.exchange(&service.row.specs, id, old, new.as_ref(), touched);
+        let moves = |replica: Option<&Replica>| replica.is_some_and(|it| it.successor.is_some());
+        match (moves(old), moves(new.as_ref())) {
+            (false, true) => {
+                self.moving.insert(id.clone());
+            }
+            (true, false) => {
+                self.moving.remove(id);
+            }
+            (true, true) | (false, false) => {}
+        }
         put(&mut service.replicas, &id.slot, new)
     }
 }

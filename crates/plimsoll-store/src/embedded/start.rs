@@ -341,6 +341,8 @@ fn raft_config(config: &Config, timing: Timing) -> Result<Arc<openraft::Config>,
         max_in_snapshot_log_to_keep: every / KEPT_SHARE,
         replication_lag_threshold: every * 2,
         api_channel_size: Some(MAX_WAITING),
+        // How long it leaves a server alone that it could not reach. Opening connections has a pause of its own.
+        backoff: "50ms".to_owned(),
         // A server that was cut off must not unseat a leader that the others are content with.
         enable_pre_vote: Some(true),
         ..openraft::Config::default()

@@ -107,6 +107,7 @@ mod tests {
             by: by.into(),
             what: what.into(),
             text: text.into(),
+            relief: None,
         };
         let events = [
             event(1, "deployed", "api", "ada", "shop revision 3 applied"),

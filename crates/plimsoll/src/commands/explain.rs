@@ -22,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll explain                                          every replica of the running cell
   plimsoll explain shop-web-2                               one, and what every node has to say
+  plimsoll explain birch                                    why nothing moves off a node, or what does
   plimsoll explain route shop.example/api                   where a request goes, and why nowhere else
   plimsoll explain --input examples/cell.yaml               every replica of a described cell
   plimsoll explain shop-web-2 --input examples/cell.yaml    one, and what every node had to say
@@ -33,8 +34,8 @@ The nodes stand best first, as they were when the replica's turn came.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A replica (shop-web-2) or a service (shop/web), or `route`; all replicas if left out
-    #[arg(value_name = "REPLICA|SERVICE")]
+    /// A replica (shop-web-2), a service (shop/web), a node, or `route`; all replicas if left out
+    #[arg(value_name = "REPLICA|SERVICE|NODE")]
     subject: Option<String>,
     /// After `route`: the request, as in shop.example/api
     #[arg(value_name = "HOST/PATH", requires = "subject", conflicts_with = "input")]

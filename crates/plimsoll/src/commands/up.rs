@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use plimsoll_daemon::node::{Error, Kind, Node, Options};
 use plimsoll_daemon::pki::JoinAddress;
+use plimsoll_daemon::sampler::{INTERVALS, Pace};
 use plimsoll_model::level::remedy;
 use plimsoll_model::{ClusterId, NodeId, Zone};
 use plimsoll_runtime::Description;
@@ -25,6 +26,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::etcd::EtcdArgs;
 use super::migrate::EngineWord;
+use crate::age::length;
 use crate::output::note;
 use crate::places::Who;
 use crate::trouble::Trouble;
@@ -93,6 +95,15 @@ pub(crate) struct Args {
     engine: Option<EngineWord>,
     #[command(flatten)]
     etcd: EtcdArgs,
+    /// How often the node is measured, from 5s to 5m; the leader's is how often hot nodes are looked for
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = interval)]
+    node_status_interval: Duration,
+    /// How many times as fast the rebalancer's gates run, for those who try it out
+    #[arg(long, value_name = "TIMES", default_value_t = 1, hide = true)]
+    gate_haste: u32,
+    /// Where this host's counters are, where one machine plays several hosts
+    #[arg(long, value_name = "DIR", hide = true)]
+    host_root: Option<PathBuf>,
     /// How much to say
     #[arg(long, value_enum, default_value_t)]
     log_level: Level,
@@ -122,6 +133,14 @@ fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, 
 
 fn joining(text: &str) -> Result<JoinAddress, String> {
     text.parse().map_err(|error: plimsoll_daemon::pki::InvalidJoin| error.to_string())
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = Duration::from_millis(length(text)?.0);
+    if INTERVALS.contains(&interval) {
+        return Ok(interval);
+    }
+    Err("it can be from 5s to 5m".to_owned())
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -249,6 +268,8 @@ fn options(args: &Args, who: &Who) -> Options {
         etcd: args.etcd.options(),
         http: args.http,
         https: args.https,
+        pace: Pace { interval: args.node_status_interval, haste: args.gate_haste },
+        host: args.host_root.clone(),
     }
 }
 

@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_lab::NAMES;
 
 use crate::cell_people::Going;
-use crate::harness::{Cell, SHOP, Site, loopback};
+use crate::harness::{Cell, PATIENCE, SHOP, Site, loopback};
+use crate::http;
 use crate::run::run_in;
 
 #[test]
@@ -57,6 +60,57 @@ fn a_leader_that_is_stopped_hands_over_before_it_closes_its_doors() {
     // Links of other nodes end with its leadership. While it has both, it waits for them until its patience ends.
     assert!(!said.contains("does not end"), "{said}");
     assert!(took < Duration::from_secs(5), "nobody can write meanwhile: {took:?}");
+}
+
+#[test]
+fn no_write_fails_while_leadership_is_handed_over_also_just_after_a_server_came_back() {
+    let mut cell = Cell::of_three(Site::Loopback);
+    for round in 0..4 {
+        // One comes back a moment before: whoever leads next may still hold it for dead, and needs it for every write.
+        let killed = cell.until_led(&[0, 1, 2]);
+        cell.kill(killed);
+        cell.until_led(&cell.others(killed));
+        cell.up(killed, None);
+        let leader = cell.until_led(&[0, 1, 2]);
+        let other = cell.others(leader)[round % 2];
+        let is_over = AtomicBool::new(false);
+        let (longest, failed) = thread::scope(|scope| {
+            let writes =
+                scope.spawn(|| write_until(&cell, other, &format!("round-{round}"), &is_over));
+            cell.daemon(leader).terminate().unwrap();
+            cell.until_led(&cell.others(leader));
+            is_over.store(true, Ordering::Relaxed);
+            writes.join().unwrap()
+        });
+        assert_eq!(failed, Vec::<String>::new(), "round {round}");
+        eprintln!("round {round}: the longest wait for a write was {longest:?}");
+        cell.until_ended(leader);
+        cell.up(leader, None);
+    }
+}
+
+/// Writes one after the other. How long one took at the most, and what those said that failed.
+fn write_until(
+    cell: &Cell,
+    at: usize,
+    name: &str,
+    is_over: &AtomicBool,
+) -> (Duration, Vec<String>) {
+    let (mut longest, mut failed) = (Duration::ZERO, Vec::new());
+    for nth in 0.. {
+        let operator = format!(r#"{{"name": "{name}-{nth}", "role": "read"}}"#);
+        let begun = Instant::now();
+        match http::ask(&cell.socket(at), "POST", "/v1/operators", operator.as_bytes(), PATIENCE) {
+            Ok((200..300, _)) => {}
+            Ok((_, told)) => failed.push(String::from_utf8_lossy(&told).into_owned()),
+            Err(silence) => failed.push(format!("{silence:?}")),
+        }
+        longest = longest.max(begun.elapsed());
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    (longest, failed)
 }
 
 #[test]

@@ -34,7 +34,13 @@ fn flags(lab: &Lab) -> Vec<String> {
 
 /// So many nodes, all servers, that are heard.
 fn cell_of(count: usize, lab: &Lab) -> Cell {
+    cell_with(count, lab, |_| {})
+}
+
+/// The same, of nodes with habits of their own.
+fn cell_with(count: usize, lab: &Lab, accustom: impl FnOnce(&mut Cell)) -> Cell {
     let mut cell = Cell::idle(Site::Loopback);
+    accustom(&mut cell);
     for at in 0..count {
         cell.habits[at].args = flags(lab);
         cell.launch(at, None);

@@ -94,8 +94,12 @@ fn a_drain_says_what_it_will_do_and_no_service_misses_a_replica() {
 
     fs::write(cell.dir.path().join("more.yaml"), SHOP.replace("shop", "more")).unwrap();
     assert_eq!(cell.run(other, "apply -f more.yaml").code(), 0);
-    let status = cell.json(other, "status -o json").to_string();
-    assert!(!status.contains(&format!("\"node\":\"{name}\",\"reason\"")), "nothing new goes there");
+    let more = cell.json(other, "get replicas -o json");
+    let more = more.as_array().into_iter().flatten();
+    let more: Vec<_> =
+        more.filter(|it| it["id"].as_str().is_some_and(|id| id.starts_with("more-"))).collect();
+    let is_there = more.iter().any(|it| it["now"]["node"] == *name || it["next"]["node"] == *name);
+    assert!(more.len() == 6 && !is_there, "nothing new goes there: {more:?}");
     let again = cell.run(other, &format!("node drain {name}"));
     assert!(again.text().contains("is being drained already"), "{}", again.text());
 

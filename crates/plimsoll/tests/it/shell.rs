@@ -136,12 +136,12 @@ fn help_has_examples() {
     expect![[r#"
         Say why replicas are where they are, with every node's filter or score, or where a request goes
 
-        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE] [HOST/PATH]
+        Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE|NODE] [HOST/PATH]
 
         Arguments:
-          [REPLICA|SERVICE]  A replica (shop-web-2) or a service (shop/web), or `route`; all replicas if
-                             left out
-          [HOST/PATH]        After `route`: the request, as in shop.example/api
+          [REPLICA|SERVICE|NODE]  A replica (shop-web-2), a service (shop/web), a node, or `route`; all
+                                  replicas if left out
+          [HOST/PATH]             After `route`: the request, as in shop.example/api
 
         Options:
           -i, --input <CASE>     A case instead of the running cell: nodes, deployments and what runs, as
@@ -157,6 +157,8 @@ fn help_has_examples() {
         Examples:
           plimsoll explain                                          every replica of the running cell
           plimsoll explain shop-web-2                               one, and what every node has to say
+          plimsoll explain birch                                    why nothing moves off a node, or what
+          does
           plimsoll explain route shop.example/api                   where a request goes, and why nowhere
           else
           plimsoll explain --input examples/cell.yaml               every replica of a described cell

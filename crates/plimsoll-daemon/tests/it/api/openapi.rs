@@ -39,6 +39,7 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/nodes/{name}/cordon post
         /v1/nodes/{name}/drain post
         /v1/nodes/{name}/uncordon post
+        /v1/nodes/{node}/explain get
         /v1/operators get post
         /v1/operators/{name} delete
         /v1/replicas get

@@ -1,7 +1,8 @@
 //! Why replicas of a running cell are where they are, as its daemon says.
 
 use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{Explanation, Move, Verdict};
+use plimsoll_daemon::view::{Explanation, Gate, Move, NodeAccount, Verdict, WeighedMove};
+use plimsoll_model::Pressure;
 
 use crate::age::until;
 use crate::glance::plain;
@@ -17,6 +18,10 @@ pub(super) async fn run(
     format: Format,
 ) -> Result<(), Trouble> {
     let status = client.status().await?;
+    if let Some(node) = subject.filter(|text| status.nodes.iter().any(|node| node.name == *text)) {
+        let account = client.explain_node(node).await?;
+        return print(format, &account, of_node);
+    }
     let found = subject.map(|text| subject::find(&status, text)).transpose()?;
     if let Some(subject::Subject::Replica(_, _, replica)) = found {
         let explanation = client.explain(&replica.id).await?;
@@ -58,6 +63,29 @@ fn text(explanation: &Explanation) -> String {
     }
     let moving = explanation.moving.as_ref().map(moving).unwrap_or_default();
     format!("{replica} {is}: {}\n{moving}{}", plain(why), table.render())
+}
+
+/// What the rebalancer has to say of a node.
+fn of_node(account: &NodeAccount) -> String {
+    let NodeAccount { why, cpu, memory, gates, nearest, .. } = account;
+    let mut table = Table::list(4);
+    let mut told = |gates: &[Gate]| {
+        for Gate { gate, found, limit, passes } in gates {
+            let is = if *passes { "passes" } else { "blocks" };
+            table.row([gate.clone(), is.to_owned(), plain(found), limit.clone()]);
+        }
+    };
+    told(gates);
+    told(nearest.as_ref().map_or(&[], |nearest| &nearest.gates));
+    let mut text = format!("{}\n", plain(why));
+    if let (Some(cpu), Some(memory)) = (cpu, memory) {
+        let [cpu, memory] = [*cpu, *memory].map(Pressure::from_millionths);
+        text.push_str(&format!("cpu {cpu}, memory {memory}, smoothed over the last minutes\n"));
+    }
+    if let Some(WeighedMove { replica, dst, .. }) = nearest {
+        text.push_str(&format!("the nearest move is {replica} to {dst}\n"));
+    }
+    text + &table.render()
 }
 
 /// `moves ash → birch (misplaced): start; given up in 58s unless it comes further`
@@ -110,6 +138,41 @@ mod tests {
 
     use super::*;
     use crate::sample::reason;
+
+    #[test]
+    fn every_gate_of_a_node_is_told_with_its_number_and_its_limit() {
+        let gate = |gate: &str, found: &str, limit: &str, passes| Gate {
+            gate: gate.into(),
+            found: found.into(),
+            limit: limit.into(),
+            passes,
+        };
+        let account = NodeAccount {
+            node: "birch".into(),
+            why: "nothing moves off birch: dst_cap is 0.80, and must be < 0.75".into(),
+            cpu: Some(912_500),
+            memory: Some(400_000),
+            gates: vec![gate(
+                "trigger",
+                "0.9125 in 3 cycles on end",
+                "≥ 0.85 in 2 cycles on end",
+                true,
+            )],
+            nearest: Some(WeighedMove {
+                replica: "shop-web-2".into(),
+                dst: "ash".into(),
+                gates: vec![gate("dst_cap", "0.80", "< 0.75", false)],
+            }),
+        };
+        expect![[r#"
+            nothing moves off birch: dst_cap is 0.80, and must be < 0.75
+            cpu 0.9125, memory 0.40, smoothed over the last minutes
+            the nearest move is shop-web-2 to ash
+              trigger  passes  0.9125 in 3 cycles on end  ≥ 0.85 in 2 cycles on end
+              dst_cap  blocks  0.80                       < 0.75
+        "#]]
+        .assert_eq(&anstream::adapter::strip_str(&of_node(&account)).to_string());
+    }
 
     #[test]
     fn every_node_has_its_say() {

@@ -1,6 +1,7 @@
 //! What a cell on etcd survives, and that what its log says and what runs agree afterwards.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,11 +10,14 @@ use plimsoll_etcd::testkit::Lab;
 use plimsoll_lab::{NAMES, Process};
 use serde_json::Value;
 
-use super::{TTL, cell_of, flags};
-use crate::harness::{Cell, PATIENCE, loopback};
+use super::{TTL, cell_of, cell_with, flags};
+use crate::harness::{Cell, PATIENCE, faketime, loopback};
 use crate::http;
 use crate::lab::found::{Found, Processes};
 use crate::run::binary;
+
+/// How long etcd is away.
+const OUTAGE: Duration = Duration::from_secs(60);
 
 /// Every replica of the shop is assigned once and runs once, where the log says; the nodes agree on the log.
 #[track_caller]
@@ -200,13 +204,57 @@ fn without_etcd_nobody_leads_and_replicas_run_on_until_it_is_back() {
     assert!(refused.code() == 2 && refused.stderr().contains("etcd"), "{}", refused.text());
     let read = cell.run(1, "status");
     assert!(read.code() == 0, "what is known is still told: {}", read.text());
-    // Longer than a node may be silent before it is taken for lost: whoever leads next gives each its time first.
-    sleep(Duration::from_secs(20));
+    // Far longer than a node may be silent before it is taken for lost: whoever leads next gives each its time first.
+    sleep(OUTAGE);
     assert_eq!(processes(&cell), before, "nothing was touched");
     lab.resume(1);
     cell.until("a write succeeds", |cell| cell.run(1, "scale shop web=7 -d").code() == 0);
     must_agree(&cell, &[0, 1, 2], 7);
     assert!(processes(&cell).is_superset(&before), "and what ran runs on");
+    must_be_one_history(&lab);
+}
+
+#[test]
+fn clocks_that_jump_by_an_hour_unseat_nobody_and_lose_nothing() {
+    let Some(library) = faketime() else {
+        println!("not tested: faketime is not installed");
+        return;
+    };
+    let Some(lab) = Lab::start(1, &[]) else { return };
+    let cell = cell_with(3, &lab, |cell| {
+        for at in 0..3 {
+            let clock = cell.path(at).with_extension("clock");
+            fs::write(&clock, "+0s").unwrap();
+            // Wall clocks only: time that has passed is not a matter of opinion.
+            let environment = [
+                ("LD_PRELOAD", &*library),
+                ("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap()),
+                ("FAKETIME_NO_CACHE", "1"),
+                ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ];
+            cell.habits[at].environment =
+                environment.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        }
+    });
+    apply_shop(&cell, 0);
+    must_agree(&cell, &[0, 1, 2], 6);
+    let leader = cell.until_led(&[0, 1, 2]);
+    let (term, before) = (cell.term(leader), processes(&cell));
+    for (nth, (at, clock)) in
+        [(leader, "+1h"), (leader, "-1h"), (cell.others(leader)[0], "+1h")].into_iter().enumerate()
+    {
+        fs::write(cell.path(at).with_extension("clock"), clock).unwrap();
+        // As long as a lease lasts: who went by the clock would have lost it, or kept one that is over.
+        sleep(TTL);
+        let scale = format!("scale shop web={} -d", 7 + nth);
+        let scaled = cell.run(cell.others(leader)[1], &scale);
+        assert!(scaled.code() == 0, "{clock}: {}", scaled.text());
+        assert_eq!(cell.term(leader), term, "{clock}: nobody else leads");
+    }
+    must_agree(&cell, &[0, 1, 2], 9);
+    assert!(processes(&cell).is_superset(&before), "what ran runs on");
+    let lost = cell.get(leader, "/v1/audit?type=node_down").unwrap();
+    assert_eq!(lost.as_array().map(Vec::len), Some(0), "and nobody was taken for lost: {lost}");
     must_be_one_history(&lab);
 }
 
@@ -236,8 +284,8 @@ fn a_node_without_etcd_joins_with_a_token_and_outlives_its_leader() {
     cell.until("also after a restart", |cell| cell.run(agent, "scale shop web=5 -d").code() == 0);
 
     // A server that lost its disk comes back under its name and takes up what is there.
-    std::fs::remove_dir_all(cell.path(leader).join("tls")).unwrap();
-    std::fs::remove_file(cell.path(leader).join("node.json")).unwrap();
+    fs::remove_dir_all(cell.path(leader).join("tls")).unwrap();
+    fs::remove_file(cell.path(leader).join("node.json")).unwrap();
     cell.up(leader, None);
     cell.until("it is of the cell", |cell| {
         let nodes = cell.get(agent, "/v1/nodes").unwrap_or_default();
@@ -260,7 +308,7 @@ fn a_lone_server_that_lost_its_disk_and_its_address_takes_its_name_up_once_the_o
     let mut command = binary();
     command.args(["up", "--runtime", "process", "--name", NAMES[0], "--address", &loopback(6)]);
     command.args(flags(&lab)).arg("--data-dir").arg(&elsewhere);
-    command.stderr(std::fs::File::create(&log).unwrap());
+    command.stderr(fs::File::create(&log).unwrap());
     let _stranger = Stranger(Process::new(command.spawn().unwrap()), elsewhere.clone());
     let socket = elsewhere.join("plimsoll.sock");
     let nodes = || -> Value {

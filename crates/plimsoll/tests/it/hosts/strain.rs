@@ -1,6 +1,5 @@
 //! Nodes that are not broken but bad: a disk that takes its time, a clock that is off.
 
-use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +7,7 @@ use plimsoll_daemon::view::AuditEvent;
 
 use super::load::Load;
 use super::{SEED, site, verdict};
-use crate::harness::Cell;
+use crate::harness::{Cell, faketime};
 
 /// How long the slow disk takes to make anything safe: a hundred times what a good one does.
 const SYNC: Duration = Duration::from_millis(100);
@@ -95,13 +94,6 @@ fn a_clock_that_is_off_by_a_quarter_of_a_minute_harms_nothing() {
         assert_eq!(cell.found(), before, "{off}: every replica is where it was");
         verdict::holds(&cell, load, &format!("a clock was off by {off}"));
     }
-}
-
-/// The library that lies about the time, in the directory of whichever machine this is.
-fn faketime() -> Option<String> {
-    let libraries = fs::read_dir("/usr/lib").ok()?.flatten();
-    let mut found = libraries.map(|dir| dir.path().join("faketime/libfaketime.so.1"));
-    found.find(|path| path.exists())?.to_str().map(str::to_owned)
 }
 
 /// When the last thing that happened did so by the log, in milliseconds.
