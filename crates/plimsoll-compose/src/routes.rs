@@ -53,6 +53,11 @@ fn route(keys: &mut Keys<'_, '_>, span: Span) -> Option<RouteSpec> {
     let strip_path = keys.boolean("strip_path").unwrap_or_default();
     let words = [("off", Tls::Off), ("internal", Tls::Internal), ("files", Tls::Files)];
     let tls = keys.word("tls", &words).unwrap_or_default();
+    if let (None, true, Some(entry)) = (&host, tls != Tls::Off, keys.get("tls")) {
+        let problem =
+            Problem::new(entry.node.span, "a certificate is for a host, and none is named");
+        keys.report.push(problem.hint("name one with `host`"));
+    }
     let (service, port) = (keys.parse::<ServiceName>("service"), keys.integer("port", 1, 65_535));
     for key in ["service", "port"] {
         if keys.get(key).is_none() {

@@ -385,6 +385,7 @@ impl Node {
             plain: entrance("http", options.http)?,
             secure: entrance("https", options.https)?,
         };
+        self.cell.soft.facts().entrances = (options.http.is_some(), options.https.is_some());
         let certificates = options.data_dir.join("certificates");
         let routing = Arc::new(Routing::new(self.cell.clone(), client, certificates));
         self.tasks.spawn(Arc::clone(&routing).run(listens, entrances, stop.clone()));

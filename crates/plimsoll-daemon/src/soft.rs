@@ -35,6 +35,8 @@ pub struct Facts {
     pub replicas: BTreeMap<(ReplicaId, Generation), ReplicaFact>,
     /// Published ports this node does not listen on for their services, and why, as a sentence.
     pub ports: BTreeMap<(ServiceKey, SocketAddr), String>,
+    /// Whether this node takes requests for routes in the clear, and whether under TLS.
+    pub entrances: (bool, bool),
     /// Hosts of routes that this node has no certificate for, and why, as a sentence.
     pub certificates: BTreeMap<String, String>,
     /// Which servers answered when they were last asked; none while somebody leads.

@@ -155,7 +155,8 @@ x-plimsoll:
   routes:
     - {host: shop.example.org, service: web, port: 80, tls: internal}
     - {host: shop.example.org, path: /api, strip_path: true, service: api, port: '3000'}
-    - {service: web, port: 80, tls: files}
+    - {host: b.example.org, service: web, port: 80, tls: files}
+    - {service: web, port: 80}
 ";
     let route = |host: Option<&str>, path: &str, strip_path, service: &str, port, tls| RouteSpec {
         host: host.map(str::to_owned),
@@ -171,7 +172,8 @@ x-plimsoll:
         [
             route(host, "/", false, "web", 80, Tls::Internal),
             route(host, "/api", true, "api", 3000, Tls::Off),
-            route(None, "/", false, "web", 80, Tls::Files),
+            route(Some("b.example.org"), "/", false, "web", 80, Tls::Files),
+            route(None, "/", false, "web", 80, Tls::Off),
         ]
     );
 }
@@ -245,6 +247,25 @@ x-plimsoll:
         9 |     - {host: c.example.org, service: web, port: 81, strip_paht: true}
           |                                                     ^^^^^^^^^^
         hint: did you mean `strip_path`?
+    "#]]
+    .assert_eq(&file(text).refusal());
+}
+
+#[test]
+fn a_certificate_needs_a_host() {
+    let text = "\
+services: {web: {image: x}}
+x-plimsoll:
+  routes:
+    - {service: web, port: 80, tls: internal}
+";
+    expect![[r#"
+        error: a certificate is for a host, and none is named
+         --> compose.yaml:4:37
+          |
+        4 |     - {service: web, port: 80, tls: internal}
+          |                                     ^^^^^^^^
+        hint: name one with `host`
     "#]]
     .assert_eq(&file(text).refusal());
 }

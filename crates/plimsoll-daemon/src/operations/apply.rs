@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_kernel::Policy;
 use plimsoll_model::DeploymentName;
+use plimsoll_model::spec::{RouteSpec, Tls};
 
 use super::diff::changes;
 use super::{Caller, Content, Error, Revised, check, current, plan, ports, revise, routes};
@@ -44,14 +45,17 @@ pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result
     let signals = signals(&cell.soft.facts(), &policy, now);
     let (revision, plan) = plan::of(state, &signals, &policy, &name, &content, now)?;
     let old = before.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
+    let routed = routes::changes(&old.routes, &content.routes);
+    let mut warnings = warnings(cell, true);
+    warnings.extend(unserved(cell, &routed, &content));
     Ok(Applied {
         changes: changes(&old.services, &content.services),
-        routes: routes::changes(&old.routes, &content.routes),
+        routes: routed,
         deployment: name.to_string(),
         revision: revision.into(),
         index: None,
         plan,
-        warnings: warnings(cell, true),
+        warnings,
     })
 }
 
@@ -65,14 +69,17 @@ pub(super) fn applied(
     let revision = cell.engine.machine().read(|state| revised.revision(state, name));
     let nothing = Content::default();
     let old = revised.before.as_ref().map_or(&nothing, |(_, content)| content);
+    let routed = routes::changes(&old.routes, &revised.content.routes);
+    let mut warnings = warnings(cell, revised.before.is_none());
+    warnings.extend(unserved(cell, &routed, &revised.content));
     Applied {
         changes: changes(&old.services, &revised.content.services),
-        routes: routes::changes(&old.routes, &revised.content.routes),
+        routes: routed,
         deployment: name.to_string(),
         revision: revision.into(),
         index: Some(index),
         plan: Vec::new(),
-        warnings: warnings(cell, revised.before.is_none()),
+        warnings,
     }
 }
 
@@ -101,6 +108,23 @@ fn runtime_name(cell: &Cell) -> String {
     let facts = cell.soft.facts();
     let runtime = facts.nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref());
     runtime.map_or_else(|| "this node's runtime".to_owned(), |runtime| runtime.name.clone())
+}
+
+/// Routes are served where a node was told to, which is easily forgotten; it is said when they change.
+fn unserved(cell: &Cell, changed: &[String], content: &Content) -> Option<Reason> {
+    let (plain, secure) = cell.soft.facts().entrances;
+    let lacks = |is_there: bool, option, is_such: fn(&RouteSpec) -> bool| {
+        (!is_there && content.routes.iter().any(is_such)).then_some(option)
+    };
+    let without = lacks(plain, "--http", |route| route.tls == Tls::Off);
+    let without =
+        without.into_iter().chain(lacks(secure, "--https", |route| route.tls != Tls::Off));
+    let without: Vec<&str> = without.collect();
+    (!changed.is_empty() && !without.is_empty()).then(|| Reason {
+        subject: cell.node.to_string(),
+        word: "routes_not_served".to_owned(),
+        text: format!("it was started without {}", without.join(" and ")),
+    })
 }
 
 /// What to know of this node's runtime before relying on it. How it isolates is said once, not at every apply.

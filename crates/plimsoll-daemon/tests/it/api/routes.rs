@@ -68,6 +68,8 @@ async fn routes_are_part_of_a_revision_and_come_back_with_it() {
     let old = routed([("web", spread(1))], vec![route("shop.example", "/old", "web")]);
     let new = routed([("web", spread(1))], vec![route("shop.example", "/new", "web")]);
     let first = client.apply("shop", &old).await.unwrap();
+    let warned = first.warnings.iter().find(|warning| warning.word == "routes_not_served");
+    assert_eq!(warned.map(|it| it.text.as_str()), Some("it was started without --http"));
     assert_eq!((first.revision, client.apply("shop", &old).await.unwrap().revision), (1, 1));
     let planned = client.dry_run("shop", &new).await.unwrap();
     assert_eq!(
