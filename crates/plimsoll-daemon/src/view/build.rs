@@ -24,7 +24,7 @@ mod tests;
 
 pub use audit::{audit, changed, event};
 pub use explain::explanation;
-pub use relief::account;
+pub use relief::{account, relief};
 pub use routes::{explain_route, routes};
 pub use signals::signals;
 pub use specs::{bare, revision_specs};

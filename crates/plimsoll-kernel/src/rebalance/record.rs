@@ -1,7 +1,7 @@
 //! What a cycle writes into the log: the move and its numbers, or why there is none. One entry, and none of a calm cycle.
 
-use plimsoll_model::rebalance::{self as told, Skipped};
-use plimsoll_model::{Change, Deed, Guarded};
+use plimsoll_model::rebalance::{self as told, Skipped, Times};
+use plimsoll_model::{Change, Deed, Guarded, Happening, Timestamp};
 
 use super::{Limits, Outcome, Relief};
 
@@ -14,18 +14,39 @@ impl Outcome {
                 let told = relief.told(limits);
                 vec![relief.change, record(Deed::Relieve(Box::new(told)))]
             }
-            Self::Skipped { src, dominant, pressure, why, nearest } => {
-                let nearest = nearest.map(|nearest| nearest.told(limits));
-                let skipped = Skipped { src, dominant, pressure, why, nearest };
-                vec![record(Deed::Skip(Box::new(skipped)))]
+            Self::Skipped { .. } => self
+                .skipped(limits)
+                .map(|skipped| record(Deed::Skip(skipped)))
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    /// What the audit will say of it.
+    pub fn happening(&self, limits: &Limits, at: Timestamp) -> Option<Happening> {
+        match self {
+            Self::Calm => None,
+            Self::Moved(relief) => {
+                Some(Happening::RebalanceMoved { relief: Box::new(relief.told(limits)) })
+            }
+            Self::Skipped { .. } => {
+                let (skipped, times) = (self.skipped(limits)?, Times { count: 1, last_at: at });
+                Some(Happening::RebalanceSkipped { skipped, times })
             }
         }
+    }
+
+    fn skipped(&self, limits: &Limits) -> Option<Box<Skipped>> {
+        let Self::Skipped { src, dominant, pressure, why, nearest } = self else { return None };
+        let nearest = nearest.as_ref().map(|nearest| nearest.told(limits));
+        let (src, dominant, pressure, why) = (src.clone(), *dominant, *pressure, *why);
+        Some(Box::new(Skipped { src, dominant, pressure, why, nearest }))
     }
 }
 
 impl Relief {
     /// Its numbers, as the audit tells them.
-    pub fn told(&self, limits: &Limits) -> told::Relief {
+    fn told(&self, limits: &Limits) -> told::Relief {
         told::Relief {
             replica: self.replica.clone(),
             src: self.src.clone(),

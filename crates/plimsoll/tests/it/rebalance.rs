@@ -42,7 +42,7 @@ fn each_cycle_shows_its_means_its_gates_and_what_was_decided() {
         anti_affinity     shop-web-1 to birch  may be there  may be there  yes
         dst_cap           shop-web-1 to birch          0.34          0.75  yes
         relief_floor      shop-web-1 to birch          0.24          0.10  yes
-        rebalance_moved: ash is relieved; shop-web-2 to birch brings 0.30 less 0.01, ash 0.96 → 0.66, birch 0.20 → 0.40
+        rebalance_moved: shop-web-2 relieves ash of 0.30 cpu and goes to birch: ash 0.96 → 0.66, birch 0.20 → 0.40, score 0.29
 
         cycle 3, 1m after the first: calm
         NODE    CPU  MEMORY  REACHED  HOT CYCLES
@@ -65,22 +65,26 @@ fn the_same_facts_come_as_json_and_the_events_are_those_of_the_audit() {
     let event = serde_json::to_string_pretty(&cycles[1]["event"]).unwrap();
     expect![[r#"
         {
-          "deployment": "shop",
-          "dominant": "cpu",
-          "dst": "birch",
-          "dst_after": 400000,
-          "dst_before": 200000,
-          "move_cost": 10000,
-          "reason": null,
-          "relief": 300000,
-          "replica_id": "shop/web/2",
-          "score": 290000,
-          "service": "web",
-          "src": "ash",
-          "src_after": 660000,
-          "src_before": 960000,
-          "src_pressure": 960000,
-          "type": "rebalance_moved"
+          "relief": {
+            "count": null,
+            "deployment": "shop",
+            "dominant": "cpu",
+            "dst": "birch",
+            "dst_after": 400000,
+            "dst_before": 200000,
+            "last_at": null,
+            "move_cost": 10000,
+            "reason": null,
+            "relief": 300000,
+            "replica_id": "shop-web-2",
+            "score": 290000,
+            "service": "web",
+            "src": "ash",
+            "src_after": 660000,
+            "src_before": 960000
+          },
+          "text": "shop-web-2 relieves ash of 0.30 cpu and goes to birch: ash 0.96 → 0.66, birch 0.20 → 0.40, score 0.29",
+          "what": "rebalance_moved"
         }"#]]
     .assert_eq(&event);
 }

@@ -6,7 +6,7 @@ use plimsoll_model::audit::AuditEvent as Event;
 use plimsoll_model::{Event as Change, State};
 use plimsoll_store::Applied;
 
-use super::relief;
+use super::relief::relief;
 use crate::view::{AuditEvent, Changed, Time};
 
 pub fn event(event: &Event) -> AuditEvent {
@@ -17,7 +17,7 @@ pub fn event(event: &Event) -> AuditEvent {
         by: event.by.identity.to_string(),
         what: event.what.word().to_owned(),
         text: event.what.to_string(),
-        relief: relief::of(&event.what),
+        relief: relief(&event.what),
     }
 }
 

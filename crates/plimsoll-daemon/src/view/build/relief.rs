@@ -8,7 +8,7 @@ use plimsoll_model::{NodeId, Pressure};
 use crate::view::{self, Gate, NodeAccount, Time, WeighedMove};
 
 /// What the audit has of it beyond the sentence.
-pub(super) fn of(what: &Happening) -> Option<view::Relief> {
+pub fn relief(what: &Happening) -> Option<view::Relief> {
     match what {
         Happening::RebalanceMoved { relief } => Some(weighed(relief)),
         Happening::RebalanceSkipped { skipped, times } => Some(skip(skipped, *times)),

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use plimsoll_daemon::view;
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::rebalance::case::{Case, Step};
-use plimsoll_kernel::rebalance::{Dimension, Gate, Limits, Outcome, Relief, Weighed, Weighing};
-use plimsoll_model::{Millis, NodeId, Pressure, ReplicaId};
+use plimsoll_kernel::rebalance::{Gate, Limits, Outcome, Weighed, Weighing};
+use plimsoll_model::{Millis, NodeId, Pressure};
 use serde::Serialize;
 
 use crate::entries::{Kind, parse};
@@ -80,88 +81,19 @@ struct Row {
     hot_cycles: u32,
 }
 
+/// As the audit of a cell has it.
 #[derive(Debug, Serialize)]
 struct Event {
-    r#type: &'static str,
-    src: NodeId,
-    dominant: Dimension,
-    src_pressure: Pressure,
-    reason: Option<&'static str>,
-    /// The move, or what came nearest to one.
-    #[serde(flatten)]
-    weighed: Option<Numbers>,
-}
-
-#[derive(Debug, Serialize)]
-struct Numbers {
-    replica_id: ReplicaId,
-    deployment: String,
-    service: String,
-    dst: NodeId,
-    relief: Pressure,
-    score: i64,
-    move_cost: Pressure,
-    src_before: Pressure,
-    src_after: Pressure,
-    dst_before: Pressure,
-    dst_after: Pressure,
-}
-
-impl Numbers {
-    fn of(relief: &Relief) -> Self {
-        Self {
-            replica_id: relief.replica.clone(),
-            deployment: relief.replica.service.deployment.to_string(),
-            service: relief.replica.service.service.to_string(),
-            dst: relief.dst.clone(),
-            relief: relief.relief,
-            score: relief.score,
-            move_cost: Limits::default().move_cost,
-            src_before: relief.src_before,
-            src_after: relief.src_after,
-            dst_before: relief.dst_before,
-            dst_after: relief.dst_after,
-        }
-    }
+    what: &'static str,
+    text: String,
+    relief: Option<view::Relief>,
 }
 
 impl Event {
-    fn of(outcome: &Outcome) -> Option<Self> {
-        match outcome {
-            Outcome::Calm => None,
-            Outcome::Skipped { src, dominant, pressure, why, nearest } => Some(Self {
-                r#type: "rebalance_skipped",
-                src: src.clone(),
-                dominant: *dominant,
-                src_pressure: *pressure,
-                reason: Some(why.word()),
-                weighed: nearest.as_deref().map(Numbers::of),
-            }),
-            Outcome::Moved(relief) => Some(Self {
-                r#type: "rebalance_moved",
-                src: relief.src.clone(),
-                dominant: relief.dominant,
-                src_pressure: relief.src_before,
-                reason: None,
-                weighed: Some(Numbers::of(relief)),
-            }),
-        }
-    }
-
-    fn sentence(&self) -> String {
-        let (kind, src) = (self.r#type, &self.src);
-        let mut text = match self.reason {
-            Some(reason) => format!("{kind}: {src} is at {} and {reason}", self.src_pressure),
-            None => format!("{kind}: {src} is relieved"),
-        };
-        if let Some(it) = &self.weighed {
-            let Numbers { replica_id, dst, relief, move_cost, .. } = it;
-            let would = if self.reason.is_some() { " would bring" } else { " brings" };
-            let _ = write!(text, "; {replica_id} to {dst}{would} {relief} less {move_cost}, ");
-            let _ = write!(text, "{src} {} → {}, ", it.src_before, it.src_after);
-            let _ = write!(text, "{dst} {} → {}", it.dst_before, it.dst_after);
-        }
-        text
+    fn of(step: &Step) -> Option<Self> {
+        let what = step.outcome.happening(&Limits::default(), step.at)?;
+        let relief = view::build::relief(&what);
+        Some(Self { what: what.word(), text: what.to_string(), relief })
     }
 }
 
@@ -183,7 +115,7 @@ impl Cycle {
                 Outcome::Skipped { .. } => "skipped",
                 Outcome::Moved(_) => "moved",
             },
-            event: Event::of(&step.outcome),
+            event: Event::of(step),
         }
     }
 
@@ -215,7 +147,7 @@ fn page(nth: usize, cycle: &Cycle) -> String {
         text.push_str(&gates(hottest));
     }
     if let Some(event) = &cycle.event {
-        let _ = writeln!(text, "{}", event.sentence());
+        let _ = writeln!(text, "{}: {}", event.what, event.text);
     }
     text
 }
