@@ -270,3 +270,23 @@ fn two_cells_of_one_name_have_two_authorities() {
     let (one, other) = (Authority::found(&blue, now()), Authority::found(&blue, now()));
     assert_ne!(one.unwrap().fingerprint(), other.unwrap().fingerprint());
 }
+
+#[test]
+fn a_hosts_certificate_is_nobodys_proof_of_being_a_node() {
+    let authority = cell("blue");
+    let issue = |host: &str| authority.issue_host(host, now(), NODE_LIFETIME);
+    for reserved in
+        ["ash.blue.plimsoll.internal", "Ash.Blue.Plimsoll.Internal.", "*.blue.plimsoll.internal"]
+    {
+        assert!(issue(reserved).is_err(), "{reserved}");
+    }
+    let issued = issue("shop.example").unwrap();
+    assert!(Caller::of(&issued.cert[0]).is_err(), "it names no node");
+    let (_, parsed) = x509_parser::parse_x509_certificate(&issued.cert[0]).unwrap();
+    let usage = parsed.extended_key_usage().unwrap().unwrap().value;
+    assert!(usage.server_auth && !usage.client_auth);
+    let wild = issue("*.Shop.Example.").unwrap();
+    let (_, parsed) = x509_parser::parse_x509_certificate(&wild.cert[0]).unwrap();
+    let names = parsed.subject_alternative_name().unwrap().unwrap().value;
+    assert_eq!(format!("{:?}", names.general_names), "[DNSName(\"*.shop.example\")]");
+}
