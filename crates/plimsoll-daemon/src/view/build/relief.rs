@@ -96,13 +96,11 @@ fn why(weighing: &Weighing) -> String {
     let Some(first) = candidates.first() else {
         return format!("nothing on {node} may be moved, or nobody else can take it");
     };
-    match candidates.iter().find(|it| blocking(&it.gates).is_none()) {
-        Some(it) => format!("{} moves to {} when its turn comes", it.replica, it.dst),
-        None => {
-            let gate = blocking(&first.gates).map(|gate| failing(&gate)).unwrap_or_default();
-            format!("nothing moves off {node}: for {}, {gate}", first.replica)
-        }
+    if let Some(it) = candidates.iter().find(|it| blocking(&it.gates).is_none()) {
+        return format!("{} moves to {} when its turn comes", it.replica, it.dst);
     }
+    let gate = blocking(&first.gates).map(|gate| failing(&gate)).unwrap_or_default();
+    format!("nothing moves off {node}: for {}, {gate}", first.replica)
 }
 
 fn failing(gate: &rebalance::Gate) -> String {

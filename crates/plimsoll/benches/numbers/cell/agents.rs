@@ -223,5 +223,5 @@ fn word() -> Up {
     };
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
     let fact = NodeFact { reading: Some(reading), version, ..NodeFact::default() };
-    Up::Beat { fact: Box::new(fact), replicas: Vec::new() }
+    Up::Beat { fact: Box::new(fact), measured: None, replicas: Vec::new() }
 }

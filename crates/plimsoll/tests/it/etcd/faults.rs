@@ -17,7 +17,7 @@ use crate::lab::found::{Found, Processes};
 use crate::run::binary;
 
 /// How long etcd is away.
-const OUTAGE: Duration = Duration::from_secs(60);
+const OUTAGE: Duration = Duration::from_mins(1);
 
 /// Every replica of the shop is assigned once and runs once, where the log says; the nodes agree on the log.
 #[track_caller]
