@@ -107,14 +107,16 @@ impl Memory {
             if view.now.since(sample.at) > view.limits.stale_after {
                 continue;
             }
+            // Nothing is more than full: what a sample has beyond that, it owes to when its counters were read.
+            let pressure = sample.pressure.map(|it| it.min(Pressure::FULL));
             let Some(mut felt) = felt else {
-                let means = sample.pressure.map(|it| Ewma::seed(sample.at, it));
+                let means = pressure.map(|it| Ewma::seed(sample.at, it));
                 let (node, crests, hot) = (id.clone(), means, 0);
                 self.nodes.push(Felt { node, means, crests, hot, is_news: true });
                 continue;
             };
             felt.is_news = sample.at > felt.means[0].at();
-            for (mean, it) in felt.means.iter_mut().zip(sample.pressure) {
+            for (mean, it) in felt.means.iter_mut().zip(pressure) {
                 mean.take_in(sample.at, it, &mut fade);
             }
             for (crest, mean) in felt.crests.iter_mut().zip(&felt.means) {

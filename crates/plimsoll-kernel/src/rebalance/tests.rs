@@ -442,3 +442,15 @@ fn a_memory_that_was_written_down_goes_on_as_it_was() {
         assert_eq!(bench.memory, other.memory);
     }
 }
+
+#[test]
+fn a_sample_beyond_full_counts_as_full_and_one_move_is_still_enough() {
+    let mut bench = hot();
+    let relief = moved(bench.twice(&[("ash", 125), ("birch", 10)]));
+    assert_eq!(relief.src_before, Pressure::FULL);
+    bench.take(&relief);
+    for _ in 0..5 {
+        let outcome = bench.cycle(&[("ash", 125), ("birch", 10)]);
+        assert_eq!(outcome, Outcome::Calm, "it is on its way, and counted");
+    }
+}
