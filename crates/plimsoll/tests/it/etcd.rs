@@ -7,6 +7,7 @@ use plimsoll_etcd::testkit::Lab;
 
 use crate::harness::{Cell, Site};
 
+mod certificates;
 mod faults;
 mod migration;
 mod refusals;
@@ -42,7 +43,9 @@ fn cell_with(count: usize, lab: &Lab, accustom: impl FnOnce(&mut Cell)) -> Cell 
     let mut cell = Cell::idle(Site::Loopback);
     accustom(&mut cell);
     for at in 0..count {
-        cell.habits[at].args = flags(lab);
+        if cell.habits[at].args.is_empty() {
+            cell.habits[at].args = flags(lab);
+        }
         cell.launch(at, None);
     }
     cell.until_up(0..count);
