@@ -1,14 +1,12 @@
 //! Drains that take too long.
 
-use plimsoll_model::{Availability, Change, Guarded, NodeId, State, Timestamp};
+use plimsoll_model::{Change, Guarded, NodeId, State, Timestamp};
 
 /// The drains to give up now, and when to look again at the others.
 pub(crate) fn judge(state: &State, now: Timestamp) -> (Vec<Guarded>, Option<Timestamp>) {
     let (mut overdue, mut look_again) = (Vec::new(), None);
-    for (id, node) in state.nodes() {
-        let Some(drain) = node.drain.filter(|_| node.availability == Availability::Draining) else {
-            continue;
-        };
+    for id in state.draining() {
+        let Some(drain) = state.node(id).and_then(|node| node.drain) else { continue };
         if !holds_any(state, id) {
             continue;
         }

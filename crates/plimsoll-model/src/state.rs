@@ -10,7 +10,7 @@ use crate::audit::{AuditRing, Author};
 use crate::command::Refusal;
 use crate::ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
 use crate::level::Level;
-use crate::node::Node;
+use crate::node::{Availability, Node};
 use crate::reason::Unplaced;
 use crate::replica::{Assignment, Replica};
 use crate::rollout::Rollout;
@@ -76,6 +76,9 @@ pub struct State {
     /// Derived: the replicas that have a successor.
     #[serde(skip)]
     pub(crate) moving: BTreeSet<ReplicaId>,
+    /// Derived: the nodes that give away what they run.
+    #[serde(skip)]
+    pub(crate) draining: BTreeSet<NodeId>,
     /// Derived: what the ids of each service's replicas start with, as people read them.
     #[serde(skip)]
     pub(crate) prefixes: Prefixes,
@@ -116,8 +119,10 @@ impl TryFrom<Written> for State {
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
+            draining: BTreeSet::new(),
             prefixes: Prefixes::default(),
         };
+        state.draining = state.derive_draining();
         (state.loads, state.unplaced, state.moving, state.prefixes) = state.derive();
         Ok(state)
     }
@@ -203,6 +208,7 @@ impl State {
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
+            draining: BTreeSet::new(),
             prefixes: Prefixes::default(),
         }
     }
@@ -275,6 +281,11 @@ impl State {
         &self.moving
     }
 
+    /// The nodes that give away what they run.
+    pub fn draining(&self) -> &BTreeSet<NodeId> {
+        &self.draining
+    }
+
     /// What the node holds: also a node that is gone while replicas still name it.
     pub fn load(&self, node: &NodeId) -> Option<&NodeLoad> {
         self.loads.get(node)
@@ -302,6 +313,11 @@ impl State {
         (beside_nodes || self.prefixes.may_clash(id))
             && names::readings(&id.to_string())
                 .any(|other| other != *id && self.replica(&other).is_some())
+    }
+
+    pub(crate) fn derive_draining(&self) -> BTreeSet<NodeId> {
+        let draining = |(_, node): &(&NodeId, &Node)| node.availability == Availability::Draining;
+        self.nodes.iter().filter(draining).map(|(id, _)| id.clone()).collect()
     }
 
     /// What is derived, computed afresh from what is written.

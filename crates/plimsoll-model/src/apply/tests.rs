@@ -198,7 +198,7 @@ proptest! {
             let (loads, unplaced, moving, prefixes) = one.derive();
             prop_assert_eq!(&one.loads, &loads, "what is derived stays true");
             prop_assert_eq!((&one.unplaced, &one.prefixes), (&unplaced, &prefixes));
-            prop_assert_eq!(&one.moving, &moving);
+            prop_assert_eq!((&one.moving, &one.draining), (&moving, &one.derive_draining()));
             for (_, replica) in one.replicas() {
                 prop_assert!(replica.leaving.len() <= MAX_LEAVING);
                 prop_assert!(!replica.is_empty());

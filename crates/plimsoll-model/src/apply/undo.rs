@@ -9,7 +9,7 @@ use crate::access::Access;
 use crate::command::Event;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
-use crate::node::Node;
+use crate::node::{Availability, Node};
 use crate::replica::Replica;
 use crate::state::{Deployment, Service, ServiceRow, State};
 use crate::units::{Generation, Revision};
@@ -33,7 +33,7 @@ pub(super) enum Undo {
 
 impl Txn<'_> {
     pub(super) fn set_node(&mut self, id: &NodeId, node: Option<Node>) {
-        let old = put(&mut self.state.nodes, id, node);
+        let old = self.state.put_node(id, node);
         self.undo.push(Undo::Node(id.clone(), old.map(Box::new)));
         self.emit(Event::Node(id.clone()));
     }
@@ -91,7 +91,7 @@ impl Txn<'_> {
                 Undo::NextGeneration(generation) => state.next_generation = generation,
                 Undo::Level(level) => state.level = level,
                 Undo::Access(access) => state.access = *access,
-                Undo::Node(id, row) => drop(put(&mut state.nodes, &id, row.map(|row| *row))),
+                Undo::Node(id, row) => drop(state.put_node(&id, row.map(|row| *row))),
                 Undo::Deployment(name, row) => {
                     drop(put(&mut state.deployments, &name, row.map(|row| *row)));
                 }
@@ -117,6 +117,15 @@ fn put<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -
 }
 
 impl State {
+    fn put_node(&mut self, id: &NodeId, node: Option<Node>) -> Option<Node> {
+        if node.as_ref().is_some_and(|node| node.availability == Availability::Draining) {
+            self.draining.insert(id.clone());
+        } else {
+            self.draining.remove(id);
+        }
+        put(&mut self.nodes, id, node)
+    }
+
     /// A service's row goes only once its last replica has; its replicas are rows of their own.
     fn put_service(&mut self, key: &ServiceKey, row: Option<ServiceRow>) -> Option<ServiceRow> {
         if row.as_ref().is_some_and(|row| row.unplaced.is_some()) {
