@@ -31,7 +31,7 @@ pub use gates::{Figure, Gate, Limits};
 pub use habit::Habit;
 use memory::Outlook;
 pub use memory::{Felt, Memory, Moving};
-pub use plimsoll_model::rebalance::{Dimension, Skip};
+pub use plimsoll_model::rebalance::{Dimension, Relief, Skip, Skipped};
 pub use score::Weighed;
 use score::{Found, Search};
 use view::{View, dominant, top};
@@ -68,32 +68,11 @@ pub struct Readings {
 pub enum Outcome {
     /// No node is hot for long enough, or all are about as busy.
     Calm,
-    Skipped {
-        src: NodeId,
-        dominant: Dimension,
-        pressure: Pressure,
-        why: Skip,
-        /// The best move that was weighed, though a gate said no to it.
-        nearest: Option<Box<Relief>>,
+    Skipped(Box<Skipped>),
+    Moved {
+        change: Box<Guarded>,
+        relief: Box<Relief>,
     },
-    Moved(Box<Relief>),
-}
-
-/// A move and what it brings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Relief {
-    pub change: Guarded,
-    pub replica: ReplicaId,
-    pub src: NodeId,
-    pub dst: NodeId,
-    pub dominant: Dimension,
-    pub relief: Pressure,
-    /// Relief less the cost of a move, in millionths.
-    pub score: i64,
-    pub src_before: Pressure,
-    pub src_after: Pressure,
-    pub dst_before: Pressure,
-    pub dst_after: Pressure,
 }
 
 /// One cycle.
@@ -116,13 +95,13 @@ pub fn cycle(
     }
     let found = Search::new(&view, memory.nodes(), &felt, src).best();
     match found {
-        Found::Best(relief, moving) => {
+        Found::Best { change, relief, moving } => {
             memory.expect(relief.replica.clone(), moving);
-            Outcome::Moved(relief)
+            Outcome::Moved { change, relief }
         }
         Found::Nothing(why, nearest) => {
-            let (node, dominant) = (memory.nodes()[src].node.clone(), dominant(felt[src].mean));
-            Outcome::Skipped { src: node, dominant, pressure: here, why, nearest }
+            let (src, dominant) = (memory.nodes()[src].node.clone(), dominant(felt[src].mean));
+            Outcome::Skipped(Box::new(Skipped { src, dominant, pressure: here, why, nearest }))
         }
     }
 }

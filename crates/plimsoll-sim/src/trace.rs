@@ -344,21 +344,21 @@ impl<'t> Replay<'t> {
             self.memory = Memory::default();
         }
         let Self { state, roster, policy, readings, memory, now, conditions, .. } = self;
-        let relief = match cycle(state, roster, policy, &conditions.limits, readings, memory, *now)
-        {
-            Outcome::Calm => return,
-            Outcome::Skipped { why, .. } => {
-                *replayed.skips.entry(why.word()).or_default() += 1;
-                return;
-            }
-            Outcome::Moved(relief) => relief,
-        };
+        let (change, relief) =
+            match cycle(state, roster, policy, &conditions.limits, readings, memory, *now) {
+                Outcome::Calm => return,
+                Outcome::Skipped(skipped) => {
+                    *replayed.skips.entry(skipped.why.word()).or_default() += 1;
+                    return;
+                }
+                Outcome::Moved { change, relief } => (change, relief),
+            };
         let place = |node: &NodeId| self.nodes.binary_search(node).expect("a node of the trace");
         let task = self.replicas.binary_search(&relief.replica).expect("a task of the trace");
         let (src, dst) = (place(&relief.src), place(&relief.dst));
         replayed.moves.push(Move { at, task, src, dst, relief: relief.relief });
         self.moving.push((task, dst, nth + self.conditions.move_cycles.max(1)));
-        self.apply(Writer::Scheduler, vec![relief.change]);
+        self.apply(Writer::Scheduler, vec![*change]);
     }
 
     fn apply(&mut self, writer: Writer, batch: Vec<Guarded>) {

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 
 use plimsoll_model::reason::FilterWord;
 use plimsoll_model::{
-    Assignment, Change, Millis, Mode, MoveCause, Node, NodeId, Pressure, Replica, ReplicaId,
-    Resources, ServiceSpec, Timestamp,
+    Assignment, Change, Guarded, Millis, Mode, MoveCause, Node, NodeId, Pressure, Replica,
+    ReplicaId, Resources, ServiceSpec, Timestamp,
 };
 use serde::Serialize;
 
@@ -31,9 +31,13 @@ pub(super) struct Search<'a> {
 
 /// What came of it.
 pub(super) enum Found {
-    Best(Box<Relief>, Moving),
+    Best {
+        change: Box<Guarded>,
+        relief: Box<Relief>,
+        moving: Moving,
+    },
     /// Why nothing moves, and what came nearest.
-    Nothing(Skip, Option<Box<Relief>>),
+    Nothing(Skip, Option<Relief>),
 }
 
 /// A replica that could leave the node, where it would go, and what each gate says to that.
@@ -138,15 +142,13 @@ impl<'a> Search<'a> {
         if candidates.is_empty() {
             return Found::Nothing(Skip::NoCandidate, None);
         }
-        match candidates.iter().find_map(|candidate| self.admitted(candidate)) {
-            Some((relief, moving)) => Found::Best(Box::new(relief), moving),
-            None => self.refused(&candidates),
-        }
+        let admitted = candidates.iter().find_map(|candidate| self.admitted(candidate));
+        admitted.unwrap_or_else(|| self.refused(&candidates))
     }
 
     /// The move of this replica to the coldest destination that passes every gate. What costs little to see is seen first:
     /// the order of the gates only matters for what is said of a refusal.
-    fn admitted(&self, candidate: &Candidate<'a>) -> Option<(Relief, Moving)> {
+    fn admitted(&self, candidate: &Candidate<'a>) -> Option<Found> {
         let (limits, rested) = (self.view.limits, self.rested(candidate));
         if candidate.relief < limits.relief_floor || rested < limits.cooldown_replica {
             return None;
@@ -159,7 +161,11 @@ impl<'a> Search<'a> {
             }
             let offer = self.offer(candidate, &mut asking, dst)?;
             let is_fine = offer.blocked(limits).is_none();
-            is_fine.then(|| (self.relief(candidate, dst, &offer), self.moving(candidate, dst, on)))
+            is_fine.then(|| Found::Best {
+                change: Box::new(change(candidate, dst)),
+                relief: Box::new(self.relief(candidate, dst, &offer)),
+                moving: self.moving(candidate, dst, on),
+            })
         })
     }
 
@@ -174,7 +180,7 @@ impl<'a> Search<'a> {
                 let Some(offer) = self.offer(candidate, &mut asking, dst) else { continue };
                 let Some(why) = offer.blocked(self.view.limits) else { continue };
                 reasons.add(why);
-                nearest.get_or_insert_with(|| Box::new(self.relief(candidate, dst, &offer)));
+                nearest.get_or_insert_with(|| self.relief(candidate, dst, &offer));
                 if reasons == Reasons::Several {
                     break 'all;
                 }
@@ -286,18 +292,16 @@ impl<'a> Search<'a> {
     }
 
     fn relief(&self, candidate: &Candidate<'_>, dst: &Destination<'_>, offer: &Offer) -> Relief {
-        let Candidate { id, spec, assignment, relief, .. } = *candidate;
-        let (replica, node) = (id.clone(), dst.id.clone());
-        let change = Change::Succeed { replica, node, spec: spec.hash, cause: MoveCause::Pressure };
-        let cost = i64::from(self.view.limits.move_cost.millionths());
+        let Candidate { id, relief, .. } = *candidate;
+        let move_cost = self.view.limits.move_cost;
         Relief {
-            change: change.at_generation(Some(assignment.generation)),
             replica: id.clone(),
             src: self.src.clone(),
             dst: dst.id.clone(),
             dominant: self.dominant,
             relief,
-            score: i64::from(relief.millionths()) - cost,
+            score: i64::from(relief.millionths()) - i64::from(move_cost.millionths()),
+            move_cost,
             src_before: offer.pre_src,
             src_after: offer.post_src,
             dst_before: top(dst.before),
@@ -318,4 +322,11 @@ impl<'a> Search<'a> {
     fn of(&self, pressure: [Pressure; 2]) -> Pressure {
         pressure[usize::from(self.dominant == Dimension::Memory)]
     }
+}
+
+fn change(candidate: &Candidate<'_>, dst: &Destination<'_>) -> Guarded {
+    let Candidate { id, spec, assignment, .. } = *candidate;
+    let (replica, node, cause) = (id.clone(), dst.id.clone(), MoveCause::Pressure);
+    let change = Change::Succeed { replica, node, spec: spec.hash, cause };
+    change.at_generation(Some(assignment.generation))
 }

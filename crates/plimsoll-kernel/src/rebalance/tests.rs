@@ -1,5 +1,5 @@
 use plimsoll_model::testkit::{Cell, cell, cpus, global, node_id, pack, replica_id, spread};
-use plimsoll_model::{Millis, ObservedState, Writer};
+use plimsoll_model::{Change, Millis, MoveCause, ObservedState, Writer};
 
 use super::*;
 use crate::Signals;
@@ -63,20 +63,22 @@ impl Bench {
     }
 
     fn take(&mut self, relief: &Relief) {
-        let batch = vec![relief.change.clone()];
-        self.cell.apply(Writer::Scheduler, batch).unwrap();
+        let Relief { replica, dst, .. } = relief.clone();
+        let spec = self.cell.state.service(&replica.service).unwrap().desired().unwrap().hash;
+        let (node, cause) = (dst, MoveCause::Pressure);
+        self.cell.change(Writer::Scheduler, Change::Succeed { replica, node, spec, cause });
     }
 }
 
 fn why(outcome: &Outcome) -> Option<&'static str> {
     match outcome {
-        Outcome::Skipped { why, .. } => Some(why.word()),
-        Outcome::Calm | Outcome::Moved(_) => None,
+        Outcome::Skipped(skipped) => Some(skipped.why.word()),
+        Outcome::Calm | Outcome::Moved { .. } => None,
     }
 }
 
 fn moved(outcome: Outcome) -> Relief {
-    let Outcome::Moved(relief) = outcome else { panic!("{outcome:?}") };
+    let Outcome::Moved { relief, .. } = outcome else { panic!("{outcome:?}") };
     *relief
 }
 
@@ -115,7 +117,7 @@ fn a_gap_restarts_the_count() {
     assert_eq!(bench.cycle(&samples), Outcome::Calm);
     assert_eq!(bench.cycle(&[("birch", 10)]), Outcome::Calm, "silence is not data");
     assert_eq!(bench.cycle(&samples), Outcome::Calm, "it begins anew");
-    assert!(matches!(bench.cycle(&samples), Outcome::Moved(_)));
+    assert!(matches!(bench.cycle(&samples), Outcome::Moved { .. }));
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn a_sample_that_was_counted_says_nothing_new() {
         let outcome = cycle(state, &roster, &policy, &limits, readings, &mut bench.memory, now);
         assert_eq!(outcome, Outcome::Calm, "nobody has spoken since");
     }
-    assert!(matches!(bench.cycle(&samples), Outcome::Moved(_)));
+    assert!(matches!(bench.cycle(&samples), Outcome::Moved { .. }));
 }
 
 #[test]
@@ -345,7 +347,7 @@ fn a_node_that_is_cool_for_a_moment_is_no_destination() {
     let outcomes: Vec<Outcome> =
         (0..120).map(|_| bench.cycle(&[("ash", 99), ("birch", 5)])).collect();
     assert_eq!(why(&outcomes[20]), Some("dst_cap"));
-    let first = outcomes.iter().position(|it| matches!(it, Outcome::Moved(_))).unwrap();
+    let first = outcomes.iter().position(|it| matches!(it, Outcome::Moved { .. })).unwrap();
     assert!((30..90).contains(&first), "within the hour it is forgotten: {first}");
 }
 
@@ -400,7 +402,8 @@ fn where_it_neither_fits_nor_may_be_the_room_is_named() {
     let mut bench = Bench::new(cell.deploy("d", [("s", spec)]));
     let outcome = bench.twice(&samples);
     assert_eq!(why(&outcome), Some("resource_limits"), "birch holds the other, and has no room");
-    let Outcome::Skipped { nearest: Some(nearest), .. } = outcome else { panic!("{outcome:?}") };
+    let Outcome::Skipped(skipped) = outcome else { panic!("{outcome:?}") };
+    let nearest = skipped.nearest.unwrap();
     assert_eq!((nearest.dst.as_str(), nearest.relief), ("birch", Pressure::percent(12)));
 }
 

@@ -85,8 +85,8 @@ impl Replay<'_> {
         let hottest = (0..felt.len()).rev().max_by_key(|at| top(felt[*at].mean));
         let weighing = hottest.map(|at| weigh_at(&view, &seen, &felt, at));
         let outcome = cycle(state, roster, policy, limits, &readings, &mut self.memory, now);
-        if let Outcome::Moved(relief) = &outcome {
-            self.apply(now, Writer::Scheduler, vec![relief.change.clone()])?;
+        if let Outcome::Moved { change, relief } = &outcome {
+            self.apply(now, Writer::Scheduler, vec![(**change).clone()])?;
             self.moving.push((relief.replica.clone(), now.plus(case.moves_take)));
         }
         Ok(Step { at: now, felt: seen.nodes().to_vec(), weighing, outcome })

@@ -91,7 +91,7 @@ struct Event {
 
 impl Event {
     fn of(step: &Step) -> Option<Self> {
-        let what = step.outcome.happening(&Limits::default(), step.at)?;
+        let what = step.outcome.happening(step.at)?;
         let relief = view::build::relief(&what);
         Some(Self { what: what.word(), text: what.to_string(), relief })
     }
@@ -112,8 +112,8 @@ impl Cycle {
             hottest: step.weighing.clone(),
             decision: match &step.outcome {
                 Outcome::Calm => "calm",
-                Outcome::Skipped { .. } => "skipped",
-                Outcome::Moved(_) => "moved",
+                Outcome::Skipped(_) => "skipped",
+                Outcome::Moved { .. } => "moved",
             },
             event: Event::of(step),
         }
