@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::cell::{Cell, WriteError, now};
 use crate::relief::Reliever;
 use crate::sampler::Pace;
+use crate::view::build;
 
 /// How long a change waits for others to be decided on together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -130,10 +131,7 @@ impl<'c> Desk<'c> {
             if let Some(at) = fact.heard_at {
                 self.heard.note(node, at);
             }
-            let fresh = fact.heard_at.is_some_and(|at| now().since(at) < self.policy.node_ttl);
-            let reading = fact.reading.as_ref().filter(|_| fresh);
-            let pressure =
-                reading.and_then(|reading| Some([reading.cpu?.pressure, reading.memory?.pressure]));
+            let pressure = build::pressure(fact, &self.policy, now());
             if self.signals.pressure(node) != pressure {
                 self.signals.set(node, pressure);
                 if let Some(roster) = &mut self.roster {
@@ -178,13 +176,15 @@ impl<'c> Desk<'c> {
         };
         // Copied, so that the facts and the state are never held at once.
         let facts = self.cell.soft.facts().clone();
-        self.cell.engine.machine().read(|state| {
+        let (batch, gone) = self.cell.engine.machine().read(|state| {
             let mut relief = self.cell.soft.relief();
             let reliever = relief.get_or_insert_with(|| Reliever::new(self.pace));
             let batch = reliever.cycle(state, roster, &self.policy, &facts, now());
-            self.relief_at = reliever.due();
-            batch
-        })
+            (batch, facts.gone(state))
+        });
+        self.relief_at = Instant::now() + self.pace.interval;
+        self.cell.soft.facts().forget(&gone);
+        batch
     }
 
     /// Whether this node may go on leading.

@@ -2,14 +2,12 @@
 //! makes one entry in the log of a cycle that has something to say.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::rebalance::case::Case;
 use plimsoll_kernel::rebalance::{self, Habit, Limits, Memory, Readings, Sample, Usage, Weighing};
 use plimsoll_model::{Generation, Guarded, NodeId, ReplicaId, State, Timestamp};
-use tokio::time::Instant;
 
 use crate::sampler::Pace;
 use crate::soft::Facts;
@@ -19,8 +17,6 @@ use crate::view::build::{self, Source};
 #[derive(Debug, Clone)]
 pub struct Reliever {
     limits: Limits,
-    every: Duration,
-    due: Instant,
     memory: Memory,
     /// Of each replica and what it was when measured: a new generation may be another program.
     habits: BTreeMap<ReplicaId, (Generation, Habit)>,
@@ -29,20 +25,12 @@ pub struct Reliever {
 
 impl Reliever {
     pub fn new(pace: Pace) -> Self {
-        let every = pace.interval;
         Self {
             limits: pace.limits(),
-            every,
-            due: Instant::now() + every,
             memory: Memory::default(),
             habits: BTreeMap::new(),
             readings: Readings::default(),
         }
-    }
-
-    /// When the next cycle is.
-    pub fn due(&self) -> Instant {
-        self.due
     }
 
     /// One cycle: the batch to write, which is empty where there is nothing to say.
@@ -54,10 +42,9 @@ impl Reliever {
         facts: &Facts,
         now: Timestamp,
     ) -> Vec<Guarded> {
-        self.due = Instant::now() + self.every;
         self.hear(state, facts, now);
         let Self { limits, memory, readings, .. } = self;
-        rebalance::cycle(state, roster, policy, limits, readings, memory, now).batch(limits)
+        rebalance::cycle(state, roster, policy, limits, readings, memory, now).batch()
     }
 
     /// What there is to say of a node, as of the last cycle.
@@ -81,8 +68,7 @@ impl Reliever {
     /// Takes in what nodes measured, by the times they measured it.
     fn hear(&mut self, state: &State, facts: &Facts, now: Timestamp) {
         let nodes = facts.nodes.iter().filter_map(|(node, fact)| {
-            let reading = fact.reading.as_ref()?;
-            let pressure = [reading.cpu?.pressure, reading.memory?.pressure];
+            let pressure = fact.reading.as_ref()?.pressure()?;
             Some((node.clone(), Sample { at: fact.measured_at?, pressure }))
         });
         self.readings.nodes = nodes.collect();
@@ -119,7 +105,7 @@ impl Reliever {
 #[cfg(test)]
 mod tests {
     use plimsoll_kernel::{Scope, Signals, reconcile};
-    use plimsoll_model::testkit::{Cell, cell, cpus, node_id, pack};
+    use plimsoll_model::testkit::{Cell, cell, cpus, node_id, pack, replica_id};
     use plimsoll_model::{Bytes, MilliCpus, Millis, Pressure, Writer};
     use plimsoll_runtime::pressure::{Reading, Share, Stalls};
 
@@ -172,8 +158,8 @@ mod tests {
         after.state.audit().since(before).map(|event| event.what.to_string()).collect()
     }
 
-    #[tokio::test]
-    async fn what_nodes_say_of_themselves_moves_one_replica_off_the_one_that_stays_hot() {
+    #[test]
+    fn what_nodes_say_of_themselves_moves_one_replica_off_the_one_that_stays_hot() {
         let cell = settled(cell().node("ash", cpus(4)).deploy("d", [("s", pack(4))]));
         let mut cell = cell.node("birch", cpus(4)).later(Millis::minutes(20));
         let mut reliever = Reliever::new(Pace::default());
@@ -191,8 +177,8 @@ mod tests {
         );
     }
 
-    #[tokio::test]
-    async fn a_cell_that_is_written_down_decides_the_same_when_it_is_replayed() {
+    #[test]
+    fn a_cell_that_is_written_down_decides_the_same_when_it_is_replayed() {
         let cell = settled(cell().node("ash", cpus(4)).deploy("d", [("s", pack(4))]));
         let mut cell = cell.node("birch", cpus(4)).later(Millis::minutes(20));
         let mut reliever = Reliever::new(Pace::default());
@@ -203,7 +189,7 @@ mod tests {
             let written = serde_json::to_string(&case).unwrap();
             let read: Case = serde_json::from_str(&written).unwrap();
             let steps = read.replay(&Policy::default(), &Limits::default()).unwrap();
-            let replayed = steps.into_iter().next().unwrap().outcome.batch(&Limits::default());
+            let replayed = steps.into_iter().next().unwrap().outcome.batch();
             let policy = Policy::default();
             let roster = Roster::new(&cell.state, &Signals::default(), &policy);
             let live = reliever.cycle(&cell.state, &roster, &policy, &facts, cell.now);
@@ -215,8 +201,23 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn what_was_measured_too_long_ago_is_silence_and_so_is_what_was_counted_before() {
+    #[test]
+    fn what_the_cell_holds_nowhere_any_more_is_forgotten() {
+        let cell = settled(cell().node("ash", cpus(4)).deploy("d", [("s", pack(2))]));
+        let mut facts = measured(&cell, &[("ash", 50)], Millis(0));
+        let old = (replica_id("d/s/1"), Generation(99));
+        let ended = (replica_id("d/s/7"), Generation(1));
+        for key in [&old, &ended] {
+            facts.replicas.insert(key.clone(), ReplicaFact::default());
+        }
+        let gone = facts.gone(&cell.state);
+        assert_eq!(gone, [old, ended]);
+        facts.forget(&gone);
+        assert_eq!(facts.replicas.len(), 2, "what runs is still known");
+    }
+
+    #[test]
+    fn what_was_measured_too_long_ago_is_silence_and_so_is_what_was_counted_before() {
         let cell = settled(cell().node("ash", cpus(4)).deploy("d", [("s", pack(4))]));
         let mut cell = cell.node("birch", cpus(4)).later(Millis::minutes(20));
         let hot = [("ash", 96), ("birch", 10)];

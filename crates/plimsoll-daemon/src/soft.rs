@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use plimsoll_model::{
-    Bytes, Generation, Level, MilliCpus, NodeId, ReplicaId, ServiceKey, Timestamp,
+    Bytes, Generation, Level, MilliCpus, NodeId, Replica, ReplicaId, ServiceKey, State, Timestamp,
 };
 use plimsoll_runtime::pressure::Reading;
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,23 @@ pub struct ReplicaFact {
     pub next_try: Option<Timestamp>,
     /// Where this node reaches its ports.
     pub address: Option<IpAddr>,
+}
+
+impl Facts {
+    /// Containers that the cell holds nowhere any more: their nodes say nothing of them, and nobody else takes them out.
+    pub fn gone(&self, state: &State) -> Vec<(ReplicaId, Generation)> {
+        let is_held = |(id, generation): &&(ReplicaId, Generation)| {
+            let held = state.replica(id).into_iter().flat_map(Replica::holds);
+            held.into_iter().any(|held| held.generation == *generation)
+        };
+        self.replicas.keys().filter(|key| !is_held(key)).cloned().collect()
+    }
+
+    pub fn forget(&mut self, gone: &[(ReplicaId, Generation)]) {
+        for key in gone {
+            self.replicas.remove(key);
+        }
+    }
 }
 
 impl Soft {

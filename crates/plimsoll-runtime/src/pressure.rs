@@ -28,6 +28,13 @@ pub struct Reading {
     pub stalls: Stalls,
 }
 
+impl Reading {
+    /// Of cpu and memory, where both are known.
+    pub fn pressure(&self) -> Option<[Pressure; 2]> {
+        Some([self.cpu?.pressure, self.memory?.pressure])
+    }
+}
+
 /// How much is in use, and which part of the whole that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share<Unit> {

@@ -26,7 +26,7 @@ pub use audit::{audit, changed, event};
 pub use explain::explanation;
 pub use relief::{account, relief};
 pub use routes::{explain_route, routes};
-pub use signals::signals;
+pub use signals::{pressure, signals};
 pub use specs::{bare, revision_specs};
 
 /// Who answers, and what it knows of the cell beyond its state.
