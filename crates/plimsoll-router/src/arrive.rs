@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncWriteExt, split};
 
-use crate::connect::{Link, dial};
+use crate::connect::{Link, dial_at};
 use crate::core::Core;
 use crate::seat::Activity;
-use crate::table::Protocol;
+use crate::table::{ANY, Protocol};
 use crate::tunnel::{Stream, receive_datagram, send_datagram};
 use crate::upstream::{InFlight, Target, Upstream, UpstreamKey};
 use crate::{tcp, udp};
@@ -54,7 +54,7 @@ pub(crate) async fn arrive(
     let (upstream, address) = local(core, key).ok_or_else(|| ArriveError::Unknown(key.clone()))?;
     let in_flight = upstream.begin();
     let way = match protocol {
-        Protocol::Tcp => dial(core, &upstream, protocol).await.map(Way::Stream),
+        Protocol::Tcp => dial_at(core, &upstream, key.port, protocol).await.map(Way::Stream),
         Protocol::Udp => udp::connected(address).await.map(Way::Datagrams),
     };
     match way {
@@ -63,13 +63,17 @@ pub(crate) async fn arrive(
     }
 }
 
+/// The upstream of that key, or the one that stands for all ports of its container; and where the port is.
 fn local(core: &Core, key: &UpstreamKey) -> Option<(Arc<Upstream>, SocketAddr)> {
     let table = core.table.load();
-    let all = table.pools().flat_map(|pool| pool.all());
-    all.filter(|(upstream, _)| upstream.key() == key).find_map(|(upstream, _)| {
-        let Target::Local(address) = upstream.target() else { return None };
-        Some((Arc::clone(upstream), *address))
-    })
+    let find = |wanted: &UpstreamKey| {
+        let all = table.pools().flat_map(|pool| pool.all());
+        all.filter(|(upstream, _)| upstream.key() == wanted).find_map(|(upstream, _)| {
+            let Target::Local(address) = upstream.target() else { return None };
+            Some((Arc::clone(upstream), upstream.key().address(*address, key.port)))
+        })
+    };
+    find(key).or_else(|| find(&key.at(ANY)))
 }
 
 impl Arrival {

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::clock;
 use crate::core::Core;
-use crate::pool::pick;
+use crate::pool::{pick, pick_near};
 use crate::table::{Pool, Protocol};
 use crate::tunnel::{Far, Stream};
 use crate::upstream::{InFlight, Target, Upstream};
@@ -62,6 +62,7 @@ impl Tries {
 
 /// Chooses an upstream that was not tried yet and counts the request there.
 pub(crate) fn choose(core: &Core, pool: &Pool, tries: &Tries) -> Result<InFlight, Unreached> {
+    let pick = if pool.key().is_any() { pick_near } else { pick };
     match pick(pool.members(), &tries.tried, clock::now(), core.roll()) {
         Some(upstream) if tries.count < core.limits.tries => Ok(upstream.begin()),
         _ if tries.count == 0 => Err(Unreached::Nobody),
@@ -69,13 +70,17 @@ pub(crate) fn choose(core: &Core, pool: &Pool, tries: &Tries) -> Result<InFlight
     }
 }
 
-/// Connects to one of the pool's upstreams.
-pub(crate) async fn reach(core: &Core, mut pool: Arc<Pool>) -> Result<(InFlight, Link), Unreached> {
+/// Connects to the port of one of the pool's upstreams.
+pub(crate) async fn reach(
+    core: &Core,
+    mut pool: Arc<Pool>,
+    port: u16,
+) -> Result<(InFlight, Link), Unreached> {
     let mut tries = Tries::default();
     loop {
         let chosen = choose(core, &pool, &tries)?;
         let upstream = chosen.upstream();
-        match dial(core, upstream, Protocol::Tcp).await {
+        match dial_at(core, upstream, port, Protocol::Tcp).await {
             Ok(link) => return Ok((chosen, link)),
             Err(error) => {
                 pool = current(core, &pool);
@@ -92,8 +97,19 @@ pub(crate) fn current(core: &Core, pool: &Arc<Pool>) -> Arc<Pool> {
 
 /// Connects to this upstream, and has it know how that went.
 pub(crate) async fn dial(core: &Core, upstream: &Upstream, protocol: Protocol) -> io::Result<Link> {
+    dial_at(core, upstream, upstream.key().port, protocol).await
+}
+
+/// The same, at a port of its container that may be another than its own.
+pub(crate) async fn dial_at(
+    core: &Core,
+    upstream: &Upstream,
+    port: u16,
+    protocol: Protocol,
+) -> io::Result<Link> {
     let connected = match upstream.target() {
         Target::Local(address) => {
+            let address = upstream.key().address(*address, port);
             let connecting = timeout(core.limits.connect, TcpStream::connect(address));
             connecting.await.map_err(io::Error::from).flatten().map(|stream| {
                 // Small messages must not wait for the acknowledgement of others.
@@ -102,7 +118,7 @@ pub(crate) async fn dial(core: &Core, upstream: &Upstream, protocol: Protocol) -
             })
         }
         Target::Via { node } => {
-            let upstream = upstream.key().clone();
+            let upstream = upstream.key().at(port);
             let far = Far { node: Arc::clone(node), upstream, protocol };
             let opening = timeout(core.limits.connect_via, core.tunnel.open(far));
             opening.await.map_err(io::Error::from).flatten().map(Link::Far)
@@ -114,8 +130,12 @@ pub(crate) async fn dial(core: &Core, upstream: &Upstream, protocol: Protocol) -
             upstream.meter.connections.add(1);
         }
         Err(error) => {
-            tracing::debug!(%error, ?upstream, "cannot connect");
-            upstream.note_failure(clock::now());
+            tracing::debug!(%error, ?upstream, port, "cannot connect");
+            let is_other = upstream.key().port != port;
+            // That nothing listens on one port says nothing of the container's others.
+            if !(is_other && error.kind() == io::ErrorKind::ConnectionRefused) {
+                upstream.note_failure(clock::now());
+            }
         }
     }
     connected

@@ -31,7 +31,7 @@ pub use clock::Moment;
 pub use explain::{Explanation, Verdict, explain};
 pub use http::Door;
 pub use limits::Limits;
-pub use pool::pick;
+pub use pool::{pick, pick_near};
 pub use table::{
     Member, Pool, PoolKey, Protocol, Published, Route, RouteSpec, Table, Tls, Wanted, bare_host,
 };
@@ -41,7 +41,7 @@ pub use upstream::{
     FULL_WEIGHT, InFlight, SLOW_START, Standing, State, Target, Upstream, UpstreamKey,
 };
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{interval, sleep, timeout};
 
@@ -88,6 +88,12 @@ impl Router {
     /// Listens on published ports, for as long as it is polled. Connections that were let in outlive it.
     pub async fn publish(&self) {
         ports::run(Arc::clone(&self.core)).await;
+    }
+
+    /// Carries a connection that was accepted elsewhere to a port of a service, by the pool of all its ports (see
+    /// [`PoolKey::any`]). If nobody is there it is reset, as by a port that nobody listens on.
+    pub async fn carry(&self, client: TcpStream, service: &PoolKey, port: u16) {
+        tcp::carry_to(&self.core, service, port, client).await;
     }
 
     /// Serves HTTP routes at a door (see [`bind`]) until `ending` is true. Who is inside then is let go after the request under way.

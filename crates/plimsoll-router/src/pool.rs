@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::upstream::{FULL_WEIGHT, Upstream};
+use crate::upstream::{FULL_WEIGHT, Target, Upstream};
 
 #[cfg(test)]
 mod tests;
@@ -34,6 +34,32 @@ pub fn pick<'a>(
         Some((a, b)) => Some(better(a, b, now, &mut dice)),
         None => rest.first().copied(),
     }
+}
+
+/// How much more may be under way to the best one on this node than to one elsewhere, before the way there is worth it.
+const NEARNESS: u32 = 4;
+
+/// The same, with those on this node before others: bytes that stay here cost no encryption and no network. Only where
+/// they have a good deal more to do does somebody else get it.
+pub fn pick_near<'a>(
+    members: &'a [Arc<Upstream>],
+    tried: &[Arc<Upstream>],
+    now: Moment,
+    roll: u64,
+) -> Option<&'a Arc<Upstream>> {
+    let chosen = pick(members, tried, now, roll)?;
+    let is_near = |one: &Arc<Upstream>| matches!(one.target(), Target::Local(_));
+    let is_open = |one: &Arc<Upstream>| {
+        !one.is_ejected(now) && !tried.iter().any(|other| Arc::ptr_eq(one, other))
+    };
+    let near: Vec<_> = members.iter().filter(|one| is_near(one) && is_open(one)).collect();
+    let mut dice = Dice(roll);
+    let nearest = match dice.two_of(&near) {
+        Some((a, b)) => Some(better(a, b, now, &mut dice)),
+        None => near.first().copied(),
+    };
+    let is_worth = |near: &&Arc<Upstream>| near.in_flight() <= chosen.in_flight() + NEARNESS;
+    Some(nearest.filter(is_worth).unwrap_or(chosen))
 }
 
 /// A newcomer is passed over as often as its share is short of a whole one; otherwise less under way wins.

@@ -24,6 +24,9 @@ pub use hosts::bare_host;
 /// How long the older of two generations has, where both are said to be in: a replica is routed at one.
 const SUPERSEDED_GRACE: Duration = Duration::from_secs(10);
 
+/// What stands for a port of a pool whose upstreams are connected to at whichever port a client asks for.
+pub(crate) const ANY: u16 = 0;
+
 /// A port of a service: `shop/web` 80.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolKey {
@@ -35,11 +38,23 @@ impl PoolKey {
     pub fn new(service: &str, port: u16) -> Self {
         Self { service: service.into(), port }
     }
+
+    /// All ports of a service.
+    pub fn any(service: &str) -> Self {
+        Self::new(service, ANY)
+    }
+
+    pub fn is_any(&self) -> bool {
+        self.port == ANY
+    }
 }
 
 impl fmt::Display for PoolKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} port {}", self.service, self.port)
+        match self.port {
+            ANY => write!(f, "{} any port", self.service),
+            port => write!(f, "{} port {port}", self.service),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::connect::{Link, reach};
 use crate::core::Core;
 use crate::relay::relay;
 use crate::seat::{Activity, Seat};
-use crate::table::Published;
+use crate::table::{Pool, PoolKey, Published};
 use crate::upstream::InFlight;
 
 /// A listener that cannot accept, for want of files perhaps, rests for so long.
@@ -42,7 +42,7 @@ pub(crate) async fn accept(core: Arc<Core>, at: Published, listener: TcpListener
         match listener.accept().await {
             Ok((client, _)) => {
                 let seat = core.seats.take(core.roll()).await;
-                tokio::spawn(carry(Arc::clone(&core), at, client, seat));
+                tokio::spawn(carry_in(Arc::clone(&core), at, client, seat));
             }
             Err(error) => {
                 tracing::warn!(address = %at.address, %error, "cannot accept");
@@ -52,13 +52,29 @@ pub(crate) async fn accept(core: Arc<Core>, at: Published, listener: TcpListener
     }
 }
 
-async fn carry(core: Arc<Core>, at: Published, mut client: TcpStream, seat: Arc<Seat>) {
+async fn carry_in(core: Arc<Core>, at: Published, client: TcpStream, seat: Arc<Seat>) {
+    let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return };
+    let port = pool.key().port;
+    carry(&core, &pool, port, client, seat).await;
+}
+
+/// Carries a connection that somebody else has accepted to a port of the pool's service.
+pub(crate) async fn carry_to(core: &Core, key: &PoolKey, port: u16, client: TcpStream) {
+    let pool = core.table.load().pool(key).map(Arc::clone);
+    let Some(pool) = pool else {
+        let _ = client.set_zero_linger();
+        return;
+    };
+    let seat = core.seats.take(core.roll()).await;
+    carry(core, &pool, port, client, seat).await;
+}
+
+async fn carry(core: &Core, pool: &Arc<Pool>, port: u16, mut client: TcpStream, seat: Arc<Seat>) {
     // Never an idle one that could make room: what it carries may be silent for hours and still be wanted. One whose
     // other end is no more is found by probes.
     seat.activity.begin();
     let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
-    let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return };
-    match reach(&core, Arc::clone(&pool)).await {
+    match reach(core, Arc::clone(pool), port).await {
         Ok((in_flight, link)) => {
             if !between(&mut client, link, &in_flight, &seat.activity).await {
                 let _ = client.set_zero_linger();

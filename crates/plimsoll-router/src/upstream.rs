@@ -41,6 +41,19 @@ impl fmt::Display for UpstreamKey {
     }
 }
 
+impl UpstreamKey {
+    /// The same container's, at another port.
+    pub(crate) fn at(&self, port: u16) -> Self {
+        Self { replica: Arc::clone(&self.replica), generation: self.generation, port }
+    }
+
+    /// Where a port of its container is, given where its own is. The two may differ where the container's ports lead
+    /// elsewhere; only one that stands for all ports is asked for others.
+    pub(crate) fn address(&self, own: SocketAddr, port: u16) -> SocketAddr {
+        if port == self.port { own } else { SocketAddr::new(own.ip(), port) }
+    }
+}
+
 /// How an upstream is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {

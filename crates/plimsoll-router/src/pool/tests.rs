@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::upstream::{InFlight, SLOW_START, State, Target, UpstreamKey};
+use crate::upstream::{InFlight, SLOW_START, State, UpstreamKey};
 
 const START: Moment = Moment(1_000_000);
 
@@ -153,4 +153,26 @@ fn newcomers_among_themselves_are_equals() {
     for share in shares(&members, START) {
         assert!(share.abs_diff(2_500) < 300, "{share}");
     }
+}
+
+fn elsewhere(name: &str) -> Arc<Upstream> {
+    let key = UpstreamKey { replica: name.into(), generation: 1, port: 0 };
+    let upstream = Upstream::new(key, Target::Via { node: "birch".into() });
+    upstream.settle(Some(State::In), START);
+    Arc::new(upstream)
+}
+
+#[test]
+fn what_is_on_this_node_comes_first_until_it_has_a_good_deal_more_to_do() {
+    let members = [elsewhere("api-1"), upstream("api-2"), elsewhere("api-3")];
+    let chosen = |roll| pick_near(&members, &[], old(), roll).unwrap().key().replica.to_string();
+    assert!((0..100).all(|roll| chosen(roll * 7_919) == "api-2"));
+    let busy: Vec<InFlight> = (0..=NEARNESS).map(|_| members[1].begin()).collect();
+    assert!((0..100).any(|roll| chosen(roll * 7_919) != "api-2"));
+    drop(busy);
+    members[1].note_failure(old());
+    assert!((0..100).all(|roll| chosen(roll * 7_919) != "api-2"), "its connections fail");
+    let tried = [Arc::clone(&members[1])];
+    let other = pick_near(&members, &tried, START.after(SLOW_START * 9), 1).unwrap();
+    assert!(!Arc::ptr_eq(other, &members[1]), "it was tried already");
 }

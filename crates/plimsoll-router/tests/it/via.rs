@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use plimsoll_router::{
-    Far, Limits, Member, NoTunnel, Opening, Protocol, Router, State, Target, Tunnel, Wanted,
+    Far, Limits, Member, NoTunnel, Opening, PoolKey, Protocol, Router, State, Target, Tunnel,
+    Wanted,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::kit::{Bench, PATIENCE, echo, inside, text, web};
@@ -89,4 +91,52 @@ async fn datagrams_keep_their_borders_on_the_way() {
         assert_eq!(client.ask(&"x".repeat(length)).await, met, "{length} bytes");
     }
     assert_eq!(tunnel.opened.load(Relaxed), 1, "one session, one stream");
+}
+
+#[tokio::test]
+async fn one_pool_leads_to_any_port_of_a_container_here_and_elsewhere() {
+    let service = PoolKey::any("shop/db");
+    let (one, two) = (echo("A").await, echo("B").await);
+    let all_ports = |target| Member { target, ..via("db-1") };
+    let here = all_ports(Target::Local((one.ip(), 0).into()));
+    let tunnel = between(&[]);
+    tunnel
+        .far
+        .feed(&Wanted { pools: [(service.clone(), [here].into())].into(), ..Wanted::default() });
+    let near = Router::new(Limits::default(), Arc::new(NoTunnel));
+    near.feed(&Wanted {
+        pools: [(service.clone(), [all_ports(Target::Local((one.ip(), 0).into()))].into())].into(),
+        ..Wanted::default()
+    });
+    let far = Router::new(Limits::default(), tunnel.clone());
+    far.feed(&Wanted {
+        pools: [(service.clone(), [via("db-1")].into())].into(),
+        ..Wanted::default()
+    });
+    let silent = deaf_port().await;
+    for router in [near, far] {
+        for (port, name) in [(one.port(), "A"), (two.port(), "B"), (one.port(), "A")] {
+            let mut client = taken(&router, &service, port).await;
+            assert_eq!(text(&mut client, 1).await, name);
+            // Nobody listens there, and the others are as well as before.
+            let mut refused = taken(&router, &service, silent).await;
+            let end = timeout(PATIENCE, refused.read(&mut [0; 1])).await.expect("in time");
+            assert!(end.is_err(), "a reset, as from a port that nobody listens on");
+        }
+    }
+}
+
+/// A port that nobody listens on.
+async fn deaf_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+}
+
+/// A client whose connection the router carries to that port of the service.
+async fn taken(router: &Router, service: &PoolKey, port: u16) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (router, service) = (router.clone(), service.clone());
+    let (accepted, _) = listener.accept().await.unwrap();
+    tokio::spawn(async move { router.carry(accepted, &service, port).await });
+    client
 }
