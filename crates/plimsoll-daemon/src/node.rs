@@ -10,6 +10,7 @@
 //! servers.json  who held the log when this node last heard of it
 //! process/   what the process runtime keeps
 //! docker/    configs and secrets that containers have mounted
+//! names.json  which addresses stand for which services
 //! certificates/  those of routes with `tls: files`, which somebody else puts there
 //! ```
 
@@ -24,8 +25,9 @@ use plimsoll_kernel::Policy;
 use plimsoll_model::access::Digest;
 use plimsoll_model::level::VERSION;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId, Zone};
+use plimsoll_names::Answering;
 use plimsoll_runtime::pressure::Host;
-use plimsoll_runtime::{BoxFuture, Description, chain};
+use plimsoll_runtime::{Block, BoxFuture, Description, chain};
 use plimsoll_store::Incarnation;
 use plimsoll_store::embedded::OpenError;
 use serde::{Deserialize, Serialize};
@@ -89,6 +91,8 @@ pub struct Options {
     /// Where it takes HTTP requests for routes, in the clear and under TLS; nowhere if neither is said.
     pub http: Option<SocketAddr>,
     pub https: Option<SocketAddr>,
+    /// What networks of containers take their addresses from.
+    pub address_pool: Option<Block>,
     pub pace: Pace,
     /// Where this host's counters are, if not at `/`.
     pub host: Option<PathBuf>,
@@ -194,6 +198,7 @@ struct Doors {
     server: Server,
     /// None where the port is not to be had.
     peers: Option<peer::Server>,
+    names: Option<Answering>,
 }
 
 impl Node {
@@ -236,7 +241,8 @@ impl Node {
         let Seat { log, joined, etcd } = seat;
         let engine = log.engine();
         let cluster = engine.machine().read(|state| state.cluster().clone());
-        let (kind, runtime) = runtime::open(&options, memory.as_ref(), cluster).await?;
+        let opened = runtime::open(&options, memory.as_ref(), cluster, &name).await?;
+        let runtime::Opened { kind, runtime, names } = opened;
         let has_joined = joined.is_some();
         let (incarnation, name_kept) = (log.incarnation(), name.clone());
         Memory { name: name_kept, runtime: Some(kind), joined, incarnation, etcd }.write(dir)?;
@@ -257,7 +263,7 @@ impl Node {
         let peers = node.open_peer_port(listen, &credentials)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
-        let doors = Doors { client: client.clone(), server, peers };
+        let doors = Doors { client: client.clone(), server, peers, names };
         node.begin(&options, facts, key, doors, &stop)?;
         let cell = node.cell.clone();
         let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop);
@@ -325,7 +331,7 @@ impl Node {
         stop: &watch::Receiver<bool>,
     ) -> Result<(), Error> {
         let (cell, policy) = (self.cell.clone(), Policy::default());
-        let Doors { client, server, peers } = doors;
+        let Doors { client, server, peers, names } = doors;
         let log = self.log.clone();
         let own_key = log.takes_certificates().then_some(key);
         let path = options.data_dir.join("term");
@@ -333,7 +339,7 @@ impl Node {
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
 
-        let routing = self.routing(options, &client, stop)?;
+        let routing = self.routing(options, &client, names, stop)?;
         if let Some(routing) = &routing {
             server.beside(Arc::clone(routing));
         }
@@ -374,6 +380,7 @@ impl Node {
         &mut self,
         options: &Options,
         client: &Client,
+        names: Option<Answering>,
         stop: &watch::Receiver<bool>,
     ) -> Result<Option<Arc<Routing>>, Error> {
         let listens = match self.kind {
@@ -387,7 +394,7 @@ impl Node {
         };
         self.cell.soft.facts().entrances = (options.http.is_some(), options.https.is_some());
         let certificates = options.data_dir.join("certificates");
-        let routing = Arc::new(Routing::new(self.cell.clone(), client, certificates));
+        let routing = Arc::new(Routing::new(self.cell.clone(), client, certificates, names));
         self.tasks.spawn(Arc::clone(&routing).run(listens, entrances, stop.clone()));
         Ok(Some(routing))
     }

@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_model::{Generation, ReplicaId, ServiceKey};
+use plimsoll_names::Answering;
 use plimsoll_router::metrics::Reading;
 use plimsoll_router::{Door, Explanation, Limits, Published, Router, Standing, Tls, UpstreamKey};
 use plimsoll_runtime::BoxFuture;
+use plimsoll_store::Watcher;
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -23,6 +25,7 @@ use tokio::time::{sleep, timeout};
 pub mod arrivals;
 pub mod certificates;
 pub mod chart;
+pub mod naming;
 pub mod ruling;
 pub mod tunnel;
 pub mod wanted;
@@ -31,7 +34,7 @@ pub mod wanted;
 mod tests;
 
 pub use chart::Chart;
-pub use wanted::{Addresses, Asked, wanted, wanted_by_others};
+pub use wanted::{Addresses, Asked, Open, wanted, wanted_by_others};
 
 use crate::agent::Traffic;
 use crate::cell::{Cell, now};
@@ -78,6 +81,8 @@ pub struct Routing {
     cell: Cell,
     router: Router,
     certificates: Mutex<Certificates>,
+    /// Who answers for names of services on this node; none where nobody can.
+    names: Option<Answering>,
     /// Says that the router has another table.
     fed: watch::Sender<()>,
     /// What other nodes asked for on this one while it has no chart and so knows nothing of services.
@@ -86,13 +91,21 @@ pub struct Routing {
 
 impl Routing {
     /// `certificates` is the directory of those that come as files.
-    pub fn new(cell: Cell, client: &Client, certificates: PathBuf) -> Self {
+    pub fn new(
+        cell: Cell,
+        client: &Client,
+        certificates: PathBuf,
+        names: Option<Answering>,
+    ) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
         let tunnels = Tunnels { soft: Arc::clone(&cell.soft), client: client.for_tunnels() };
         let router = Router::new(Limits::default(), Arc::new(tunnels));
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         let certificates = Mutex::new(Certificates::new(certificates));
-        Self { cell, router, certificates, fed, others }
+        if let Some(names) = &names {
+            names.carried_by(router.clone());
+        }
+        Self { cell, router, certificates, names, fed, others }
     }
 
     /// Where a request goes from here; none, if no route is for it.
@@ -125,6 +138,7 @@ impl Routing {
                 () = self.feed(listens) => {}
                 () = publish => {}
                 () = self.router.sweep() => {}
+                () = self.watch_names() => {}
                 _ = shutdown.wait_for(|stop| *stop) => {}
             }
         };
@@ -149,17 +163,27 @@ impl Routing {
         tokio::join!(at(plain, Door::Plain { secure_port }), at(secure, Door::Secure));
     }
 
+    async fn watch_names(&self) {
+        match &self.names {
+            Some(names) => names.watch().await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn feed(&self, listens: Listens) {
-        let mut applied = self.cell.engine.machine().applied();
+        let mut drawing = Drawing { watcher: self.cell.engine.machine().watch(0), is_own: false };
         let (mut moved, mut troubles) = (self.cell.soft.moved(), self.router.troubles());
         let (mut others, mut charts) = (self.others.subscribe(), self.cell.soft.charts());
+        let unopened = watch::Sender::default();
+        let open = self.names.as_ref().map(Answering::open_networks);
+        let mut open = open.unwrap_or_else(|| unopened.subscribe());
         loop {
-            applied.mark_unchanged();
             moved.mark_unchanged();
             others.mark_unchanged();
-            self.draw();
+            self.draw(&mut drawing);
             let chart = charts.borrow_and_update().clone();
-            let mut asked = self.asked(chart.as_deref());
+            let opened = open.borrow_and_update().clone();
+            let mut asked = self.asked(chart.as_deref(), &opened);
             asked.wanted.certificates = self.certify(chart.as_deref());
             let has_certificates = asked.wanted.routes.iter().any(|it| it.tls != Tls::Off);
             self.router.feed(&asked.wanted);
@@ -169,7 +193,8 @@ impl Routing {
                 tell(&mut self.cell.soft.facts(), &asked, &troubles);
             }
             let is_over = tokio::select! {
-                changed = applied.changed() => changed.is_err(),
+                () = self.keep_drawing(&mut drawing) => false,
+                changed = open.changed() => changed.is_err(),
                 changed = moved.changed() => changed.is_err(),
                 changed = others.changed() => changed.is_err(),
                 changed = charts.changed() => changed.is_err(),
@@ -183,13 +208,28 @@ impl Routing {
         }
     }
 
-    /// Makes the chart of this node's log, if it holds it; else the leader's word stands.
-    fn draw(&self) {
-        if self.cell.holds_log() {
-            let before = self.cell.soft.chart();
-            let draw = |state: &plimsoll_model::State| Chart::of(state, before.as_deref());
-            self.cell.soft.chart_is(self.cell.engine.machine().read(draw));
+    /// Brings the chart up to the log whenever something was applied to it. Who waits for the chart hears of it.
+    async fn keep_drawing(&self, drawing: &mut Drawing) {
+        loop {
+            drawing.watcher.changed().await;
+            self.draw(drawing);
         }
+    }
+
+    /// Brings the chart up to this node's log, if it holds it; else the leader's word stands.
+    fn draw(&self, drawing: &mut Drawing) {
+        let before = self.cell.soft.chart();
+        let was_own = std::mem::replace(&mut drawing.is_own, self.cell.holds_log());
+        if !drawing.is_own {
+            return;
+        }
+        let chart = drawing.watcher.look(|state, changes| match (changes, &before) {
+            (Ok(changes), Some(before)) if was_own => {
+                before.after(state, changes.iter().flat_map(|applied| applied.events.iter()))
+            }
+            _ => Chart::of(state, before.as_deref()),
+        });
+        self.cell.soft.chart_is(chart);
     }
 
     /// The certificates of the chart's routes. Which are missing is said.
@@ -206,10 +246,16 @@ impl Routing {
         shown
     }
 
-    fn asked(&self, chart: Option<&Chart>) -> Asked {
+    fn asked(&self, chart: Option<&Chart>, open: &Open) -> Asked {
         let addresses = addresses(&self.cell.soft.facts());
         if let Some(chart) = chart {
-            return wanted(chart, &self.cell.node, &addresses);
+            let mut asked = wanted(chart, &self.cell.node, &addresses, open);
+            if let Some(names) = &self.names {
+                names.feed(naming::directory(chart, &self.cell.node, &addresses, open));
+                let stands_for = |network: &str, service: &str| names.stands_for(network, service);
+                naming::listen_for_datagrams(chart, open, stands_for, &mut asked);
+            }
+            return asked;
         }
         let is_here = |key: &UpstreamKey| {
             let mut here = addresses.keys();
@@ -253,12 +299,14 @@ impl Traffic for Routing {
         Box::pin(async move {
             let name = replica.to_string();
             let is_alone = self.cell.soft.chart().is_some_and(|chart| chart.nodes.len() < 2);
-            if is_alone || self.is_in(&name, generation).is_none() {
+            if self.is_in(&name, generation).is_none() {
                 return;
             }
             let parting = async {
                 self.has_left(&name, generation).await;
-                sleep(MOMENT).await;
+                if !is_alone {
+                    sleep(MOMENT).await;
+                }
                 self.router.is_quiet(&name, generation.0, patience).await
             };
             if !timeout(patience, parting).await.unwrap_or(false) {
@@ -266,6 +314,13 @@ impl Traffic for Routing {
             }
         })
     }
+}
+
+/// How far the chart has come.
+struct Drawing {
+    watcher: Watcher,
+    /// Whether it is of this node's log so far, and not of the leader's word.
+    is_own: bool,
 }
 
 /// Where this node's containers are reached.

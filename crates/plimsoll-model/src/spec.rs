@@ -12,6 +12,10 @@ use crate::hex::{self, Hex};
 use crate::ids::{DeploymentName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
+mod networks;
+
+pub use networks::NetworkAttachment;
+
 /// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by plimsoll-compose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SpecHash(#[serde(with = "hex")] pub [u8; 32]);
@@ -478,17 +482,6 @@ impl fmt::Debug for FileContent {
             Self::External(name) => write!(f, "External({name:?})"),
         }
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct NetworkAttachment {
-    /// The network's name on the engine where the file sets one.
-    pub name: Option<String>,
-    pub external: bool,
-    pub internal: bool,
-    pub aliases: BTreeSet<String>,
-    pub ipv4_address: Option<String>,
-    pub ipv6_address: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

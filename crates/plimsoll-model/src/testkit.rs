@@ -25,11 +25,13 @@ use crate::units::{Bytes, Generation, MilliCpus, Millis, Resources, Term, Timest
 pub struct Cell {
     pub state: State,
     pub now: Timestamp,
+    /// All that has happened.
+    pub events: Vec<Event>,
 }
 
 pub fn cell() -> Cell {
     let cluster = ClusterId::new("test").expect("a valid name");
-    Cell { state: State::new(cluster), now: Timestamp(1_000_000) }
+    Cell { state: State::new(cluster), now: Timestamp(1_000_000), events: Vec::new() }
 }
 
 pub fn node_id(name: &str) -> NodeId {
@@ -266,7 +268,9 @@ impl Cell {
 
     pub fn apply(&mut self, writer: Writer, batch: Vec<Guarded>) -> Result<Vec<Event>, Rejection> {
         let command = Command::new(self.now, Term(1), Author::new(writer, "test"), batch);
-        self.state.apply(&command)
+        let outcome = self.state.apply(&command);
+        self.events.extend(outcome.iter().flatten().cloned());
+        outcome
     }
 
     /// Where each replica of the service is, or is going: `["1@ash", "2@birch"]`.

@@ -15,6 +15,7 @@ mod image;
 mod labels;
 mod logs;
 mod mounts;
+mod naming;
 mod networks;
 mod pull;
 mod reference;
@@ -22,6 +23,7 @@ mod refusal;
 mod security;
 mod start;
 mod stop;
+mod subnets;
 mod survey;
 mod usage;
 mod volumes;
@@ -37,6 +39,7 @@ use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use crate::bridge::{Block, Names};
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
@@ -50,6 +53,7 @@ pub use engine::detect;
 use fault::Fault;
 use files::Files;
 use pull::Pulls;
+pub use subnets::POOL;
 use survey::is_running;
 
 /// How soon an engine that does not answer is looked for again, to clear away what an earlier daemon left on it.
@@ -65,6 +69,16 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// The file that `docker login` writes; none to pull without credentials.
     pub credentials: Option<PathBuf>,
+    /// Who has services find each other by name across nodes; none to leave that to the engine, which knows its own.
+    pub naming: Option<Naming>,
+}
+
+/// See [`Names`].
+#[derive(Debug, Clone)]
+pub struct Naming {
+    pub names: Arc<dyn Names>,
+    /// What networks take their addresses from.
+    pub pool: Block,
 }
 
 impl Settings {
@@ -74,7 +88,8 @@ impl Settings {
         data_dir: impl Into<PathBuf>,
     ) -> Self {
         let credentials = credentials::default_file();
-        Self { cluster, socket: socket.into(), data_dir: data_dir.into(), credentials }
+        let (socket, data_dir) = (socket.into(), data_dir.into());
+        Self { cluster, socket, data_dir, credentials, naming: None }
     }
 }
 
@@ -158,13 +173,13 @@ impl Inner {
         self.sweep_files().await;
     }
 
-    /// The networks of deployments of which no container is left.
+    /// The networks of deployments of which no container is left. On the others names are answered.
     async fn sweep_networks(&self) -> Result<(), Fault> {
         let docker = self.engine.client().await?;
         for deployment in networks::deployments(&docker, &self.settings.cluster).await? {
             self.leave(&deployment).await;
         }
-        Ok(())
+        self.open_all_names().await
     }
 
     /// The files of containers that are gone.

@@ -5,6 +5,7 @@
 //! of this host; [`fake`] runs nothing and is for tests. [`health`] turns a spec's healthcheck into transitions over any runtime, and [`pressure`] reads how
 //! busy the node is. What to do next about a replica is decided in `plimsoll-kernel`; here it is only done.
 
+pub mod bridge;
 pub mod docker;
 pub mod error;
 pub mod fake;
@@ -16,6 +17,7 @@ pub mod process;
 pub mod runtime;
 pub mod usage;
 
+pub use bridge::{Block, Bridge, Names};
 pub use docker::DockerRuntime;
 pub use error::{Error, Operation, PullError, Reason, Result, chain};
 pub use fake::FakeRuntime;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use plimsoll_model::spec::{Port, PortMode, Protocol, RouteSpec};
 use plimsoll_model::state::{Deployment, Service};
 use plimsoll_model::{
-    Assignment, ContainerSpec, DeploymentName, Generation, Millis, NodeId, Replica, ReplicaId,
-    ServiceKey, ServiceSpec, State,
+    Assignment, ContainerSpec, DeploymentName, Event, Generation, Millis, NodeId, Replica,
+    ReplicaId, ServiceKey, State,
 };
 use plimsoll_runtime::DEFAULT_STOP_GRACE;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,11 @@ pub struct Listing {
     /// Where it is listened for, and to which port of its containers that leads.
     pub published: BTreeMap<Place, u16>,
     pub containers: Vec<Container>,
+    /// The networks on which others find it, by what engines call them, and what it is called there besides its name.
+    /// Those that somebody else made are not among them: nobody answers for names there but their engines.
+    pub networks: BTreeMap<String, BTreeSet<String>>,
+    /// Ports at which it says that it takes datagrams.
+    pub datagrams: BTreeSet<u16>,
 }
 
 /// Where every node listens.
@@ -80,29 +85,63 @@ pub struct Correction {
 impl Chart {
     /// As the state has it. What is as it was shares its listing with the chart before.
     pub fn of(state: &State, before: Option<&Self>) -> Self {
-        let mut services = BTreeMap::new();
+        let nothing = Self::default();
+        let before = before.unwrap_or(&nothing);
+        let mut chart = Self::default();
         for (key, service) in state.services() {
-            let known = before.and_then(|chart| chart.services.get(key));
-            let known_listing = known.map(Arc::as_ref);
-            let Some(listing) = listing(state, key, service, known_listing) else { continue };
-            let known = known.filter(|known| ***known == listing).cloned();
-            services.insert(key.clone(), known.unwrap_or_else(|| Arc::new(listing)));
+            chart.services.extend(before.redrawn(state, key, service));
         }
-        let mut routes = BTreeMap::new();
         for (name, deployment) in state.deployments() {
-            let Some(record) = deployment.current() else { continue };
-            if !record.routes.is_empty() {
-                let known = before.and_then(|chart| chart.routes.get(name));
-                let known = known.filter(|known| ***known == record.routes).cloned();
-                let drawn = || Arc::new(record.routes.clone());
-                routes.insert(name.clone(), known.unwrap_or_else(drawn));
-            }
+            chart.routes.extend(before.rerouted(name, deployment));
         }
-        let addressed = state.nodes().iter().filter_map(|(id, node)| {
-            let address = node.facts.address.clone()?;
-            Some((id.clone(), address))
-        });
-        Self { services, nodes: addressed.collect(), routes }
+        for id in state.nodes().keys() {
+            chart.nodes.extend(addressed(state, id));
+        }
+        chart
+    }
+
+    /// The chart as of a state that differs from this one's by what these events say. Only what they name is looked at.
+    pub fn after<'a>(&self, state: &State, events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut touched = Touched::default();
+        events.into_iter().for_each(|event| touched.note(state, event));
+        let mut chart = self.clone();
+        for key in touched.services {
+            let service = state.services().get(&key);
+            let drawn = service.and_then(|service| self.redrawn(state, &key, service));
+            put_one(&mut chart.services, key, drawn.map(|(_, listing)| listing));
+        }
+        for name in touched.deployments {
+            let deployment = state.deployments().get(&name);
+            let drawn = deployment.and_then(|deployment| self.rerouted(&name, deployment));
+            put_one(&mut chart.routes, name, drawn.map(|(_, routes)| routes));
+        }
+        for id in touched.nodes {
+            let address = addressed(state, &id).map(|(_, address)| address);
+            put_one(&mut chart.nodes, id, address);
+        }
+        chart
+    }
+
+    fn redrawn(
+        &self,
+        state: &State,
+        key: &ServiceKey,
+        service: &Service,
+    ) -> Option<(ServiceKey, Arc<Listing>)> {
+        let known = self.services.get(key);
+        let listing = listing(state, key, service, known.map(Arc::as_ref))?;
+        let known = known.filter(|known| ***known == listing).cloned();
+        Some((key.clone(), known.unwrap_or_else(|| Arc::new(listing))))
+    }
+
+    fn rerouted(
+        &self,
+        name: &DeploymentName,
+        deployment: &Deployment,
+    ) -> Option<(DeploymentName, Arc<Vec<RouteSpec>>)> {
+        let record = deployment.current().filter(|record| !record.routes.is_empty())?;
+        let known = self.routes.get(name).filter(|known| ***known == record.routes).cloned();
+        Some((name.clone(), known.unwrap_or_else(|| Arc::new(record.routes.clone()))))
     }
 
     /// What to tell who knows that much; everything to who knows nothing.
@@ -126,6 +165,44 @@ impl Chart {
     }
 }
 
+fn addressed(state: &State, id: &NodeId) -> Option<(NodeId, String)> {
+    Some((id.clone(), state.node(id)?.facts.address.clone()?))
+}
+
+/// What is to be looked at again after some events.
+#[derive(Debug, Default)]
+struct Touched {
+    services: BTreeSet<ServiceKey>,
+    deployments: BTreeSet<DeploymentName>,
+    nodes: BTreeSet<NodeId>,
+}
+
+impl Touched {
+    fn note(&mut self, state: &State, event: &Event) {
+        match event {
+            Event::Service(key) => drop(self.services.insert(key.clone())),
+            Event::Replica(id) => drop(self.services.insert(id.service.clone())),
+            Event::Node(id) => {
+                // Whether it is heard decides for all that it holds.
+                let held = state.load(id).into_iter().flat_map(|load| &load.tenants);
+                self.services.extend(held.map(|replica| replica.service.clone()));
+                self.nodes.insert(id.clone());
+            }
+            Event::Deployment(name) => {
+                // Routes lead to ports that services themselves do not name.
+                let own = state.services().keys().filter(|key| key.deployment == *name);
+                self.services.extend(own.cloned());
+                self.deployments.insert(name.clone());
+            }
+            Event::Access
+            | Event::Load(_)
+            | Event::Freed(_)
+            | Event::Audit(_)
+            | Event::Volumes(_) => {}
+        }
+    }
+}
+
 fn changes<K: Ord + Clone, V: PartialEq + Clone>(
     before: &BTreeMap<K, V>,
     after: &BTreeMap<K, V>,
@@ -137,11 +214,13 @@ fn changes<K: Ord + Clone, V: PartialEq + Clone>(
 }
 
 fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, changes: BTreeMap<K, Option<V>>) {
-    for (key, value) in changes {
-        match value {
-            Some(value) => drop(map.insert(key, value)),
-            None => drop(map.remove(&key)),
-        }
+    changes.into_iter().for_each(|(key, value)| put_one(map, key, value));
+}
+
+fn put_one<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(key, value)),
+        None => drop(map.remove(&key)),
     }
 }
 
@@ -181,12 +260,10 @@ fn listing(
     service: &Service,
     before: Option<&Listing>,
 ) -> Option<Listing> {
-    let publishes = |spec: &Arc<ServiceSpec>| published(&spec.container).next().is_some();
     let routed = routed(state, key);
-    // Nothing leads to most services, and they need not be looked at further.
-    if before.is_none() && routed.is_empty() && !service.row.specs.values().any(publishes) {
-        return None;
-    }
+    let desired = || service.desired().map(|spec| &spec.container);
+    let networks = desired().map(|container| networks(key, container)).unwrap_or_default();
+    let datagrams = desired().map(datagrams).unwrap_or_default();
     let mut containers = Vec::new();
     for (slot, replica) in &service.replicas {
         let id = ReplicaId::new(key.clone(), slot.clone());
@@ -194,10 +271,8 @@ fn listing(
             let Some(spec) = service.spec_of(held) else { continue };
             let own = published(&spec.container).map(|(_, port)| port.target);
             let mut ports: BTreeSet<u16> = own.chain(routed.iter().copied()).collect();
+            ports.extend(&datagrams);
             ports.extend(before.into_iter().flat_map(|known| known.ports_of(&id, held.generation)));
-            if ports.is_empty() {
-                continue;
-            }
             containers.push(Container {
                 replica: id.clone(),
                 generation: held.generation,
@@ -207,10 +282,24 @@ fn listing(
             });
         }
     }
-    let desired = service.desired().into_iter().flat_map(|spec| published(&spec.container));
+    let places = desired().into_iter().flat_map(published);
     let lead = |(at, port): (Place, &Port)| (at, lead(service, &containers, at, port.target));
-    let listing = Listing { published: desired.map(lead).collect(), containers };
+    let listing =
+        Listing { published: places.map(lead).collect(), containers, networks, datagrams };
     Some(listing).filter(|listing| *listing != Listing::default())
+}
+
+fn networks(key: &ServiceKey, container: &ContainerSpec) -> BTreeMap<String, BTreeSet<String>> {
+    let joined = container.joins(&key.deployment).into_iter();
+    joined.filter(|(_, how)| !how.external).map(|(name, how)| (name, how.aliases)).collect()
+}
+
+/// The ports of a container that its spec says take datagrams, published or not.
+fn datagrams(container: &ContainerSpec) -> BTreeSet<u16> {
+    let published = container.ports.iter().filter(|port| port.protocol == Protocol::Udp);
+    let exposed =
+        container.expose.iter().filter_map(|text| text.strip_suffix("/udp")?.parse().ok());
+    published.map(|port| port.target).chain(exposed).collect()
 }
 
 /// The ports of the service that routes lead to.

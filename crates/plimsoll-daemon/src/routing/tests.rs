@@ -30,7 +30,7 @@ fn asked(cell: &Cell) -> Asked {
         let own = replica.holds().filter(|held| held.node == node_id("ash"));
         own.map(move |held| ((id.clone(), held.generation), address)).collect::<Vec<_>>()
     });
-    wanted(&Chart::of(&cell.state, None), &node_id("ash"), &held.collect())
+    wanted(&Chart::of(&cell.state, None), &node_id("ash"), &held.collect(), &Open::new())
 }
 
 /// Each container behind a port of the shop, as in `1/1 at 10.0.0.1:80: in`.
@@ -90,7 +90,7 @@ fn a_replica_takes_requests_while_it_is_well_and_its_node_is_heard() {
 fn a_replica_here_without_an_address_is_left_out() {
     let cell = shop(&spread(2).published(8080, 80));
     let chart = Chart::of(&cell.state, None);
-    let asked = wanted(&chart, &node_id("ash"), &Addresses::new());
+    let asked = wanted(&chart, &node_id("ash"), &Addresses::new(), &Open::new());
     assert_eq!(pool(&asked, 80), ["shop-web-2 of 2 at node birch: in"]);
 }
 
@@ -193,9 +193,41 @@ fn a_node_without_a_chart_leads_to_what_others_ask_for_and_it_has() {
 }
 
 #[test]
-fn services_that_publish_nothing_have_no_pools() {
-    let asked = asked(&shop(&spread(2)));
-    assert!(asked.wanted.pools.is_empty());
+fn what_publishes_nothing_is_reached_at_any_port_from_where_it_or_a_neighbour_runs() {
+    let cell = shop(&spread(2));
+    let pools = |node: &str, open: &str| -> Vec<String> {
+        let open = [(open.to_owned(), "10.208.1.0/24".parse().unwrap())].into();
+        let chart = Chart::of(&cell.state, None);
+        let asked = wanted(&chart, &node_id(node), &Addresses::default(), &open);
+        asked.wanted.pools.keys().map(ToString::to_string).collect()
+    };
+    assert_eq!(pools("ash", ""), ["shop/web any port"], "it runs here, and others may ask for it");
+    assert_eq!(pools("cedar", "shop_default"), ["shop/web any port"], "a neighbour is here");
+    assert_eq!(pools("cedar", "blog_default"), [""; 0]);
+}
+
+#[test]
+fn a_chart_that_follows_events_is_the_chart_of_the_state() {
+    let spec = spread(2).published(8080, 80);
+    let steps: [fn(Cell) -> Cell; 8] = [
+        |cell| cell.down("birch"),
+        |cell| cell.deploy("blog", [("web", spread(1)), ("db", spread(1))]).obey(),
+        |cell| cell.up("birch"),
+        |cell| cell.deploy_routed("blog", [("web", spread(1))], vec![route("/", 81)]).obey(),
+        |cell| cell.deploy("shop", [("web", spread(2).published(8081, 81))]).obey(),
+        |cell| cell.node("cedar", cpus(1)).drain("ash"),
+        |cell| cell.undeploy("shop").obey(),
+        |cell| cell.undeploy("blog").obey(),
+    ];
+    let mut cell = shop(&spec);
+    let mut chart = Chart::of(&cell.state, None);
+    for (number, step) in steps.into_iter().enumerate() {
+        cell.events.clear();
+        cell = step(cell);
+        let whole = Chart::of(&cell.state, Some(&chart));
+        chart = chart.after(&cell.state, &cell.events);
+        assert_eq!(chart, whole, "after step {number}");
+    }
 }
 
 #[test]

@@ -9,11 +9,15 @@ use std::time::Duration;
 use plimsoll_model::spec::{Protocol, RouteSpec, Tls};
 use plimsoll_model::{DeploymentName, Generation, NodeId, ReplicaId, ServiceKey};
 use plimsoll_router::{self as router, Member, PoolKey, Published, Target, UpstreamKey};
+use plimsoll_runtime::Block;
 
 use super::chart::{Chart, Container, Listing, Place, Turn};
 
 /// Where the containers of this node are reached.
 pub type Addresses = BTreeMap<(ReplicaId, Generation), IpAddr>;
+
+/// Networks of this node on which names are answered, and their addresses that stand for services.
+pub type Open = BTreeMap<String, Block>;
 
 /// What a router is asked for, and for whom.
 #[derive(Debug, Default)]
@@ -25,8 +29,9 @@ pub struct Asked {
     pub late: BTreeMap<(ServiceKey, Published), ServiceKey>,
 }
 
-/// What the router of this node is to do. Of two services that ask for one port, the first by name has it.
-pub fn wanted(chart: &Chart, node: &NodeId, addresses: &Addresses) -> Asked {
+/// What the router of this node is to do, on which names are answered on the `open` networks. Of two services that ask for
+/// one port, the first by name has it.
+pub fn wanted(chart: &Chart, node: &NodeId, addresses: &Addresses, open: &Open) -> Asked {
     let mut asked = Asked::default();
     for (key, listing) in &chart.services {
         let name = key.to_string();
@@ -39,8 +44,15 @@ pub fn wanted(chart: &Chart, node: &NodeId, addresses: &Addresses) -> Asked {
                 asked.late.insert((key.clone(), at), owner.clone());
             }
         }
-        for (port, members) in pools(listing, &Here { node, addresses }) {
+        let here = Here { node, addresses };
+        for (port, members) in pools(listing, &here) {
             asked.wanted.pools.insert(PoolKey::new(&name, port), members.into());
+        }
+        let is_neighbour = listing.networks.keys().any(|network| open.contains_key(network));
+        if is_neighbour || listing.containers.iter().any(|one| one.node == *node) {
+            let any = PoolKey::any(&name);
+            let members = all_ports(listing, &here, any.port);
+            asked.wanted.pools.insert(any, members.collect());
         }
     }
     let routes = chart.routes.iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
@@ -96,20 +108,32 @@ struct Here<'a> {
     addresses: &'a Addresses,
 }
 
-/// Who stands behind each port of the service.
+/// Who stands behind each port of the service that something leads to.
 fn pools(listing: &Listing, here: &Here<'_>) -> BTreeMap<u16, Vec<Member>> {
     let mut pools: BTreeMap<u16, Vec<Member>> = BTreeMap::new();
     for container in &listing.containers {
         let Some(way) = here.way(container) else { continue };
-        let replica: Arc<str> = container.replica.to_string().into();
-        let (generation, state) = (container.generation.0, state(container.turn));
         for port in &container.ports {
-            let (replica, target) = (Arc::clone(&replica), way.to(*port));
-            let member = Member { replica, generation, target, state };
-            pools.entry(*port).or_default().push(member);
+            pools.entry(*port).or_default().push(member(container, &way, *port));
         }
     }
     pools
+}
+
+/// Who is reached at any port.
+fn all_ports(listing: &Listing, here: &Here<'_>, any: u16) -> impl Iterator<Item = Member> {
+    let containers = listing.containers.iter();
+    containers.filter_map(move |container| Some(member(container, &here.way(container)?, any)))
+}
+
+fn member(container: &Container, way: &Way, port: u16) -> Member {
+    let (generation, state) = (container.generation.0, state(container.turn));
+    Member {
+        replica: container.replica.to_string().into(),
+        generation,
+        target: way.to(port),
+        state,
+    }
 }
 
 fn state(turn: Turn) -> router::State {

@@ -16,16 +16,22 @@ use super::volumes::Names;
 use super::{labels, mounts};
 use crate::runtime::{Binding, DEFAULT_STOP_GRACE, Order};
 
-/// `security` are the spec's options with their profiles read; `endpoint` is the network it is created in; `volumes` are
-/// the names of its volumes.
+/// Where a container is among others.
+pub(super) struct Place<'a> {
+    /// The network it is created in.
+    pub(super) endpoint: Option<&'a Endpoint>,
+    pub(super) resolvers: Vec<String>,
+}
+
+/// `security` are the spec's options with their profiles read; `volumes` are the names of its volumes.
 pub(super) fn body(
     order: &Order,
     files: &Path,
     security: Vec<String>,
-    endpoint: Option<&Endpoint>,
+    place: Place<'_>,
     volumes: &Names,
 ) -> ContainerCreateBody {
-    let spec = &*order.spec;
+    let (spec, endpoint) = (&*order.spec, place.endpoint);
     let mut labels: HashMap<String, String> = spec.labels.clone().into_iter().collect();
     labels.extend(labels::of(&order.tag));
     let environment = spec.environment.iter().map(|(key, value)| format!("{key}={value}"));
@@ -57,7 +63,7 @@ pub(super) fn body(
             test: Some(vec!["NONE".to_owned()]),
             ..HealthConfig::default()
         }),
-        host_config: Some(host(order, files, security, endpoint, volumes)),
+        host_config: Some(host(order, files, security, place, volumes)),
         networking_config,
         ..ContainerCreateBody::default()
     }
@@ -72,9 +78,10 @@ fn host(
     order: &Order,
     files: &Path,
     security: Vec<String>,
-    endpoint: Option<&Endpoint>,
+    place: Place<'_>,
     volumes: &Names,
 ) -> HostConfig {
+    let Place { endpoint, resolvers } = place;
     let spec = &*order.spec;
     let network_mode = match &spec.network_mode {
         Some(mode) => Some(mode.clone()),
@@ -101,7 +108,7 @@ fn host(
         storage_opt: map(spec.storage_opt.clone()),
         annotations: map(spec.annotations.clone()),
         runtime: spec.runtime.clone(),
-        dns: some(spec.dns.clone()),
+        dns: some(resolvers),
         dns_options: some(spec.dns_opt.clone()),
         dns_search: some(spec.dns_search.clone()),
         extra_hosts: some(extra_hosts(spec)),
@@ -246,7 +253,14 @@ mod tests {
     fn made(spec: ContainerSpec) -> ContainerCreateBody {
         let cluster = ClusterId::new("harbour").unwrap();
         let tag = Tag { cluster, replica: replica_id("shop/web/1"), generation: Generation(1) };
-        body(&Order::new(tag, Arc::new(spec)), Path::new("/files"), Vec::new(), None, &Names::new())
+        let place = Place { endpoint: None, resolvers: Vec::new() };
+        body(
+            &Order::new(tag, Arc::new(spec)),
+            Path::new("/files"),
+            Vec::new(),
+            place,
+            &Names::new(),
+        )
     }
 
     fn request(count: Option<u32>, device_ids: &[&str]) -> GpuRequest {

@@ -1,9 +1,11 @@
 //! The networks of a deployment: made when the first container needs them, removed with the last.
 //!
-//! On a network its services find each other by name. Networks of others are used where a spec names them as external,
+//! On a network its services find each other by name: through [`Names`] where somebody answers for them, else as the
+//! engine has it, which knows its own containers only. Networks of others are used where a spec names them as external,
 //! and are never made, changed or removed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use bollard::Docker;
 use bollard::models::{EndpointIpamConfig, EndpointSettings, Network, NetworkCreateRequest};
@@ -12,17 +14,20 @@ use plimsoll_model::spec::NetworkAttachment;
 use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName};
 
 use super::fault::Fault;
-use super::labels;
+use super::{labels, subnets};
+use crate::bridge::{Block, Bridge};
 use crate::runtime::Tag;
 
-/// What Compose calls the network of services that name none.
-const DEFAULT: &str = "default";
+/// How often another place is looked for when somebody takes the one that was found.
+const PLACES: u32 = 5;
 
 /// A network to be in, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Endpoint {
     /// Its name on the engine.
     pub(super) network: String,
+    /// What specs call it.
+    name: String,
     /// The name it has where another cell has that one; none where the file says what it is called.
     pub(super) scoped: Option<String>,
     pub(super) is_external: bool,
@@ -32,19 +37,11 @@ pub(super) struct Endpoint {
 
 /// Where the container is to be, the default network first. Empty for one that shares or forgoes a network.
 pub(super) fn endpoints(tag: &Tag, spec: &ContainerSpec) -> Vec<Endpoint> {
-    if spec.network_mode.is_some() {
-        return Vec::new();
-    }
-    let own = BTreeMap::from([(DEFAULT.to_owned(), NetworkAttachment::default())]);
-    let wanted = if spec.networks.is_empty() { &own } else { &spec.networks };
-    let mut endpoints: Vec<Endpoint> =
-        wanted.iter().map(|(name, attachment)| endpoint(tag, name, attachment)).collect();
-    let default = name(tag.deployment(), DEFAULT, &NetworkAttachment::default());
-    endpoints.sort_by_key(|endpoint| endpoint.network != default);
-    endpoints
+    let joined = spec.joins(tag.deployment()).into_iter();
+    joined.map(|(name, attachment)| endpoint(tag, name, &attachment)).collect()
 }
 
-fn endpoint(tag: &Tag, key: &str, attachment: &NetworkAttachment) -> Endpoint {
+fn endpoint(tag: &Tag, network: String, attachment: &NetworkAttachment) -> Endpoint {
     let service = tag.replica.service.service.to_string();
     let aliases = std::iter::once(service).chain(attachment.aliases.iter().cloned()).collect();
     let (ipv4_address, ipv6_address) = (&attachment.ipv4_address, &attachment.ipv6_address);
@@ -54,10 +51,10 @@ fn endpoint(tag: &Tag, key: &str, attachment: &NetworkAttachment) -> Endpoint {
         ipv6_address: ipv6_address.clone(),
         ..EndpointIpamConfig::default()
     });
-    let network = name(tag.deployment(), key, attachment);
     let is_ours = attachment.name.is_none() && !attachment.external;
     Endpoint {
         scoped: is_ours.then(|| labels::scoped(&network, tag)),
+        name: network.clone(),
         network,
         is_external: attachment.external,
         is_internal: attachment.internal,
@@ -69,26 +66,39 @@ fn endpoint(tag: &Tag, key: &str, attachment: &NetworkAttachment) -> Endpoint {
     }
 }
 
-fn name(deployment: &DeploymentName, key: &str, attachment: &NetworkAttachment) -> String {
-    match attachment {
-        NetworkAttachment { name: Some(given), .. } => given.clone(),
-        NetworkAttachment { external: true, .. } => key.to_owned(),
-        _ => format!("{deployment}_{key}"),
-    }
-}
-
-/// Has the network there when it returns. The caller lets one in at a time; another daemon may still be at it.
+/// Has the network there when it returns. The caller lets one in at a time; another daemon may still be at it. With a
+/// `pool` to take addresses from, names can be answered on what is made here.
 pub(super) async fn ensure(
     docker: &Docker,
     tag: &Tag,
     endpoint: &mut Endpoint,
+    pool: Option<Block>,
 ) -> Result<(), Fault> {
     choose(docker, tag, endpoint).await?;
-    make(docker, tag, endpoint).await?;
+    make(docker, tag, endpoint, pool).await?;
     // Another cell may have made it in the same moment.
     let chosen = endpoint.network.clone();
     choose(docker, tag, endpoint).await?;
-    if endpoint.network == chosen { Ok(()) } else { make(docker, tag, endpoint).await }
+    if endpoint.network == chosen { Ok(()) } else { make(docker, tag, endpoint, pool).await }
+}
+
+/// The network on the engine as those know it who answer for names; none for one that was not made for that.
+pub(super) async fn bridge(docker: &Docker, endpoint: &Endpoint) -> Result<Option<Bridge>, Fault> {
+    Ok(find(docker, &endpoint.network).await?.first().and_then(subnets::bridge))
+}
+
+/// All of the cell's that names can be answered on.
+pub(super) async fn bridges(docker: &Docker, cluster: &ClusterId) -> Result<Vec<Bridge>, Fault> {
+    let filters = Some(labels::filter(cluster, None));
+    let found = docker.list_networks(Some(ListNetworksOptions { filters })).await?;
+    Ok(found.iter().filter_map(subnets::bridge).collect())
+}
+
+impl Endpoint {
+    /// Leaves its names to somebody else than the engine, who would know of containers on this node alone.
+    pub(super) fn leave_names(&mut self) {
+        self.settings.aliases = None;
+    }
 }
 
 /// Takes the cell's own name for it where another cell has the shorter one. Once there is a network of that name it is
@@ -109,7 +119,12 @@ pub(super) async fn choose(
     Ok(())
 }
 
-async fn make(docker: &Docker, tag: &Tag, endpoint: &Endpoint) -> Result<(), Fault> {
+async fn make(
+    docker: &Docker,
+    tag: &Tag,
+    endpoint: &Endpoint,
+    pool: Option<Block>,
+) -> Result<(), Fault> {
     let name = &endpoint.network;
     if is_there(docker, tag, name).await? {
         return Ok(());
@@ -117,7 +132,7 @@ async fn make(docker: &Docker, tag: &Tag, endpoint: &Endpoint) -> Result<(), Fau
     if endpoint.is_external {
         return Err(Fault::NoNetwork { name: name.clone() });
     }
-    let request = NetworkCreateRequest {
+    let mut request = NetworkCreateRequest {
         name: name.clone(),
         driver: Some("bridge".to_owned()),
         internal: Some(endpoint.is_internal),
@@ -125,11 +140,46 @@ async fn make(docker: &Docker, tag: &Tag, endpoint: &Endpoint) -> Result<(), Fau
         labels: Some(labels::shared(&tag.cluster, tag.deployment())),
         ..NetworkCreateRequest::default()
     };
-    match docker.create_network(request).await.map_err(Fault::from) {
-        Err(fault) if fault.status() != Some(409) => return Err(fault),
-        _ => {}
+    let mut places = PLACES;
+    loop {
+        let has_place = match pool {
+            Some(pool) => place(docker, endpoint, pool, &mut request).await?,
+            None => false,
+        };
+        places -= 1;
+        match docker.create_network(request.clone()).await.map_err(Fault::from) {
+            Ok(_) => break,
+            Err(fault) if fault.status() == Some(409) => break,
+            // Somebody took the place in the meantime.
+            Err(fault) if has_place && places > 0 && fault.status() == Some(403) => {}
+            Err(fault) => return Err(fault),
+        }
     }
     is_there(docker, tag, name).await.map(drop)
+}
+
+/// Gives the network addresses with room for names. Where the pool has none left the engine chooses, and names are
+/// left to it.
+async fn place(
+    docker: &Docker,
+    endpoint: &Endpoint,
+    pool: Block,
+    request: &mut NetworkCreateRequest,
+) -> Result<bool, Fault> {
+    let mut taken = subnets::of(&docker.list_networks(None).await?);
+    taken.extend(subnets::routed(Path::new("/")));
+    let free = subnets::free(pool, &taken);
+    let Some((network, services)) = free.and_then(|it| Some((it, subnets::virtual_block(it)?)))
+    else {
+        tracing::warn!(%pool, network = endpoint.name, "no addresses are left: services of other nodes are not found by name");
+        return Ok(false);
+    };
+    request.ipam = Some(subnets::ipam(network));
+    request.labels.get_or_insert_default().extend([
+        (subnets::VIRTUAL.to_owned(), services.to_string()),
+        (subnets::NETWORK_NAME.to_owned(), endpoint.name.clone()),
+    ]);
+    Ok(true)
 }
 
 /// Older engines let two networks have one name, and then know neither by it. Two daemons that made one at the same
@@ -168,23 +218,25 @@ pub(super) async fn deployments(
     Ok(names.filter_map(|name| DeploymentName::new(name).ok()).collect())
 }
 
-/// Removes the deployment's networks if nothing of it is here any more. Best effort: a network that stays in use, or an
+/// Removes the deployment's networks if nothing of it is here any more, and says which had names. Best effort: a network that stays in use, or an
 /// engine that went away, leaves them for the next time.
 pub(super) async fn clear(
     docker: &Docker,
     cluster: &ClusterId,
     deployment: &DeploymentName,
-) -> Result<(), Fault> {
+) -> Result<Vec<Bridge>, Fault> {
     let filters = Some(labels::filter(cluster, Some(deployment)));
     let options =
         ListContainersOptions { all: true, filters: filters.clone(), ..Default::default() };
     if !docker.list_containers(Some(options)).await?.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    for Network { id, .. } in docker.list_networks(Some(ListNetworksOptions { filters })).await? {
-        if let Some(id) = id {
-            let _ = docker.remove_network(&id).await;
+    let mut gone = Vec::new();
+    for network in docker.list_networks(Some(ListNetworksOptions { filters })).await? {
+        let Some(id) = &network.id else { continue };
+        if docker.remove_network(id).await.is_ok() {
+            gone.extend(subnets::bridge(&network));
         }
     }
-    Ok(())
+    Ok(gone)
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::fault::Fault;
 use super::networks::{self, Endpoint};
 use super::survey::{Place, is_running};
-use super::{Inner, body, labels, refusal, security, volumes};
+use super::{Inner, body, labels, naming, refusal, security, volumes};
 use crate::error::{Error, Operation, Result};
 use crate::runtime::{Order, Tag};
 
@@ -87,6 +87,8 @@ impl Inner {
         for endpoint in &mut missing {
             networks::choose(&docker, &order.tag, endpoint).await?;
         }
+        self.open_all_names().await?;
+        self.open_names(&docker, &mut missing).await?;
         let started = async {
             self.files.write(order.tag.generation, &order.spec)?;
             self.join(&name, &missing).await?;
@@ -115,17 +117,23 @@ impl Inner {
         let docker = self.engine.worker().await?;
         let (tag, spec) = (&order.tag, &*order.spec);
         let mut endpoints = networks::endpoints(tag, spec);
+        let pool = self.settings.naming.as_ref().map(|naming| naming.pool);
         {
             let _alone = self.making.lock().await;
             for endpoint in &mut endpoints {
-                networks::ensure(&docker, tag, endpoint).await?;
+                networks::ensure(&docker, tag, endpoint, pool).await?;
             }
         }
+        let bridge = self.open_names(&docker, &mut endpoints).await?;
         let volumes = volumes::ensure(&docker, tag, spec).await?;
         self.files.write(tag.generation, spec)?;
         let security = security::options(spec)?;
         let files = self.files.of(tag.generation);
-        let body = body::body(order, &files, security, endpoints.first(), &volumes);
+        let place = body::Place {
+            endpoint: endpoints.first(),
+            resolvers: naming::resolvers(spec, bridge.as_ref()),
+        };
+        let body = body::body(order, &files, security, place, &volumes);
         let options = CreateContainerOptions {
             name: Some(labels::name(tag)),
             platform: spec.platform.clone().unwrap_or_default(),

@@ -86,9 +86,12 @@ impl Inner {
             let docker = self.engine.worker().await?;
             networks::clear(&docker, &self.settings.cluster, deployment).await
         };
-        if let Err(fault) = cleared.await {
-            let error = &fault as &dyn std::error::Error;
-            tracing::warn!(%deployment, error, "left its networks");
+        match cleared.await {
+            Ok(gone) => self.close_names(&gone).await,
+            Err(fault) => {
+                let error = &fault as &dyn std::error::Error;
+                tracing::warn!(%deployment, error, "left its networks");
+            }
         }
     }
 }

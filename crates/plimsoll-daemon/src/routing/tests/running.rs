@@ -64,7 +64,7 @@ async fn bench() -> Bench {
     // Somebody else may take it meanwhile, who would have to be very quick.
     let at = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = Client::new(testkit::cell("blue").node("elm"));
-    let routing = Arc::new(Routing::new(cell, &client, dir.path().join("certificates")));
+    let routing = Arc::new(Routing::new(cell, &client, dir.path().join("certificates"), None));
     let (stop, stopping) = watch::channel(false);
     tokio::spawn(Arc::clone(&routing).run(Listens::Yes, Entrances::default(), stopping));
     Bench { routing, at, container, _stop: stop, _dir: dir }
@@ -82,7 +82,7 @@ impl Bench {
         };
         let place = Place { address: self.at, protocol: Protocol::Tcp };
         let published = [(place, self.container.port())].into();
-        let listing = Listing { published, containers: vec![container] };
+        let listing = Listing { published, containers: vec![container], ..Listing::default() };
         let nodes = ["ash", "elm"].map(|node| (node_id(node), format!("{node}:7117")));
         let services = [(service_key("shop/web"), Arc::new(listing))].into();
         let chart = Chart { services, nodes: nodes.into(), ..Chart::default() };

@@ -131,7 +131,7 @@ async fn bench() -> Bench {
     let at = |listener: &TcpListener| listener.local_addr().unwrap();
     let (plain_at, secure_at) = (at(&plain), at(&secure));
     let client = Client::new(credentials);
-    let routing = Arc::new(Routing::new(cell, &client, dir.path().join("certificates")));
+    let routing = Arc::new(Routing::new(cell, &client, dir.path().join("certificates"), None));
     let (stop, stopping) = watch::channel(false);
     let entrances = Entrances { plain: Some(plain), secure: Some(secure) };
     let running = tokio::spawn(Arc::clone(&routing).run(Listens::No, entrances, stopping));

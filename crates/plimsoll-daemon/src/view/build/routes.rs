@@ -7,7 +7,7 @@ use plimsoll_router::{self as router, Table, Verdict, bare_host};
 use super::Source;
 use crate::routing::chart::Chart;
 use crate::routing::ruling::Ruling;
-use crate::routing::{Addresses, wanted};
+use crate::routing::{Addresses, Open, wanted};
 use crate::view::{Reason, Route, RouteContainer, RouteExplanation, RouteQuery};
 
 /// Every route, by host and path.
@@ -43,7 +43,7 @@ fn find<'s>(
     query: &RouteQuery,
 ) -> Option<(&'s DeploymentName, &'s RouteSpec)> {
     let chart = Chart::of(source.state, None);
-    let asked = wanted(&chart, &source.here.node, &Addresses::new());
+    let asked = wanted(&chart, &source.here.node, &Addresses::new(), &Open::new());
     let table = Table::default().next(&asked.wanted);
     let found = &table.route(bare_host(&query.host), &query.path)?.spec;
     source.state.routes().find(|(_, it)| it.host == found.host && it.prefix() == found.path)
