@@ -64,14 +64,7 @@ impl Host {
 
     /// Does something on the host's network, on a thread of its own. Sockets that it makes stay there.
     pub fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        let entered = thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                setns(&self.network, CloneFlags::CLONE_NEWNET)?;
-                Ok(run())
-            });
-            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        entered.map_err(|source: Errno| Error::Host {
+        within(&self.network, run).map_err(|source| Error::Host {
             what: "enter the network",
             host: self.name.clone(),
             source: source.into(),
@@ -111,4 +104,15 @@ fn network(address: Ipv4Addr) -> io::Result<(File, SyncDevice)> {
     let device = DeviceBuilder::new().name("wire").ipv4(address, PREFIX, None).mtu(MTU);
     let device = device.build_sync()?;
     Ok((File::open("/proc/thread-self/ns/net")?, device))
+}
+
+/// Does something in a network namespace, on a thread of its own. Sockets that it makes stay there.
+pub fn within<T: Send>(network: &File, run: impl FnOnce() -> T + Send) -> Result<T, Errno> {
+    thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            setns(network, CloneFlags::CLONE_NEWNET)?;
+            Ok(run())
+        });
+        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }

@@ -23,7 +23,7 @@ pub mod watch;
 pub use chance::Chance;
 pub use engine::Engine;
 pub use error::Error;
-pub use host::Host;
+pub use host::{Host, within};
 pub use process::Process;
 pub use rule::Rule;
 

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use plimsoll_runtime::Block;
 use tokio::io::AsyncWriteExt;
@@ -25,6 +26,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Host {
     chain: String,
+    /// Whether others' chains lead to ours, as far as is known.
+    is_hooked: AtomicBool,
 }
 
 /// The chains that lead to ours, by table.
@@ -33,7 +36,8 @@ const HOOKS: [(&str, &str); 3] =
 
 impl Host {
     pub(crate) fn new(owner: &str) -> Self {
-        Self { chain: format!("PLIMSOLL-{:08x}", digest(owner)) }
+        let chain = format!("PLIMSOLL-{:08x}", digest(owner));
+        Self { chain, is_hooked: AtomicBool::new(false) }
     }
 
     /// Whether this host can do what it will be told; if not, why, as a sentence.
@@ -52,6 +56,9 @@ impl Host {
     pub(crate) async fn tell(&self, entries: impl Iterator<Item = &Entry>) -> Result<(), String> {
         let entries: Vec<&Entry> = entries.collect();
         run("iptables-restore", &["-w", "--noflush"], Some(&self.rules(&entries))).await?;
+        if !entries.is_empty() && self.is_hooked.load(Relaxed) {
+            return Ok(());
+        }
         for (table, hook) in HOOKS {
             let jump = |action| ["-w", "-t", table, action, hook, "-j", self.chain.as_str()];
             let is_there = run("iptables", &jump("-C"), None).await.is_ok();
@@ -65,6 +72,7 @@ impl Host {
                 run("iptables", &jump("-I"), None).await?;
             }
         }
+        self.is_hooked.store(!entries.is_empty(), Relaxed);
         Ok(())
     }
 
@@ -82,6 +90,7 @@ impl Host {
         if is_kept {
             return Ok(());
         }
+        self.is_hooked.store(false, Relaxed);
         for entry in &entries {
             self.route(entry).await?;
         }

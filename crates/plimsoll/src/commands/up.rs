@@ -13,7 +13,8 @@ use plimsoll_daemon::pki::JoinAddress;
 use plimsoll_daemon::sampler::{INTERVALS, Pace};
 use plimsoll_model::level::remedy;
 use plimsoll_model::{ClusterId, NodeId, Zone};
-use plimsoll_runtime::Description;
+use plimsoll_runtime::bridge::BlockError;
+use plimsoll_runtime::{Block, Description};
 use plimsoll_store::disk::room;
 use plimsoll_store::embedded::{OpenError, ROOM};
 use plimsoll_store::sealed::Unreadable;
@@ -78,6 +79,9 @@ pub(crate) struct Args {
     /// The same under TLS, as in 0.0.0.0:443
     #[arg(long, value_name = "ADDRESS:PORT")]
     https: Option<SocketAddr>,
+    /// What networks of containers take their addresses from, on this node [default: 10.208.0.0/12]
+    #[arg(long, value_name = "ADDRESSES", value_parser = block)]
+    address_pool: Option<Block>,
     /// Where other nodes reach this one [default: this host's address, port 7117]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     address: Option<String>,
@@ -133,6 +137,16 @@ fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, 
 
 fn joining(text: &str) -> Result<JoinAddress, String> {
     text.parse().map_err(|error: plimsoll_daemon::pki::InvalidJoin| error.to_string())
+}
+
+fn block(text: &str) -> Result<Block, String> {
+    let block: Block = text.parse().map_err(|error: BlockError| error.to_string())?;
+    // A network of containers takes 1,024 addresses.
+    if block.last() < 1_023 {
+        Err("is too small: a network takes a /22".to_owned())
+    } else {
+        Ok(block)
+    }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -270,6 +284,7 @@ fn options(args: &Args, who: &Who) -> Options {
         host: args.host_root.clone(),
         http: args.http,
         https: args.https,
+        address_pool: args.address_pool,
     }
 }
 

@@ -7,6 +7,7 @@ mod campaign;
 mod deaths;
 mod fault;
 mod load;
+mod names;
 mod partitions;
 mod pauses;
 mod relief;
