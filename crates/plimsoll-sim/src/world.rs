@@ -21,6 +21,9 @@ mod actions;
 mod hosts;
 mod leader;
 
+#[cfg(test)]
+mod tests;
+
 /// How often a node says that it is alive: three may be missed before it is down.
 const HEARTBEAT: Millis = Millis::seconds(5);
 
