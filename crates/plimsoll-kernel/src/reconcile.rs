@@ -60,6 +60,10 @@ pub fn reconcile(
         now,
         decision: Decision::default(),
         brake: OnceCell::new(),
+        disturbed: match scope {
+            Scope::All => Some(roster.disturbed(state)),
+            Scope::Services(_) => None,
+        },
         nowhere: Vec::new(),
     };
     for (key, service) in in_order(state, scope) {
@@ -91,6 +95,9 @@ struct Pass<'s> {
     decision: Decision,
     /// Whether so many nodes are down that nothing is replaced; counted when first asked.
     brake: OnceCell<Option<Waiting>>,
+    /// The services of which something is on a node that may not keep it. None in a pass over a few services, which looks
+    /// at their replicas instead: the trouble of a whole cell may be more than those.
+    disturbed: Option<BTreeSet<&'s ServiceKey>>,
     /// Services that found no room for something, to be told why once the pass has placed all it can.
     nowhere: Vec<Nowhere<'s>>,
 }

@@ -1,7 +1,9 @@
 //! Passes over a test cell: each one linted, applied, and, where asked, obeyed until nothing is left to do.
 
-use plimsoll_model::Writer;
+use std::collections::BTreeSet;
+
 use plimsoll_model::testkit::Cell;
+use plimsoll_model::{ServiceKey, Writer};
 
 use crate::place::Roster;
 use crate::{Decision, Policy, Scope, Signals, lint, reconcile};
@@ -13,6 +15,10 @@ pub(crate) fn decide(cell: &Cell) -> Decision {
     let before = format!("{roster:?}");
     let decision = reconcile(&cell.state, &mut roster, &policy, Scope::All, cell.now);
     assert_eq!(before, format!("{roster:?}"), "a pass leaves the roster as it was");
+    let all: BTreeSet<ServiceKey> = cell.state.services().keys().cloned().collect();
+    let scope = Scope::Services(&all);
+    let by_looking = reconcile(&cell.state, &mut roster, &policy, scope, cell.now);
+    assert_eq!(decision, by_looking, "a service passed over has no replica with something to do");
     let broken = lint::plan(&cell.state, &decision.batch);
     assert!(broken.is_empty(), "the plan breaks {broken:#?}");
     decision

@@ -20,9 +20,11 @@ use crate::volumes::Volumes;
 
 pub mod load;
 mod names;
+mod rest;
 
 use load::{Loads, NodeLoad};
 pub(crate) use names::Prefixes;
+pub use rest::Rest;
 
 /// How many revisions of a deployment are kept to roll back to; the oldest go first.
 pub const MAX_REVISIONS: usize = 20;
@@ -123,6 +125,9 @@ impl TryFrom<Written> for State {
             prefixes: Prefixes::default(),
         };
         state.draining = state.derive_draining();
+        for service in state.services.values_mut() {
+            service.rest = service.derive_rest();
+        }
         (state.loads, state.unplaced, state.moving, state.prefixes) = state.derive();
         Ok(state)
     }
@@ -164,6 +169,9 @@ pub(crate) struct Counters {
 pub struct Service {
     pub row: ServiceRow,
     pub replicas: BTreeMap<Slot, Replica>,
+    /// Derived: how many of the replicas are at rest.
+    #[serde(skip)]
+    pub(crate) rest: Rest,
 }
 
 /// A service without its replicas.
@@ -189,6 +197,15 @@ impl Service {
 
     pub fn spec_of(&self, assignment: &Assignment) -> Option<&Arc<ServiceSpec>> {
         self.row.specs.get(&assignment.spec)
+    }
+
+    /// How many of its replicas are at rest.
+    pub fn rest(&self) -> Rest {
+        self.rest
+    }
+
+    pub(crate) fn derive_rest(&self) -> Rest {
+        Rest::of(self.row.desired, &self.replicas)
     }
 }
 
@@ -289,6 +306,11 @@ impl State {
     /// What the node holds: also a node that is gone while replicas still name it.
     pub fn load(&self, node: &NodeId) -> Option<&NodeLoad> {
         self.loads.get(node)
+    }
+
+    /// What every node holds that holds anything, by name.
+    pub fn loads(&self) -> &BTreeMap<NodeId, NodeLoad> {
+        self.loads.all()
     }
 
     /// The next replica index of a service, also of one that does not exist now.

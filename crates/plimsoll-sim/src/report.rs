@@ -131,7 +131,7 @@ impl Report {
     }
 
     fn sample(&mut self, world: &World<'_>) {
-        let measured = world.pressures();
+        let measured = &world.measured;
         let pressure_of = |node: &NodeId| {
             let at = measured.binary_search_by_key(&node, |(node, _)| node).ok()?;
             measured[at].1.map(|[cpu, memory]| cpu.max(memory))

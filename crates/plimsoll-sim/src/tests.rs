@@ -205,6 +205,11 @@ fn under_any_faults_every_invariant_holds_and_the_cell_settles() {
 }
 
 fn run_any(seed: u64) {
+    assert_eq!(run_quietly(&any_scenario(seed), seed).failure, None, "seed {seed}");
+}
+
+/// A cell and what happens to it, drawn from the seed.
+pub(crate) fn any_scenario(seed: u64) -> Scenario {
     let mut scenario =
         if seed.is_multiple_of(2) { small(Millis::minutes(75)) } else { any_cell(seed) };
     let chaos = Chaos {
@@ -213,7 +218,7 @@ fn run_any(seed: u64) {
         outage: (Millis::seconds(1), Millis::minutes(1 + seed % 12)),
     };
     chaos.unleash(&mut scenario, seed);
-    assert_eq!(run_quietly(&scenario, seed).failure, None, "seed {seed}");
+    scenario
 }
 
 /// A check that cannot fail is no check: a cell that overcommits a node is caught.

@@ -9,7 +9,7 @@ use plimsoll_kernel::liveness::Heard;
 use plimsoll_kernel::place::Roster;
 use plimsoll_model::{
     Author, Change, ClusterId, Command, Event, Generation, Guarded, Millis, NodeId, ObservedState,
-    Rejection, ReplicaId, State, Term, Timestamp, Writer,
+    Pressure, Rejection, ReplicaId, State, Term, Timestamp, Writer,
 };
 
 use crate::chance::Chance;
@@ -20,6 +20,9 @@ use crate::scenario::{Action, Scenario};
 mod actions;
 mod hosts;
 mod leader;
+
+#[cfg(test)]
+mod tests;
 
 /// How often a node says that it is alive: three may be missed before it is down.
 const HEARTBEAT: Millis = Millis::seconds(5);
@@ -107,6 +110,8 @@ pub struct World<'s> {
     pub complaints: Vec<String>,
     /// Whether the last step was a full cycle.
     pub is_cycle: bool,
+    /// What each node measured of itself in the last full cycle, by name: cpu and memory; none where it is not heard.
+    pub measured: Vec<(NodeId, Option<[Pressure; 2]>)>,
     /// Batches that were refused because something had changed since they were decided.
     pub refused: u64,
     /// How many commands changed the state so far.
@@ -132,6 +137,7 @@ impl<'s> World<'s> {
             applied: Vec::new(),
             complaints: Vec::new(),
             is_cycle: false,
+            measured: Vec::new(),
             refused: 0,
             commands: 0,
             term: Term(1),

@@ -11,7 +11,7 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
     plan.by_service.keys().flat_map(|key| check_service(plan, key)).collect()
 }
 
-fn check_service(plan: &Plan<'_>, key: &ServiceKey) -> Vec<String> {
+fn check_service<'a>(plan: &Plan<'a>, key: &ServiceKey) -> Vec<String> {
     let is_asked = |new: &&New<'_>| {
         let mode = &new.spec.placement.mode;
         !new.is_in_place && matches!(mode, Mode::Spread { .. } | Mode::Hosts { .. })
@@ -26,25 +26,41 @@ fn check_service(plan: &Plan<'_>, key: &ServiceKey) -> Vec<String> {
     for (node, count) in &counts {
         *zones.entry(zone_of(plan, node)).or_default() += count;
     }
+    let place = |(id, node): (&'a NodeId, &'a Node)| {
+        let zone = node.facts.zone.as_ref();
+        let there = counts.get(id).copied().unwrap_or(0);
+        let in_zone = zones.get(&zone).copied().unwrap_or(0);
+        Place { id, node, zone, there, in_zone }
+    };
+    // Where else they could have gone: the same for every new replica, so it is read once.
+    let places: Vec<Place<'_>> = plan.state.nodes().iter().map(place).collect();
     let mut broken = Vec::new();
     for new in news {
         let (here, zone) = (counts[new.node], zone_of(plan, new.node));
         let in_zone = zones[&zone];
-        for (other, node) in plan.state.nodes() {
-            let there = counts.get(other).copied().unwrap_or(0);
-            let other_zone = node.facts.zone.as_ref();
-            let in_other = zones.get(&other_zone).copied().unwrap_or(0);
+        for other in &places {
             // With this replica there instead of here: one more in the other zone and node, one fewer in these.
-            let better_zone = in_other + 1 < in_zone;
-            let no_worse_zone = other_zone == zone || in_other < in_zone;
-            let better_node = no_worse_zone && there + 1 < here;
-            if (better_zone || better_node) && could_take(plan, new, other, node, there) {
-                let (replica, node) = (new.replica, new.node);
-                broken.push(format!("{replica} goes to {node} ({here}), not {other} ({there})"));
+            let better_zone = other.in_zone + 1 < in_zone;
+            let better_node =
+                other.there + 1 < here && (other.in_zone < in_zone || other.zone == zone);
+            if (better_zone || better_node)
+                && could_take(plan, new, other.id, other.node, other.there)
+            {
+                let (replica, node, id, there) = (new.replica, new.node, other.id, other.there);
+                broken.push(format!("{replica} goes to {node} ({here}), not {id} ({there})"));
             }
         }
     }
     broken
+}
+
+/// A node, and how many replicas of the service it and its zone have.
+struct Place<'a> {
+    id: &'a NodeId,
+    node: &'a Node,
+    zone: Option<&'a Zone>,
+    there: u32,
+    in_zone: u32,
 }
 
 /// A renewed replica stays on its node, however uneven that is: evening out is not what it moves for.

@@ -4,12 +4,14 @@
 //! that a pass over one service does not walk the cell. Nodes alike in zone, labels and platform form a class and
 //! stand next to each other in the ring; a constraint is judged once a class, not once a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use plimsoll_model::node::{Availability, Node, NodeFacts, NodeStatus};
 use plimsoll_model::spec::HostPort;
-use plimsoll_model::{Event, Lookup, NodeId, Pressure, ReplicaId, Resources, State, Zone};
+use plimsoll_model::{
+    Event, Lookup, NodeId, Pressure, ReplicaId, Resources, ServiceKey, State, Zone,
+};
 
 use super::tree::{LINES, Need, Offer, Room, Tree};
 use crate::policy::Policy;
@@ -34,6 +36,16 @@ pub(crate) enum Door {
     Draining,
 }
 
+impl Door {
+    /// Whether also what is behind it may have to leave.
+    fn is_trouble(self) -> bool {
+        match self {
+            Self::Open | Self::Cordoned => false,
+            Self::NotReady | Self::Draining => true,
+        }
+    }
+}
+
 /// A node and what it holds, also what the pass under way has put there.
 #[derive(Debug, Clone)]
 pub(crate) struct Berth {
@@ -56,6 +68,8 @@ pub struct Roster {
     pub(super) tree: Tree,
     places: Lookup<NodeId, u32>,
     lines: [Pressure; 2],
+    /// Nodes that may not keep what they hold: down, draining, or gone while replicas still name them.
+    troubled: BTreeSet<NodeId>,
     /// Berths that the pass under way has written on.
     pub(super) touched: Vec<u32>,
 }
@@ -96,14 +110,20 @@ impl Roster {
                 ports: Vec::new(),
             });
         }
+        let mut troubled = BTreeSet::new();
         for berth in &mut berths {
             berth.read(state);
             classes[berth.class as usize].open += u32::from(berth.door == Door::Open);
+            if berth.door.is_trouble() {
+                troubled.insert(berth.id.clone());
+            }
         }
+        troubled.extend(state.loads().keys().filter(|id| state.node(id).is_none()).cloned());
         let places = (0_u32..).zip(&berths).map(|(at, berth)| (berth.id.clone(), at)).collect();
         let tree = Tree::new(berths.iter().map(|berth| berth.offer(policy.lines)));
         let zones = classes.last().map_or(0, |class| class.zone + 1);
-        Self { berths, classes, zones, tree, places, lines: policy.lines, touched: Vec::new() }
+        let (lines, touched) = (policy.lines, Vec::new());
+        Self { berths, classes, zones, tree, places, lines, troubled, touched }
     }
 
     /// Takes in what a command changed. A node that came, went or changed class makes the ring anew; anything else
@@ -113,7 +133,10 @@ impl Roster {
             let (Event::Node(id) | Event::Load(id)) = event else { continue };
             let known = self.place_of(id);
             let moved = match (known, state.node(id)) {
-                (None, None) => continue,
+                (None, None) => {
+                    self.note_trouble(id, state.load(id).is_some());
+                    continue;
+                }
                 (Some(at), Some(node)) => {
                     class_key(&self.class_of(at).facts) != class_key(&node.facts)
                 }
@@ -212,12 +235,31 @@ impl Roster {
     }
 
     fn refresh(&mut self, state: &State, at: usize) {
-        let was_open = self.berths[at].door == Door::Open;
+        let before = self.berths[at].door;
         self.berths[at].read(state);
-        let is_open = self.berths[at].door == Door::Open;
+        let door = self.berths[at].door;
+        if before.is_trouble() != door.is_trouble() {
+            let id = self.berths[at].id.clone();
+            self.note_trouble(&id, door.is_trouble());
+        }
+        let (was_open, is_open) = (before == Door::Open, door == Door::Open);
         let class = &mut self.classes[self.berths[at].class as usize];
         class.open = class.open + u32::from(is_open) - u32::from(was_open);
         self.show(at);
+    }
+
+    fn note_trouble(&mut self, id: &NodeId, is_troubled: bool) {
+        if is_troubled {
+            self.troubled.insert(id.clone());
+        } else {
+            self.troubled.remove(id);
+        }
+    }
+
+    /// The services of which something is on a node that may not keep it.
+    pub(crate) fn disturbed<'s>(&self, state: &'s State) -> BTreeSet<&'s ServiceKey> {
+        let loads = self.troubled.iter().filter_map(|node| state.load(node));
+        loads.flat_map(|load| &load.tenants).map(|replica| &replica.service).collect()
     }
 
     pub(crate) fn show(&mut self, at: usize) {

@@ -8,7 +8,7 @@ use plimsoll_model::reason::{Undone, Waiting};
 use plimsoll_model::rollout::Phase;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Change, MoveCause, Replica, ReplicaId, Rollout, ServiceKey, ServiceSpec, Slot,
+    Assignment, Change, Mode, MoveCause, Replica, ReplicaId, Rollout, ServiceKey, ServiceSpec, Slot,
 };
 
 use super::Pass;
@@ -43,9 +43,12 @@ impl<'s> Pass<'s> {
         service: &'s Service,
         spec: &'s Arc<ServiceSpec>,
     ) {
+        let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
+        if self.is_undisturbed(key, spec) && is_at_rest(service, wanted) {
+            return;
+        }
         let ask = Ask::new(spec, &service.row.failures, self.policy, self.now);
         let mut live = self.live(roster, &ask, service, spec);
-        let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
         if is_settled(&live, wanted, service) {
             return;
         }
@@ -64,6 +67,14 @@ impl<'s> Pass<'s> {
             let among = Among::All(tally);
             self.nowhere.push(Nowhere { key, service, spec, missing, waiting, among });
         }
+    }
+
+    /// Whether every node that has something of the service may keep it, as far as that is known without a look at each.
+    fn is_undisturbed(&self, key: &ServiceKey, spec: &ServiceSpec) -> bool {
+        let placement = &spec.placement;
+        let takes_any =
+            placement.constraints.is_empty() && !matches!(placement.mode, Mode::Hosts { .. });
+        takes_any && self.disturbed.as_ref().is_some_and(|disturbed| !disturbed.contains(key))
     }
 
     fn live(
@@ -385,10 +396,17 @@ pub(super) fn cause(assignment: &Assignment, spec: &ServiceSpec) -> MoveCause {
     if assignment.spec == spec.hash { MoveCause::Restart } else { MoveCause::Outdated }
 }
 
-/// Whether there is nothing to do: by far the most common answer, so it is asked first.
+/// Whether there is nothing to do where every node may keep what it has: by far the most common answer, so it is asked
+/// first.
+fn is_at_rest(service: &Service, wanted: usize) -> bool {
+    let rest = service.rest();
+    rest.restless == 0 && rest.at_rest as usize == wanted && has_no_cares(service)
+}
+
+/// Whether there is nothing to do.
 fn is_settled(live: &[Live<'_>], wanted: usize, service: &Service) -> bool {
     live.len() == wanted
-        && service.row.unplaced.is_none()
+        && has_no_cares(service)
         && live.iter().all(|l| {
             let is_quiet = matches!(l.plight, Plight::Settled | Plight::InGrace(_));
             is_quiet
@@ -396,5 +414,9 @@ fn is_settled(live: &[Live<'_>], wanted: usize, service: &Service) -> bool {
                 && l.replica.waiting.is_none()
                 && matches!(l.slot, Slot::Index(_))
         })
-        && service.row.rollout.as_ref().is_none_or(Rollout::is_over)
+}
+
+/// Whether nothing is the matter with the service as a whole.
+fn has_no_cares(service: &Service) -> bool {
+    service.row.unplaced.is_none() && service.row.rollout.as_ref().is_none_or(Rollout::is_over)
 }

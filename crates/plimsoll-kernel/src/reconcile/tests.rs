@@ -43,6 +43,16 @@ fn three_replicas_on_three_nodes_are_on_three_nodes_whatever_their_names() {
 }
 
 #[test]
+fn a_node_that_loses_its_label_gives_away_what_wants_it() {
+    let ssd = || cpus(4).label("disk", "ssd");
+    let cell = cell().node("ash", ssd()).node("birch", cpus(4));
+    let cell = cell.deploy("db", [("pg", spread(1).wants_label("disk", "ssd"))]).settle();
+    assert_eq!(cell.nodes_of("db/pg"), names(["ash"]));
+    let cell = cell.node("ash", cpus(4)).node("birch", ssd()).settle();
+    assert_eq!(cell.nodes_of("db/pg"), names(["birch"]));
+}
+
+#[test]
 fn three_replicas_on_three_nodes_in_uneven_zones_are_on_three_nodes_too() {
     for seed in 0..300 {
         let cell = cell()

@@ -199,6 +199,9 @@ proptest! {
             prop_assert_eq!(&one.loads, &loads, "what is derived stays true");
             prop_assert_eq!((&one.unplaced, &one.prefixes), (&unplaced, &prefixes));
             prop_assert_eq!((&one.moving, &one.draining), (&moving, &one.derive_draining()));
+            for service in one.services().values() {
+                prop_assert_eq!(service.rest, service.derive_rest());
+            }
             for (_, replica) in one.replicas() {
                 prop_assert!(replica.leaving.len() <= MAX_LEAVING);
                 prop_assert!(!replica.is_empty());

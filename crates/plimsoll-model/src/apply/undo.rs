@@ -11,7 +11,7 @@ use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, Node};
 use crate::replica::Replica;
-use crate::state::{Deployment, Service, ServiceRow, State};
+use crate::state::{Deployment, Rest, Service, ServiceRow, State};
 use crate::units::{Generation, Revision};
 use crate::volumes::Volumes;
 
@@ -134,10 +134,17 @@ impl State {
             self.unplaced.remove(key);
         }
         match (self.services.get_mut(key), row) {
-            (Some(service), Some(row)) => Some(mem::replace(&mut service.row, row)),
+            (Some(service), Some(row)) => {
+                let old = mem::replace(&mut service.row, row);
+                if old.desired != service.row.desired {
+                    service.rest = service.derive_rest();
+                }
+                Some(old)
+            }
             (None, Some(row)) => {
                 self.prefixes.add(key);
-                self.services.insert(key.clone(), Service { row, replicas: BTreeMap::new() });
+                let (replicas, rest) = (BTreeMap::new(), Rest::default());
+                self.services.insert(key.clone(), Service { row, replicas, rest });
                 None
             }
             (_, None) => {
@@ -157,6 +164,7 @@ impl State {
         let service = self.services.get_mut(&id.service)?;
         let old = service.replicas.get(&id.slot);
         self.loads.exchange(&service.row.specs, id, old, new.as_ref(), touched);
+        service.rest.exchange(service.row.desired, &id.slot, old, new.as_ref());
         let moves = |replica: Option<&Replica>| replica.is_some_and(|it| it.successor.is_some());
         match (moves(old), moves(new.as_ref())) {
             (false, true) => {

@@ -36,6 +36,10 @@ impl Loads {
         self.0.get(node)
     }
 
+    pub(crate) fn all(&self) -> &BTreeMap<NodeId, NodeLoad> {
+        &self.0
+    }
+
     /// Takes a replica from what it was to what it is now, and names each node whose load that changes, with whether
     /// anything came free there.
     pub(crate) fn exchange(

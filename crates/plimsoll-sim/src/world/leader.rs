@@ -156,18 +156,20 @@ impl World<'_> {
         self.is_cycle = true;
         self.clock.after(self.scenario.cycle, Due::Cycle);
         self.listen();
-        for (node, pressure) in self.pressures() {
-            let Some(leader) = &mut self.leader else { return };
-            if leader.signals.pressure(&node) != pressure {
-                leader.signals.set(&node, pressure);
-                leader.roster.feel(&node, pressure);
+        self.measured = self.measure();
+        if let Some(leader) = &mut self.leader {
+            for (node, pressure) in &self.measured {
+                if leader.signals.pressure(node) != *pressure {
+                    leader.signals.set(node, *pressure);
+                    leader.roster.feel(node, *pressure);
+                }
             }
         }
         self.look_at_everything();
     }
 
     /// What each node measures of itself now: cpu and memory. Nothing where it is not heard.
-    pub fn pressures(&self) -> Vec<(NodeId, Option<[Pressure; 2]>)> {
+    fn measure(&self) -> Vec<(NodeId, Option<[Pressure; 2]>)> {
         let elapsed = self.elapsed();
         let usages: Vec<(u64, u64)> = self
             .scenario
