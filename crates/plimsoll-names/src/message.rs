@@ -10,8 +10,8 @@ const LONGEST_LABEL: usize = 63;
 const ADDRESS: u16 = 1;
 const INTERNET: u16 = 1;
 
-/// The place of the question's name, for answers that mean the same one.
-const SAME_NAME: [u8; 2] = (0xc000_u16 | 12).to_be_bytes();
+/// The place of the question's name, right after the header, for answers that mean the same one.
+const SAME_NAME: [u8; 2] = 0xc00c_u16.to_be_bytes();
 
 /// How long an answer may be kept, in seconds. Addresses of services stay, but services come and go.
 const KEPT: u32 = 30;

@@ -237,7 +237,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime for DockerRuntime {
     fn describe(&self) -> BoxFuture<'_, Result<Description>> {
         Box::pin(async {
-            let described = image::describe(&self.inner.engine).await;
+            let has_names = self.inner.settings.naming.is_some();
+            let described = image::describe(&self.inner.engine, has_names).await;
             described.map_err(|fault| fault.error(Operation::Describe, "the engine"))
         })
     }

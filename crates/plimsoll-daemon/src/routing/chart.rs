@@ -214,7 +214,9 @@ fn changes<K: Ord + Clone, V: PartialEq + Clone>(
 }
 
 fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, changes: BTreeMap<K, Option<V>>) {
-    changes.into_iter().for_each(|(key, value)| put_one(map, key, value));
+    for (key, value) in changes {
+        put_one(map, key, value);
+    }
 }
 
 fn put_one<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {

@@ -26,7 +26,9 @@ pub fn directory(chart: &Chart, node: &NodeId, addresses: &Addresses, open: &Ope
         for (network, aliases) in joined {
             let neighbours = networks.entry(network.clone()).or_default();
             neighbours.call(key.service.as_str(), &service);
-            aliases.iter().for_each(|alias| neighbours.call(alias, &service));
+            for alias in aliases {
+                neighbours.call(alias, &service);
+            }
         }
         for container in listing.containers.iter().filter(|one| one.node == *node) {
             let held = (container.replica.clone(), container.generation);

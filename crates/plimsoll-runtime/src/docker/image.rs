@@ -38,16 +38,20 @@ fn healthcheck(check: &HealthConfig) -> Option<Healthcheck> {
     })
 }
 
-pub(super) async fn describe(engine: &Engine) -> Result<Description, Fault> {
+/// `has_names` says whether somebody else than the engine answers for names of services.
+pub(super) async fn describe(engine: &Engine, has_names: bool) -> Result<Description, Fault> {
     let docker = engine.client().await?;
     let version = docker.version().await?;
     let components = version.components.unwrap_or_default();
     let is_podman = components.iter().any(|component| component.name.starts_with("Podman"));
-    let mut limits = vec![
-        "on its networks a service is found by name on this node only".to_owned(),
+    let mut limits = Vec::new();
+    if !has_names {
+        limits.push("on its networks a service is found by name on this node only".to_owned());
+    }
+    limits.push(
         "logs are kept as the engine is set up to keep them, where the service does not say"
             .to_owned(),
-    ];
+    );
     if docker.client_version() < ANNOTATIONS {
         limits.push("annotations are not used: the engine's API is older than 1.43".to_owned());
     }

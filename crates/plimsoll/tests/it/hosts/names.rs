@@ -76,7 +76,7 @@ fn count(cell: &Cell, file: &str) -> usize {
 
 #[test]
 fn a_service_is_reached_by_its_name_at_any_port_wherever_its_replicas_run() {
-    let Some((_engines, cell)) = three_with_engines(|_, _| Vec::new()) else { return };
+    let Some((_engines, mut cell)) = three_with_engines(|_, _| Vec::new()) else { return };
     let ask = "touch /tmp/ok /tmp/failed; trap 'exit 0' TERM; \
         (while :; do if timeout 5 wget -q -O /dev/null http://db:5000/; then echo >> /tmp/ok; else echo >> /tmp/failed; fi; done) & wait";
     let shop = |at: &str| {
@@ -89,8 +89,8 @@ fn a_service_is_reached_by_its_name_at_any_port_wherever_its_replicas_run() {
         ])
     };
     apply(&cell, "shop", &shop("birch"));
-    let db = || fetch(&cell, "shop/web", "http://db:5000/");
-    cell.until("db is reached by its name", |_| db().is_some());
+    let db = |cell: &Cell| fetch(cell, "shop/web", "http://db:5000/");
+    cell.until("db is reached by its name", |cell| db(cell).is_some());
     assert!(
         fetch(&cell, "shop/web", "http://DATABASE:5000/").is_some(),
         "by its alias, in any letters"
@@ -112,6 +112,12 @@ fn a_service_is_reached_by_its_name_at_any_port_wherever_its_replicas_run() {
     apply(&cell, "shop", &shop("cedar"));
     cell.until("enough were asked", |cell| count(cell, "/tmp/ok") >= begun + REQUESTS);
     assert_eq!(count(&cell, "/tmp/failed"), failed, "while db moved to another node");
+
+    let before = resolve(&cell, "shop/web", "db");
+    cell.kill(0);
+    cell.up(0, None);
+    cell.until("names are answered by the next daemon", |cell| db(cell).is_some());
+    assert_eq!(resolve(&cell, "shop/web", "db"), before, "programs keep what they were told");
 }
 
 /// The address that a container is told for a name; none if it is told none.
