@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use plimsoll_model::{Generation, ReplicaId, ServiceKey};
 use plimsoll_router::metrics::Reading;
-use plimsoll_router::{Door, Explanation, Limits, Published, Router, Standing, Tls, UpstreamKey};
+use plimsoll_router::sockets::{Held, Sockets};
+use plimsoll_router::{
+    Door, Explanation, Limits, Published, Router, Stage, Standing, Tls, UpstreamKey,
+};
 use plimsoll_runtime::BoxFuture;
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
@@ -24,6 +27,7 @@ pub mod arrivals;
 pub mod certificates;
 pub mod chart;
 pub mod ruling;
+mod settle;
 pub mod tunnel;
 pub mod wanted;
 
@@ -62,8 +66,8 @@ pub enum Listens {
 /// Where this node takes HTTP requests for routes.
 #[derive(Debug, Default)]
 pub struct Entrances {
-    pub plain: Option<TcpListener>,
-    pub secure: Option<TcpListener>,
+    pub plain: Option<Held<TcpListener>>,
+    pub secure: Option<Held<TcpListener>>,
 }
 
 impl Entrances {
@@ -82,17 +86,20 @@ pub struct Routing {
     fed: watch::Sender<()>,
     /// What other nodes asked for on this one while it has no chart and so knows nothing of services.
     others: watch::Sender<BTreeSet<UpstreamKey>>,
+    sockets: Sockets,
+    /// Whether clients are let in yet.
+    open: watch::Sender<bool>,
 }
 
 impl Routing {
     /// `certificates` is the directory of those that come as files.
-    pub fn new(cell: Cell, client: &Client, certificates: PathBuf) -> Self {
+    pub fn new(cell: Cell, client: &Client, certificates: PathBuf, sockets: Sockets) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
         let tunnels = Tunnels { soft: Arc::clone(&cell.soft), client: client.for_tunnels() };
-        let router = Router::new(Limits::default(), Arc::new(tunnels));
+        let router = Router::on(Limits::default(), Arc::new(tunnels), sockets.clone());
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         let certificates = Mutex::new(Certificates::new(certificates));
-        Self { cell, router, certificates, fed, others }
+        Self { cell, router, certificates, fed, others, sockets, open: watch::Sender::default() }
     }
 
     /// Where a request goes from here; none, if no route is for it.
@@ -105,44 +112,54 @@ impl Routing {
         self.router.read()
     }
 
-    /// Feeds the router until told to stop, and has it listen. Requests that are under way then get a moment to end.
+    /// Feeds the router, and has it listen while the stage is open. Requests that are under way then get a moment to end;
+    /// where somebody else has taken over, it returns when all clients have left.
     pub async fn run(
         self: Arc<Self>,
         listens: Listens,
         entrances: Entrances,
-        mut shutdown: watch::Receiver<bool>,
+        stage: watch::Receiver<Stage>,
     ) {
+        tokio::select! {
+            () = self.feed(listens) => {}
+            () = self.router.sweep() => {}
+            () = self.let_in(listens, entrances, stage) => {}
+        }
+    }
+
+    async fn let_in(&self, listens: Listens, entrances: Entrances, stage: watch::Receiver<Stage>) {
+        let mut ending = stage.clone();
+        tokio::select! {
+            () = self.settle() => {}
+            _ = ending.wait_for(|stage| *stage != Stage::Open) => return,
+        }
         let has_entrance = !entrances.is_empty();
-        let serving = self.serve(entrances, shutdown.clone());
         let publish = async {
-            match listens {
-                Listens::Yes => self.router.publish().await,
-                Listens::No => std::future::pending().await,
+            if listens == Listens::Yes {
+                self.router.publish(stage.clone()).await;
             }
+            let _ = ending.wait_for(|stage| *stage != Stage::Open).await;
         };
-        let looping = async {
-            tokio::select! {
-                () = self.feed(listens) => {}
-                () = publish => {}
-                () = self.router.sweep() => {}
-                _ = shutdown.wait_for(|stop| *stop) => {}
-            }
-        };
-        tokio::join!(looping, serving);
+        tokio::join!(publish, self.serve(entrances, stage.clone()));
+        let (all_left, mut closing) = (self.router.parted(Duration::MAX), stage.clone());
+        tokio::select! {
+            _ = all_left => return,
+            _ = closing.wait_for(|stage| *stage == Stage::Closing) => {}
+        }
         if has_entrance {
             self.router.parted(GOODBYE).await;
         }
     }
 
-    async fn serve(&self, entrances: Entrances, ending: watch::Receiver<bool>) {
+    async fn serve(&self, entrances: Entrances, stage: watch::Receiver<Stage>) {
         let Entrances { plain, secure } = entrances;
-        let port = |listener: &TcpListener| Some(listener.local_addr().ok()?.port());
+        let port = |listener: &Held<TcpListener>| Some(listener.local_addr().ok()?.port());
         let secure_port = secure.as_ref().and_then(port);
-        let at = |listener, door| {
-            let ending = ending.clone();
+        let at = |listener: Option<Held<TcpListener>>, door| {
+            let stage = stage.clone();
             async move {
                 if let Some(listener) = listener {
-                    self.router.serve(listener, door, ending).await;
+                    self.router.serve(listener, door, stage).await;
                 }
             }
         };

@@ -34,13 +34,20 @@ struct Shared {
     /// Those in use, each a second time.
     open: BTreeMap<u64, (Name, OwnedFd)>,
     next: u64,
+    is_inherited: bool,
     is_kept: bool,
 }
 
 impl Sockets {
     /// With what another process handed over.
     pub fn inherited(sockets: Vec<(Name, OwnedFd)>) -> Self {
-        Self(Arc::new(Mutex::new(Shared { inherited: sockets, ..Shared::default() })))
+        let shared = Shared { inherited: sockets, is_inherited: true, ..Shared::default() };
+        Self(Arc::new(Mutex::new(shared)))
+    }
+
+    /// Whether another process listened before this one, and may listen yet.
+    pub fn is_inherited(&self) -> bool {
+        self.shared().is_inherited
     }
 
     /// A listener on this address: one that was handed over, else what `bind` makes.
@@ -88,12 +95,17 @@ impl Sockets {
         shared.next += 1;
         shared.open.insert(number, (name, second));
         drop(shared);
-        Ok(Held { socket, place: Some(Place { sockets: self.clone(), number }) })
+        Ok(Held { socket, _place: Some(Place { sockets: self.clone(), number }) })
     }
 
     /// From now on sockets stay open though whoever listens on them ends: somebody else is about to.
     pub fn keep(&self) {
         self.shared().is_kept = true;
+    }
+
+    /// Whether somebody else is to listen, so that what sockets are bound to stays.
+    pub fn is_kept(&self) -> bool {
+        self.shared().is_kept
     }
 
     /// All that are open, for another process.
@@ -121,14 +133,8 @@ impl Sockets {
 #[derive(Debug)]
 pub struct Held<S> {
     socket: S,
-    place: Option<Place>,
-}
-
-impl<S> Held<S> {
-    /// Whether somebody else is to listen on it, so that what it was bound to stays.
-    pub fn is_kept(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.sockets.shared().is_kept)
-    }
+    /// Known by its place among the others, which goes with it.
+    _place: Option<Place>,
 }
 
 impl<S> Deref for Held<S> {
@@ -142,7 +148,7 @@ impl<S> Deref for Held<S> {
 /// One that nobody else is to have.
 impl<S> From<S> for Held<S> {
     fn from(socket: S) -> Self {
-        Self { socket, place: None }
+        Self { socket, _place: None }
     }
 }
 
@@ -234,9 +240,9 @@ mod tests {
         assert!(before.unix(&path).unwrap().is_none());
         let bound = UnixListener::bind(&path).unwrap();
         let held = before.hold(Name::Unix(path.clone()), bound).unwrap();
-        assert!(!held.is_kept());
+        assert!(!before.is_kept());
         before.keep();
-        assert!(held.is_kept());
+        assert!(before.is_kept());
         drop(held);
         let after = Sockets::inherited(before.give()).unix(&path).unwrap().unwrap();
         let (client, accepted) =
