@@ -299,9 +299,9 @@ impl Node {
         let doors = Doors { client: client.clone(), server, peers };
         node.begin(&options, facts, key, doors, &stop)?;
         let cell = node.cell.clone();
-        let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop);
+        let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop.clone());
         node.tasks.spawn(renewal);
-        node.close_unclaimed();
+        node.close_unclaimed(stop);
         node.until_taken_in(key).await;
         Ok(node)
     }
@@ -452,12 +452,14 @@ impl Node {
     }
 
     /// A port that another process listened on, and that no service publishes any more, is closed.
-    fn close_unclaimed(&mut self) {
+    fn close_unclaimed(&mut self, stop: watch::Receiver<bool>) {
         if self.sockets.is_inherited() {
             let sockets = self.sockets.clone();
             self.tasks.spawn(async move {
-                sleep(UNCLAIMED).await;
-                sockets.close_rest();
+                tokio::select! {
+                    () = sleep(UNCLAIMED) => sockets.close_rest(),
+                    () = stopped(stop) => {}
+                }
             });
         }
     }
