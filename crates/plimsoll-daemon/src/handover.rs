@@ -6,6 +6,7 @@
 //!    (starts it)
 //!                      <- Hello        it can read its arguments and its data directory
 //!    Socket, each with its descriptor ->
+//!    Elder, each with its channel ->   those before it that still have clients
 //!    Go ->                             the data directory is free
 //!                      <- Ready        it routes, and lets clients in
 //!    (lets nobody in any more)
@@ -18,7 +19,7 @@
 use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -43,6 +44,7 @@ pub enum Word {
         version: String,
     },
     Socket(Name),
+    Elder,
     Go,
     Ready,
     Bye,
@@ -73,6 +75,16 @@ impl Channel {
     /// Gives the other end a socket, and its name with it.
     pub async fn give(&self, name: &Name, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.send(&Word::Socket(name.clone()), Some(socket)).await
+    }
+
+    /// Gives the other end the channel to a process that handed over before, and still has clients.
+    pub async fn give_elder(&self, elder: &Self) -> io::Result<()> {
+        self.send(&Word::Elder, Some(elder.0.as_fd())).await
+    }
+
+    /// Whether the other end is known to have closed. Only for who hears nothing from it any more.
+    pub fn is_closed(&self) -> bool {
+        matches!(self.0.try_read(&mut [0]), Ok(0))
     }
 
     async fn send(&self, word: &Word, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -134,6 +146,7 @@ fn encode(word: &Word) -> Vec<u8> {
         Word::Socket(Name::Unix(path)) => {
             return [b"unix ", path.as_os_str().as_bytes()].concat();
         }
+        Word::Elder => "elder".to_owned(),
         Word::Go => "go".to_owned(),
         Word::Ready => "ready".to_owned(),
         Word::Bye => "bye".to_owned(),
@@ -154,6 +167,7 @@ fn decode(bytes: &[u8]) -> Option<Word> {
         }
         "tcp" => Word::Socket(Name::Tcp(rest.parse().ok()?)),
         "udp" => Word::Socket(Name::Udp(rest.parse().ok()?)),
+        "elder" => Word::Elder,
         "go" => Word::Go,
         "ready" => Word::Ready,
         "bye" => Word::Bye,
@@ -163,8 +177,6 @@ fn decode(bytes: &[u8]) -> Option<Word> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
     use plimsoll_router::Sockets;
     use rustix::io::{FdFlags, fcntl_getfd};
@@ -182,6 +194,7 @@ mod tests {
             Word::Socket(Name::Tcp("[::]:8080".parse().unwrap())),
             Word::Socket(Name::Udp("127.0.0.1:53".parse().unwrap())),
             Word::Socket(Name::Unix(OsStr::from_bytes(b"/run/a b\xff.sock").into())),
+            Word::Elder,
             Word::Go,
             Word::Ready,
             Word::Bye,
@@ -196,6 +209,22 @@ mod tests {
         }
         assert!(far.hear().await.unwrap().is_none());
         assert!(far.say(&Word::Ready).await.is_err(), "nobody is there");
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_was_given_on_leads_where_it_led() {
+        let ((first, second), (near, far)) = (pair(), pair());
+        near.give_elder(&second).await.unwrap();
+        drop(second);
+        let (word, elder) = far.hear().await.unwrap().unwrap();
+        let elder = Channel::on(elder.unwrap()).unwrap();
+        elder.say(&Word::Bye).await.unwrap();
+        assert_eq!((word, first.hear().await.unwrap().unwrap().0), (Word::Elder, Word::Bye));
+        assert!(!elder.is_closed());
+        drop(first);
+        while !elder.is_closed() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

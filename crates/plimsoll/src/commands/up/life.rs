@@ -80,7 +80,7 @@ impl Life {
 
     /// Takes the place of another process where it was started for that.
     async fn begins(&mut self) -> Result<(Sockets, Before), Trouble> {
-        let Some(predecessor) = &self.predecessor else {
+        let Some(predecessor) = &mut self.predecessor else {
             return Ok((Sockets::default(), Before::Nobody));
         };
         Node::check(&self.options).map_err(|error| unstarted(&error))?;
@@ -174,7 +174,7 @@ impl Life {
         notify::tell(Standing::Reloading);
         let (plane, sockets) = node.hand_over().await;
         let taken = tokio::select! {
-            taken = successor.take_over(&sockets) => taken,
+            taken = successor.take_over(&sockets, self.predecessor.as_ref()) => taken,
             () = self.signals.stop() => {
                 self.say_bye().await;
                 return None;

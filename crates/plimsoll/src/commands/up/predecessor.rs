@@ -1,5 +1,5 @@
 //! The process whose place this one takes: it is told that this one can, hands over its sockets, and goes on routing until
-//! this one does.
+//! this one does. Those before it that still have clients come with it.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,11 @@ use plimsoll_router::Sockets;
 use crate::trouble::Trouble;
 
 #[derive(Debug)]
-pub(super) struct Predecessor(Channel);
+pub(super) struct Predecessor {
+    channel: Channel,
+    /// Those that handed over before.
+    elders: Vec<Channel>,
+}
 
 impl Predecessor {
     /// On the other end of the standard input. From here on nothing is read there.
@@ -23,17 +27,22 @@ impl Predecessor {
             rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
             Channel::on(end)
         };
-        channel().map(Self).map_err(|error| lost(&error.to_string()))
+        let channel = channel().map_err(|error| lost(&error.to_string()))?;
+        Ok(Self { channel, elders: Vec::new() })
     }
 
     /// Says that this process can start, and waits until it may.
-    pub(super) async fn yields(&self) -> Result<Sockets, Trouble> {
+    pub(super) async fn yields(&mut self) -> Result<Sockets, Trouble> {
         let hello = Word::Hello { reads: Level::BUILD, version: VERSION.to_owned() };
-        self.0.say(&hello).await.map_err(|error| lost(&error.to_string()))?;
+        self.channel.say(&hello).await.map_err(|error| lost(&error.to_string()))?;
         let mut sockets = Vec::new();
         loop {
-            match self.0.hear().await {
+            match self.channel.hear().await {
                 Ok(Some((Word::Socket(name), Some(socket)))) => sockets.push((name, socket)),
+                Ok(Some((Word::Elder, Some(elder)))) => {
+                    let elder = Channel::on(elder).map_err(|error| lost(&error.to_string()))?;
+                    self.elders.push(elder);
+                }
                 Ok(Some((Word::Go, _))) => return Ok(Sockets::inherited(sockets)),
                 Ok(Some((word, _))) => return Err(lost(&format!("it said {word:?}"))),
                 Ok(None) => return Err(lost("it has ended, or changed its mind")),
@@ -44,18 +53,26 @@ impl Predecessor {
 
     /// This process routes, and the other one need not any more.
     pub(super) async fn is_relieved(&self) {
-        self.say(&Word::Ready).await;
+        say(&self.channel, &Word::Ready).await;
     }
 
-    /// This process was told to stop, and the other one is with it.
+    /// This process was told to stop, and all before it are with it.
     pub(super) async fn is_to_stop(&self) {
-        self.say(&Word::Bye).await;
+        for process in self.all() {
+            say(process, &Word::Bye).await;
+        }
     }
 
-    async fn say(&self, word: &Word) {
-        if let Err(error) = self.0.say(word).await {
-            tracing::debug!(%error, ?word, "the process before this one has gone already");
-        }
+    /// It and those before it, as far as they are there.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Channel> {
+        let all = std::iter::once(&self.channel).chain(&self.elders);
+        all.filter(|process| !process.is_closed())
+    }
+}
+
+async fn say(process: &Channel, word: &Word) {
+    if let Err(error) = process.say(word).await {
+        tracing::debug!(%error, ?word, "a process before this one has gone already");
     }
 }
 

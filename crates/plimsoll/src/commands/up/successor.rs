@@ -13,6 +13,8 @@ use plimsoll_router::sockets::Name;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use super::predecessor::Predecessor;
+
 /// The argument by which a process knows that it takes over. It is for plimsoll itself, so no help has it.
 pub(super) const TAKES_OVER: &str = "--takes-over";
 
@@ -79,10 +81,17 @@ impl Successor {
     }
 
     /// Has it take over, and returns once it routes; or says why it does not, and ends it.
-    pub(super) async fn take_over(&mut self, sockets: &[(Name, OwnedFd)]) -> Result<(), String> {
+    pub(super) async fn take_over(
+        &mut self,
+        sockets: &[(Name, OwnedFd)],
+        predecessor: Option<&Predecessor>,
+    ) -> Result<(), String> {
         let given = async {
             for (name, socket) in sockets {
                 self.channel.give(name, socket.as_fd()).await?;
+            }
+            for elder in predecessor.into_iter().flat_map(Predecessor::all) {
+                self.channel.give_elder(elder).await?;
             }
             self.channel.say(&Word::Go).await
         };

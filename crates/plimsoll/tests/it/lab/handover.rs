@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use super::compose::{compose, sh, web};
+use super::compose::{compose, sh};
 use super::harness::{Lab, Runtime};
 use super::published::free_port;
 use crate::run::binary;
@@ -137,13 +137,20 @@ impl Program {
     }
 }
 
+/// As many as that, that need nothing.
+fn sleepers(count: usize) -> String {
+    format!(
+        "services:\n  web: {{image: any, command: [sleep, '600'], healthcheck: {{test: [CMD, 'true'], interval: 100ms}}, deploy: {{replicas: {count}}}}}\n"
+    )
+}
+
 /// A daemon that runs one service, started from a copy of the program.
 fn running_copy() -> (Lab, Program) {
     let mut lab = Lab::idle(Runtime::Process);
     let program = Program::at(&lab);
     lab.program = Some(program.0.clone());
     lab.start();
-    lab.settle("shop", &web(&["command: [sleep, '600']"]));
+    lab.settle("shop", &sleepers(1));
     (lab, program)
 }
 
@@ -173,7 +180,7 @@ fn a_program_that_cannot_start_takes_nothing_over_and_changes_nothing() {
     lab.hang_up();
     lab.wait_for("it is missing", || lab.said().split_off(said).contains("No such file"));
     assert_eq!(lab.pid(), pid);
-    lab.settle("shop", &web(&["command: [sleep, '600']", "deploy: {replicas: 2}"]));
+    lab.settle("shop", &sleepers(2));
     program.is_good();
     assert_ne!(lab.hand_over(), pid, "one that can start does");
     let found = lab.runs(2);
@@ -197,7 +204,7 @@ fn what_a_process_cannot_take_over_after_all_is_taken_back() {
         });
         lab.still_has(&before, "replicas run on as they were");
     }
-    lab.settle("shop", &web(&["command: [sleep, '600']", "deploy: {replicas: 2}"]));
+    lab.settle("shop", &sleepers(2));
 }
 
 #[test]
