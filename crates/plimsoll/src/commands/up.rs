@@ -170,6 +170,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     let runtime =
         runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
     let line = Line::of_process().map_err(|error| Trouble::failed(error.to_string()))?;
+    if args.takes_over {
+        // Whoever has the terminal knows the process before this one, and the terminal may go with that.
+        let _ = rustix::process::setsid();
+    }
     runtime.block_on(async {
         // First of all: a signal that nobody listens for ends the process.
         let signals = Signals::listen()?;

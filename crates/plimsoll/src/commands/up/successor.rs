@@ -18,6 +18,9 @@ use super::predecessor::Predecessor;
 /// The argument by which a process knows that it takes over. It is for plimsoll itself, so no help has it.
 pub(super) const TAKES_OVER: &str = "--takes-over";
 
+/// The number of a process with which the kernel ends all others that it can see.
+const FIRST: u32 = 1;
+
 /// How long it may take to say that it can start: it reads its arguments and two files.
 const CHECK: Duration = Duration::from_secs(10);
 
@@ -58,6 +61,11 @@ pub(super) struct Successor {
 impl Successor {
     /// Starts it and hears what it can; if that is not enough, says why.
     pub(super) async fn start(line: &Line, speaks: Level) -> Result<Self, String> {
+        if std::process::id() == FIRST {
+            return Err("this is the first process of its container, with which all others end; start another \
+                        container instead"
+                .to_owned());
+        }
         let (channel, stdin) = Channel::pair().map_err(|error| error.to_string())?;
         let mut command = Command::new(&line.program);
         command.args(&line.args).arg(TAKES_OVER).stdin(Stdio::from(stdin));

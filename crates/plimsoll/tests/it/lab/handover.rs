@@ -6,13 +6,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::compose::{compose, sh};
 use super::harness::{Lab, Runtime};
 use super::published::free_port;
+use crate::heirs;
 use crate::run::binary;
 use crate::steady::{Client, Over, Tally};
 
@@ -245,4 +249,63 @@ fn connections_that_outlived_a_hand_over_end_when_the_node_is_stopped() {
     lab.stop();
     lab.wait_for("all have ended", || lab.predecessors() == 0);
     assert!(!echoes(&mut long, "too late").unwrap_or(false));
+}
+
+/// A daemon on a terminal of its own, and the process that is the other end of that.
+fn on_a_terminal(lab: &Lab, under: &str) -> (Child, i32) {
+    let up = lab.up();
+    let words = std::iter::once(up.get_program()).chain(up.get_args());
+    let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+    let (pid, log) = (lab.path("pid"), lab.path("daemon.log"));
+    let (pid_file, log) = (pid.display(), log.display());
+    let line = format!("echo $$ > {pid_file}; exec {under} {} 2>> {log}", words.join(" "));
+    let mut terminal = Command::new("script");
+    terminal.args(["-q", "-c", &line, "/dev/null"]).env("SHELL", "/bin/sh");
+    let terminal = terminal.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    lab.wait_for("the daemon answers", || lab.ask("GET", "/v1/status", b"").is_some());
+    (terminal, fs::read_to_string(pid).unwrap().trim().parse().unwrap())
+}
+
+#[test]
+fn a_terminal_that_closes_is_no_reason_to_hand_over() {
+    for (under, goes_on) in [("", false), ("nohup", true)] {
+        let lab = Lab::idle(Runtime::Process);
+        let (mut terminal, pid) = on_a_terminal(&lab, under);
+        let heir = heirs::hand_over(pid, &lab.data(), || lab.said());
+        heirs::signal(heir, Signal::TERM);
+        lab.wait_for("all have ended", || !heirs::is_alive(heir) && !heirs::is_alive(pid));
+        let _ = terminal.wait();
+
+        let (mut terminal, pid) = on_a_terminal(&lab, under);
+        let said = lab.said().len();
+        terminal.kill().unwrap();
+        terminal.wait().unwrap();
+        if goes_on {
+            // It may take a moment to hear of it, and has nothing to say about it.
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(heirs::is_alive(pid), "{under}: {}", lab.said());
+            heirs::signal(pid, Signal::TERM);
+        }
+        lab.wait_for("it has ended", || !heirs::is_alive(pid));
+        let news = lab.said().split_off(said);
+        assert!(news.contains("stopping; replicas run on"), "{under}: {news}");
+        assert!(!news.contains("handing over"), "{under}: {news}");
+    }
+}
+
+#[test]
+fn the_first_process_of_a_container_does_not_hand_over() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not tested: only root can make process namespaces");
+        return;
+    }
+    let mut lab = Lab::idle(Runtime::Process);
+    let program = Program(lab.path("first"));
+    let real = binary().get_program().to_str().unwrap().to_owned();
+    program.is_script(0o755, &format!("exec unshare --pid --fork --kill-child {real} \"$@\""));
+    lab.program = Some(program.0);
+    lab.start();
+    heirs::signal(heirs::find(1, &lab.data()).expect("it runs"), Signal::HUP);
+    lab.wait_for("it is refused", || lab.said().contains("not handed over: this is the first"));
+    assert!(lab.status().is_some());
 }
