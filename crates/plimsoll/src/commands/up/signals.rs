@@ -49,7 +49,7 @@ impl Signals {
             match (self.terminal.is_gone(), self.terminal.is_nohup) {
                 (false, _) => return Asked::HandOver,
                 (true, false) => return Asked::Stop,
-                (true, true) => {}
+                (true, true) => tracing::info!("the terminal has closed; going on, as nohup asks"),
             }
         }
     }

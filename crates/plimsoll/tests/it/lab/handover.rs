@@ -281,9 +281,8 @@ fn a_terminal_that_closes_is_no_reason_to_hand_over() {
         terminal.kill().unwrap();
         terminal.wait().unwrap();
         if goes_on {
-            // It may take a moment to hear of it, and has nothing to say about it.
-            std::thread::sleep(Duration::from_millis(500));
-            assert!(heirs::is_alive(pid), "{under}: {}", lab.said());
+            lab.wait_for("it goes on", || lab.said().split_off(said).contains("going on"));
+            assert!(lab.status().is_some(), "{under}: {}", lab.said());
             heirs::signal(pid, Signal::TERM);
         }
         lab.wait_for("it has ended", || !heirs::is_alive(pid));
