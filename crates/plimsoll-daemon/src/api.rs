@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
+use plimsoll_router::Sockets;
 use tokio::sync::{Mutex, watch};
 
 use crate::cell::Cell;
@@ -56,6 +57,8 @@ pub struct Listen {
     pub tcp: Option<SocketAddr>,
     /// The token for TCP and files on their way out are kept here.
     pub data_dir: PathBuf,
+    /// Those that are open already are among these.
+    pub sockets: Sockets,
 }
 
 /// An API that listens already and answers once it runs.

@@ -11,6 +11,7 @@ pub mod cell;
 pub mod client;
 pub mod clock;
 pub mod cluster;
+pub mod handover;
 pub mod leader;
 pub mod lines;
 pub mod link;

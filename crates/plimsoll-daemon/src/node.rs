@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use plimsoll_model::access::Digest;
 use plimsoll_model::level::VERSION;
 use plimsoll_model::{ClusterId, NodeFacts, NodeId, Zone};
 use plimsoll_names::Answering;
+use plimsoll_router::sockets::{Held, Name, Sockets};
 use plimsoll_runtime::pressure::Host;
 use plimsoll_runtime::{Block, BoxFuture, Description, chain};
 use plimsoll_store::Incarnation;
@@ -35,6 +37,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::agent::Agent;
 use crate::api::{self, Listen, Server};
@@ -56,15 +59,21 @@ mod etcd;
 mod memory;
 pub mod migration;
 mod name;
+mod plane;
 mod runtime;
 mod seat;
 
 pub use etcd::{EngineKind, EtcdOptions, Password};
 use memory::Memory;
+pub use plane::{DataPlane, LINGER};
 use seat::Seat;
 
 /// How long a node that needs no token may take to be taken in before it says that it is up all the same.
 const TAKEN_IN: Duration = Duration::from_secs(5);
+
+/// How long sockets that another process handed over are kept though nobody has asked for them: whoever would has long
+/// begun to.
+const UNCLAIMED: Duration = Duration::from_secs(30);
 
 /// How long the loops may take to end.
 const STOP: Duration = Duration::from_secs(5);
@@ -173,6 +182,10 @@ pub struct Node {
     token: Option<PathBuf>,
     shutdown: watch::Sender<bool>,
     tasks: JoinSet<()>,
+    sockets: Sockets,
+    /// None where nothing is routed.
+    routing: Option<Arc<Routing>>,
+    plane: DataPlane,
 }
 
 /// Where the log of a data directory lies.
@@ -203,6 +216,21 @@ struct Doors {
 
 impl Node {
     pub async fn start(options: Options) -> Result<Self, Error> {
+        Self::start_on(options, Sockets::default()).await
+    }
+
+    /// Whether a node could start with these options, as far as that can be known while another process is that node.
+    pub fn check(options: &Options) -> Result<(), Error> {
+        let memory = Memory::read(&options.data_dir)?;
+        let host = Host::read(&options.host_root()).ok_or(Error::Host)?;
+        name::node(options, memory.as_ref(), host.hostname.as_deref())?;
+        name::address(options)?;
+        etcd::choose(options, memory.as_ref())?;
+        Ok(())
+    }
+
+    /// In the place of another process, which handed these sockets over and routes until this node [does](Self::opened).
+    pub async fn start_on(options: Options, sockets: Sockets) -> Result<Self, Error> {
         let dir = &options.data_dir;
         prepare(dir)?;
         let memory = Memory::read(dir)?;
@@ -220,7 +248,7 @@ impl Node {
         // Its lock is on the whole directory: from here on no other plimsoll uses it.
         let seat = Seat::take(&options, memory.as_ref(), &name, &facts).await?;
         let engine = seat.log.engine();
-        let started = Self::furnish(options, memory, name, listen, facts, seat).await;
+        let started = Self::furnish(options, memory, name, listen, facts, (seat, sockets)).await;
         if started.is_err() {
             // Others must not wait for a server that leads and never came to anything.
             let _ = engine.shutdown().await;
@@ -235,7 +263,7 @@ impl Node {
         name: NodeId,
         listen: SocketAddr,
         facts: NodeFacts,
-        seat: Seat,
+        (seat, sockets): (Seat, Sockets),
     ) -> Result<Self, Error> {
         let dir = &options.data_dir;
         let Seat { log, joined, etcd } = seat;
@@ -258,16 +286,28 @@ impl Node {
 
         let description = cell.runtime.describe().await.ok();
         let (shutdown, stop) = watch::channel(false);
-        let (address, token, tasks) = (None, None, JoinSet::new());
-        let mut node = Self { cell, log, kind, description, address, token, shutdown, tasks };
+        let mut node = Self {
+            cell,
+            log,
+            kind,
+            description,
+            address: None,
+            token: None,
+            shutdown,
+            tasks: JoinSet::new(),
+            sockets,
+            routing: None,
+            plane: DataPlane::default(),
+        };
         let peers = node.open_peer_port(listen, &credentials)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
         let doors = Doors { client: client.clone(), server, peers, names };
         node.begin(&options, facts, key, doors, &stop)?;
         let cell = node.cell.clone();
-        let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop);
+        let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop.clone());
         node.tasks.spawn(renewal);
+        node.close_unclaimed(stop);
         node.until_taken_in(key).await;
         Ok(node)
     }
@@ -299,7 +339,11 @@ impl Node {
         credentials: &Credentials,
     ) -> Result<Option<peer::Server>, Error> {
         let is_needed = self.log.takes_certificates() || self.cell.engine.members().len() > 1;
-        match peer::Server::bind(listen, credentials, Limits::default()) {
+        let bound = self.sockets.tcp(listen, peer::listen).and_then(|listener| {
+            let server = peer::Server::on(listener, credentials, Limits::default());
+            server.map_err(io::Error::other)
+        });
+        match bound {
             Ok(server) => Ok(Some(server)),
             Err(source) if is_needed => Err(Error::Peers { address: listen, source }),
             Err(error) => {
@@ -315,6 +359,7 @@ impl Node {
             socket: options.socket.clone(),
             tcp: options.listen,
             data_dir: options.data_dir.clone(),
+            sockets: self.sockets.clone(),
         };
         let server = Server::bind(self.cell.clone(), &listen).await?;
         self.address = server.tcp_address();
@@ -339,7 +384,8 @@ impl Node {
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
 
-        let routing = self.routing(options, &client, names, stop)?;
+        let routing = self.routing(options, &client, names)?;
+        self.routing.clone_from(&routing);
         if let Some(routing) = &routing {
             server.beside(Arc::clone(routing));
         }
@@ -353,7 +399,7 @@ impl Node {
                 routing: routing.clone(),
             };
             let router = gate::router(Arc::new(gate), server.for_peers());
-            self.tasks.spawn(peers.serve(router, stop.clone()));
+            self.tasks.spawn(peers.serve_beside(router, stop.clone(), self.plane.stay()));
         }
         self.tasks.spawn(server.run(stopped(stop.clone())));
         self.tasks.spawn(log.keep_seats(cell.clone(), key, stop.clone()));
@@ -381,7 +427,6 @@ impl Node {
         options: &Options,
         client: &Client,
         names: Option<Answering>,
-        stop: &watch::Receiver<bool>,
     ) -> Result<Option<Arc<Routing>>, Error> {
         let listens = match self.kind {
             Kind::Docker => Listens::Yes,
@@ -389,14 +434,48 @@ impl Node {
             Kind::Fake => return Ok(None),
         };
         let entrances = Entrances {
-            plain: entrance("http", options.http)?,
-            secure: entrance("https", options.https)?,
+            plain: self.entrance("http", options.http)?,
+            secure: self.entrance("https", options.https)?,
         };
         self.cell.soft.facts().entrances = (options.http.is_some(), options.https.is_some());
         let certificates = options.data_dir.join("certificates");
-        let routing = Arc::new(Routing::new(self.cell.clone(), client, certificates, names));
-        self.tasks.spawn(Arc::clone(&routing).run(listens, entrances, stop.clone()));
+        let (cell, sockets) = (self.cell.clone(), self.sockets.clone());
+        let routing = Arc::new(Routing::new(cell, client, certificates, sockets, names));
+        let stage = self.plane.stage();
+        self.plane.spawn(Arc::clone(&routing).run(listens, entrances, stage));
         Ok(Some(routing))
+    }
+
+    fn entrance(
+        &self,
+        what: &'static str,
+        address: Option<SocketAddr>,
+    ) -> Result<Option<Held<TcpListener>>, Error> {
+        let bind = |address| {
+            let bound = self.sockets.tcp(address, plimsoll_router::bind);
+            bound.map_err(|source| Error::Entrance { what, address, source })
+        };
+        address.map(bind).transpose()
+    }
+
+    /// A port that another process listened on, and that no service publishes any more, is closed.
+    fn close_unclaimed(&mut self, stop: watch::Receiver<bool>) {
+        if self.sockets.is_inherited() {
+            let sockets = self.sockets.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = sleep(UNCLAIMED) => sockets.close_rest(),
+                    () = stopped(stop) => {}
+                }
+            });
+        }
+    }
+
+    /// Returns once this node lets clients in. One that takes over from another process first finds its way.
+    pub async fn opened(&self) {
+        if let Some(routing) = &self.routing {
+            routing.opened().await;
+        }
     }
 
     pub fn cell(&self) -> &Cell {
@@ -427,11 +506,32 @@ impl Node {
     pub async fn stop(mut self) {
         // While all doors are open: what comes meanwhile is passed on to the next leader, and links end by themselves.
         self.log.hand_over().await;
+        self.plane.close();
+        self.end(Whole::Yes).await;
+    }
+
+    /// Ends the daemon but for what carries clients, so that another can start on the same data directory: it has all that
+    /// this one listens on, where whoever comes waits for it.
+    pub async fn hand_over(mut self) -> (DataPlane, Vec<(Name, OwnedFd)>) {
+        self.log.hand_over().await;
+        self.sockets.keep();
+        self.end(Whole::No).await;
+        self.log.let_go();
+        (self.plane, self.sockets.give())
+    }
+
+    async fn end(&mut self, whole: Whole) {
         // Nobody may be listening any more, which is what is asked for.
         let _ = self.shutdown.send(true);
-        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        let ended = async {
+            while self.tasks.join_next().await.is_some() {}
+            if whole == Whole::Yes {
+                self.plane.ended().await;
+            }
+        };
         if tokio::time::timeout(STOP, ended).await.is_err() {
             tracing::warn!("something of this daemon does not end; leaving it");
+            self.tasks.abort_all();
         }
         if let Err(error) = self.cell.engine.shutdown().await {
             tracing::warn!(%error, "the log did not close well; the next start repairs it");
@@ -439,12 +539,11 @@ impl Node {
     }
 }
 
-fn entrance(what: &'static str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, Error> {
-    let bind = |address| {
-        let bound = plimsoll_router::bind(address);
-        bound.map_err(|source| Error::Entrance { what, address, source })
-    };
-    address.map(bind).transpose()
+/// Whether what carries clients ends with the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whole {
+    Yes,
+    No,
 }
 
 /// A sender that is gone has stopped as well. Boxed, since the compiler cannot follow its lifetimes otherwise.

@@ -35,7 +35,7 @@ pub use extract::{Key, Known, Remote};
 pub use join::{Introduction, ask};
 pub(crate) use raft::{MAX_MESSAGE, PATH as RAFT};
 pub use raft::{RaftNetwork, raft_router};
-pub use server::{Limits, Server};
+pub use server::{Limits, Server, Stay, listen};
 
 /// What stands where a host would: who is meant is settled by the certificate.
 const NOMINAL: &str = "node.plimsoll.internal";

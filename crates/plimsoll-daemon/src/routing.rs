@@ -12,9 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_model::{Generation, ReplicaId, ServiceKey};
-use plimsoll_names::Answering;
+use plimsoll_names::{Answering, Directory};
 use plimsoll_router::metrics::Reading;
-use plimsoll_router::{Door, Explanation, Limits, Published, Router, Standing, Tls, UpstreamKey};
+use plimsoll_router::sockets::{Held, Sockets};
+use plimsoll_router::{
+    Door, Explanation, Limits, Published, Router, Stage, Standing, Tls, UpstreamKey,
+};
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Watcher;
 use rustls::sign::CertifiedKey;
@@ -27,6 +30,7 @@ pub mod certificates;
 pub mod chart;
 pub mod naming;
 pub mod ruling;
+mod settle;
 pub mod tunnel;
 pub mod wanted;
 
@@ -65,8 +69,8 @@ pub enum Listens {
 /// Where this node takes HTTP requests for routes.
 #[derive(Debug, Default)]
 pub struct Entrances {
-    pub plain: Option<TcpListener>,
-    pub secure: Option<TcpListener>,
+    pub plain: Option<Held<TcpListener>>,
+    pub secure: Option<Held<TcpListener>>,
 }
 
 impl Entrances {
@@ -87,6 +91,9 @@ pub struct Routing {
     fed: watch::Sender<()>,
     /// What other nodes asked for on this one while it has no chart and so knows nothing of services.
     others: watch::Sender<BTreeSet<UpstreamKey>>,
+    sockets: Sockets,
+    /// Whether clients are let in yet.
+    open: watch::Sender<bool>,
 }
 
 impl Routing {
@@ -95,17 +102,16 @@ impl Routing {
         cell: Cell,
         client: &Client,
         certificates: PathBuf,
+        sockets: Sockets,
         names: Option<Answering>,
     ) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
         let tunnels = Tunnels { soft: Arc::clone(&cell.soft), client: client.for_tunnels() };
-        let router = Router::new(Limits::default(), Arc::new(tunnels));
+        let router = Router::on(Limits::default(), Arc::new(tunnels), sockets.clone());
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         let certificates = Mutex::new(Certificates::new(certificates));
-        if let Some(names) = &names {
-            names.carried_by(router.clone());
-        }
-        Self { cell, router, certificates, names, fed, others }
+        let open = watch::Sender::default();
+        Self { cell, router, certificates, names, fed, others, sockets, open }
     }
 
     /// Where a request goes from here; none, if no route is for it.
@@ -118,56 +124,73 @@ impl Routing {
         self.router.read()
     }
 
-    /// Feeds the router until told to stop, and has it listen. Requests that are under way then get a moment to end.
+    /// Feeds the router, and has it listen while the stage is open. Requests that are under way then get a moment to end;
+    /// where somebody else has taken over, it returns when all clients have left.
     pub async fn run(
         self: Arc<Self>,
         listens: Listens,
         entrances: Entrances,
-        mut shutdown: watch::Receiver<bool>,
+        stage: watch::Receiver<Stage>,
     ) {
+        tokio::select! {
+            () = self.feed(listens) => {}
+            () = self.router.sweep() => {}
+            () = self.watch_names(stage.clone()) => {}
+            () = self.let_in(listens, entrances, stage) => {}
+        }
+    }
+
+    async fn let_in(&self, listens: Listens, entrances: Entrances, stage: watch::Receiver<Stage>) {
+        let mut ending = stage.clone();
+        tokio::select! {
+            () = self.settle() => {}
+            _ = ending.wait_for(|stage| *stage != Stage::Open) => return,
+        }
+        if let Some(names) = &self.names {
+            names.carried_by(self.router.clone());
+        }
         let has_entrance = !entrances.is_empty();
-        let serving = self.serve(entrances, shutdown.clone());
         let publish = async {
-            match listens {
-                Listens::Yes => self.router.publish().await,
-                Listens::No => std::future::pending().await,
+            if listens == Listens::Yes {
+                self.router.publish(stage.clone()).await;
             }
+            let _ = ending.wait_for(|stage| *stage != Stage::Open).await;
         };
-        let looping = async {
-            tokio::select! {
-                () = self.feed(listens) => {}
-                () = publish => {}
-                () = self.router.sweep() => {}
-                () = self.watch_names() => {}
-                _ = shutdown.wait_for(|stop| *stop) => {}
-            }
-        };
-        tokio::join!(looping, serving);
+        tokio::join!(publish, self.serve(entrances, stage.clone()));
+        let (all_left, mut closing) = (self.router.parted(Duration::MAX), stage.clone());
+        tokio::select! {
+            _ = all_left => return,
+            _ = closing.wait_for(|stage| *stage == Stage::Closing) => {}
+        }
         if has_entrance {
             self.router.parted(GOODBYE).await;
         }
     }
 
-    async fn serve(&self, entrances: Entrances, ending: watch::Receiver<bool>) {
+    async fn serve(&self, entrances: Entrances, stage: watch::Receiver<Stage>) {
         let Entrances { plain, secure } = entrances;
-        let port = |listener: &TcpListener| Some(listener.local_addr().ok()?.port());
+        let port = |listener: &Held<TcpListener>| Some(listener.local_addr().ok()?.port());
         let secure_port = secure.as_ref().and_then(port);
-        let at = |listener, door| {
-            let ending = ending.clone();
+        let at = |listener: Option<Held<TcpListener>>, door| {
+            let stage = stage.clone();
             async move {
                 if let Some(listener) = listener {
-                    self.router.serve(listener, door, ending).await;
+                    self.router.serve(listener, door, stage).await;
                 }
             }
         };
         tokio::join!(at(plain, Door::Plain { secure_port }), at(secure, Door::Secure));
     }
 
-    async fn watch_names(&self) {
-        match &self.names {
-            Some(names) => names.watch().await,
-            None => std::future::pending().await,
+    /// Looks after names for as long as nobody else does.
+    async fn watch_names(&self, mut stage: watch::Receiver<Stage>) {
+        if let Some(names) = &self.names {
+            tokio::select! {
+                () = names.watch() => {}
+                _ = stage.wait_for(|stage| *stage != Stage::Open) => {}
+            }
         }
+        std::future::pending().await
     }
 
     async fn feed(&self, listens: Listens) {
@@ -183,10 +206,14 @@ impl Routing {
             self.draw(&mut drawing);
             let chart = charts.borrow_and_update().clone();
             let opened = open.borrow_and_update().clone();
-            let mut asked = self.asked(chart.as_deref(), &opened);
+            let (mut asked, directory) = self.asked(chart.as_deref(), &opened);
             asked.wanted.certificates = self.certify(chart.as_deref());
             let has_certificates = asked.wanted.routes.iter().any(|it| it.tls != Tls::Off);
             self.router.feed(&asked.wanted);
+            if let (Some(names), Some(directory)) = (&self.names, directory) {
+                // After the router, so that what is known by name is led somewhere.
+                names.feed(directory);
+            }
             self.fed.send_replace(());
             if listens == Listens::Yes {
                 let troubles = troubles.borrow_and_update();
@@ -246,16 +273,16 @@ impl Routing {
         shown
     }
 
-    fn asked(&self, chart: Option<&Chart>, open: &Open) -> Asked {
+    fn asked(&self, chart: Option<&Chart>, open: &Open) -> (Asked, Option<Directory>) {
         let addresses = addresses(&self.cell.soft.facts());
         if let Some(chart) = chart {
             let mut asked = wanted(chart, &self.cell.node, &addresses, open);
-            if let Some(names) = &self.names {
-                names.feed(naming::directory(chart, &self.cell.node, &addresses, open));
+            let directory = self.names.as_ref().map(|names| {
                 let stands_for = |network: &str, service: &str| names.stands_for(network, service);
                 naming::listen_for_datagrams(chart, open, stands_for, &mut asked);
-            }
-            return asked;
+                naming::directory(chart, &self.cell.node, &addresses, open)
+            });
+            return (asked, directory);
         }
         let is_here = |key: &UpstreamKey| {
             let mut here = addresses.keys();
@@ -265,7 +292,7 @@ impl Routing {
             others.retain(is_here);
             false
         });
-        wanted_by_others(&self.others.borrow(), &addresses)
+        (wanted_by_others(&self.others.borrow(), &addresses), None)
     }
 
     /// Whether requests are sent to this container from here; none if this node's router does not know it.

@@ -40,11 +40,11 @@ async fn carry(inner: Arc<Inner>, bridge: Arc<Bridge>, client: TcpStream) {
     // Who is on this network reaches what stands for services of this network, and of no other.
     let is_ours = bridge.virtual_block.contains(*meant.ip());
     let service = inner.service(&bridge, *meant.ip()).filter(|_| is_ours);
-    match (service, inner.router.get()) {
-        (Some(service), Some(router)) => {
-            router.carry(client, &PoolKey::any(&service), meant.port()).await;
-        }
-        _ => reset(&client),
+    let Some(service) = service else { return reset(&client) };
+    inner.until_known(&bridge.name).await;
+    match inner.router().await {
+        Some(router) => router.carry(client, &PoolKey::any(&service), meant.port()).await,
+        None => reset(&client),
     }
 }
 

@@ -21,7 +21,7 @@ use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_router::Router;
@@ -38,6 +38,9 @@ use places::Places;
 /// How long a network that was just opened may wait for a directory that knows of it.
 const LEARN: Duration = Duration::from_secs(1);
 
+/// How long connections may wait for a daemon that takes over from another to find its way.
+const SETTLE: Duration = Duration::from_secs(12);
+
 /// How often it is looked whether the kernel still does what it was told: whoever loads a firewall's rules anew may have
 /// thrown ours away.
 const LOOK: Duration = Duration::from_secs(20);
@@ -47,7 +50,7 @@ const LOOK: Duration = Duration::from_secs(20);
 pub struct Answering(Arc<Inner>);
 
 struct Inner {
-    router: OnceLock<Router>,
+    router: watch::Sender<Option<Router>>,
     directory: watch::Sender<Arc<Directory>>,
     places: Mutex<Places>,
     /// One opens or closes at a time.
@@ -87,7 +90,7 @@ impl Answering {
         host.check().await?;
         let places = Places::read(file);
         let inner = Inner {
-            router: OnceLock::new(),
+            router: watch::Sender::default(),
             directory: watch::Sender::default(),
             places: Mutex::new(places),
             bridges: Turn::default(),
@@ -98,9 +101,9 @@ impl Answering {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Who carries what is sent to services. Until it is known, connections are reset.
+    /// Who carries what is sent to services. Until it is known, connections wait for a while.
     pub fn carried_by(&self, router: Router) {
-        let _ = self.0.router.set(router);
+        self.0.router.send_replace(Some(router));
     }
 
     /// Goes by this directory from now on.
@@ -151,10 +154,8 @@ impl Names for Answering {
             self.0.open.send_modify(|open| {
                 open.insert(bridge.name.clone(), bridge.virtual_block);
             });
-            let mut directory = self.0.directory.subscribe();
-            let is_known = |known: &Arc<Directory>| known.is_for(&bridge.name);
             // A directory that does not come leaves names unanswered, and not the container unstarted.
-            let _ = timeout(LEARN, directory.wait_for(is_known)).await;
+            self.0.until_known(&bridge.name).await;
             Ok(())
         })
     }
@@ -176,6 +177,20 @@ impl Names for Answering {
 }
 
 impl Inner {
+    /// Returns once the directory knows of the network, or has had its time.
+    async fn until_known(&self, network: &str) {
+        let mut directory = self.directory.subscribe();
+        let is_known = |known: &Arc<Directory>| known.is_for(network);
+        let _ = timeout(LEARN, directory.wait_for(is_known)).await;
+    }
+
+    /// The router, once there is one.
+    async fn router(&self) -> Option<Router> {
+        let mut router = self.router.subscribe();
+        let known = timeout(SETTLE, router.wait_for(Option::is_some)).await;
+        known.ok()?.ok()?.clone()
+    }
+
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {
         self.places.lock().expect("no holder panics")
     }

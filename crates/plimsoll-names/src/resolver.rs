@@ -150,6 +150,7 @@ async fn answer(
     way: Way,
 ) -> Option<Vec<u8>> {
     let question = message::question(text);
+    inner.until_known(&bridge.name).await;
     if let Some(question) = &question
         && let Some(given) = after_a_look(inner, bridge, question, from).await
     {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_router::{
-    Door, Limits, Member, NoTunnel, PoolKey, RouteSpec, Router, State, Target, Tls, Wanted,
+    Door, Limits, Member, NoTunnel, PoolKey, RouteSpec, Router, Stage, State, Target, Tls, Wanted,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -130,8 +130,8 @@ async fn router(places: Places) {
     };
     router.feed(&wanted);
     let listener = plimsoll_router::bind(places.router).expect("the address is free");
-    let (_ending, ending) = watch::channel(false);
-    router.serve(listener, Door::Plain { secure_port: None }, ending).await;
+    let (_stage, stage) = watch::channel(Stage::Open);
+    router.serve(listener, Door::Plain { secure_port: None }, stage).await;
 }
 
 /// A process that ends with this.

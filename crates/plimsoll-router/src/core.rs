@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::limits::Limits;
 use crate::seat::Seats;
+use crate::sockets::Sockets;
 use crate::table::{Published, Table};
 use crate::tunnel::Tunnel;
 
@@ -18,6 +19,7 @@ pub(crate) struct Core {
     pub(crate) tunnel: Arc<dyn Tunnel>,
     pub(crate) limits: Limits,
     pub(crate) seats: Seats,
+    pub(crate) sockets: Sockets,
     /// Says that there is a new table.
     pub(crate) swapped: watch::Sender<()>,
     /// Why a published port is not listened on.
@@ -26,13 +28,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(limits: Limits, tunnel: Arc<dyn Tunnel>) -> Self {
+    pub(crate) fn new(limits: Limits, tunnel: Arc<dyn Tunnel>, sockets: Sockets) -> Self {
         let seats = Seats::new(limits.connections);
         Self {
             table: ArcSwap::default(),
             tunnel,
             limits,
             seats,
+            sockets,
             swapped: watch::Sender::new(()),
             troubles: watch::Sender::default(),
             rolls: AtomicU64::new(0),

@@ -10,7 +10,9 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 use crate::core::Core;
+use crate::sockets::Held;
 use crate::tcp::PAUSE;
+use crate::{Stage, is_over};
 
 mod answer;
 mod attend;
@@ -36,26 +38,25 @@ pub enum Door {
     Secure,
 }
 
-/// Lets clients in until `ending` is true; who is inside then is let go after the request under way.
+/// Lets clients in while the stage is open.
 pub(crate) async fn serve(
     core: Arc<Core>,
-    listener: TcpListener,
+    listener: Held<TcpListener>,
     door: Door,
-    ending: watch::Receiver<bool>,
+    stage: watch::Receiver<Stage>,
 ) {
     let acceptor = (door == Door::Secure).then(|| tls::acceptor(&core));
-    let mut is_over = ending.clone();
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = is_over.wait_for(|over| *over) => return,
+            () = is_over(stage.clone()) => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((client, from)) => {
                 let seat = core.seats.take(core.roll()).await;
                 let guest = Guest::new(Arc::clone(&core), seat, door, from);
-                tokio::spawn(receive(guest, client, acceptor.clone(), ending.clone()));
+                tokio::spawn(receive(guest, client, acceptor.clone(), stage.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
@@ -69,15 +70,15 @@ async fn receive(
     guest: Guest,
     client: TcpStream,
     acceptor: Option<TlsAcceptor>,
-    ending: watch::Receiver<bool>,
+    stage: watch::Receiver<Stage>,
 ) {
     // Small answers must not wait for the acknowledgement of others.
     let _ = client.set_nodelay(true);
     let guest = Arc::new(guest);
     let served = async {
         match acceptor {
-            None => attend::plain(&guest, client, ending).await,
-            Some(acceptor) => tls::secure(&guest, &acceptor, client, ending).await,
+            None => attend::plain(&guest, client, stage).await,
+            Some(acceptor) => tls::secure(&guest, &acceptor, client, stage).await,
         }
     };
     tokio::select! {

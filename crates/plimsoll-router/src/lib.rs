@@ -16,6 +16,7 @@ mod pool;
 mod ports;
 mod relay;
 mod seat;
+pub mod sockets;
 mod table;
 mod tcp;
 mod tunnel;
@@ -32,6 +33,7 @@ pub use explain::{Explanation, Verdict, explain};
 pub use http::Door;
 pub use limits::Limits;
 pub use pool::{pick, pick_near};
+pub use sockets::Sockets;
 pub use table::{
     Member, Pool, PoolKey, Protocol, Published, Route, RouteSpec, Table, Tls, Wanted, bare_host,
 };
@@ -46,6 +48,24 @@ use tokio::sync::watch;
 use tokio::time::{interval, sleep, timeout};
 
 use crate::core::Core;
+use crate::sockets::Held;
+
+/// How far a router is from its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    #[default]
+    Open,
+    /// Nobody new is let in, since somebody else listens by now; who is inside is led out without losing anything, and may
+    /// take its time.
+    Leaving,
+    /// Nobody new is let in; who is inside is let go after the request under way.
+    Closing,
+}
+
+/// Returns once nobody new is to be let in. Who could say so and is gone has said it.
+pub(crate) async fn is_over(mut stage: watch::Receiver<Stage>) {
+    let _ = stage.wait_for(|stage| *stage != Stage::Open).await;
+}
 
 /// A node's router. Clones are the same router.
 #[derive(Debug, Clone)]
@@ -57,7 +77,12 @@ pub struct Router {
 
 impl Router {
     pub fn new(limits: Limits, tunnel: Arc<dyn Tunnel>) -> Self {
-        Self { core: Arc::new(Core::new(limits, tunnel)), feeding: Arc::default() }
+        Self::on(limits, tunnel, Sockets::default())
+    }
+
+    /// One that listens on these sockets where they are what it is to listen on.
+    pub fn on(limits: Limits, tunnel: Arc<dyn Tunnel>, sockets: Sockets) -> Self {
+        Self { core: Arc::new(Core::new(limits, tunnel, sockets)), feeding: Arc::default() }
     }
 
     /// Does from now on what is wanted. When this returns, nothing new is sent to what is not in.
@@ -85,9 +110,10 @@ impl Router {
         metrics::read(&self.table())
     }
 
-    /// Listens on published ports, for as long as it is polled. Connections that were let in outlive it.
-    pub async fn publish(&self) {
-        ports::run(Arc::clone(&self.core)).await;
+    /// Listens on published ports while the stage is open and this is polled. Connections that were let in outlive it;
+    /// clients of UDP that wait for an answer are waited for, unless it is closing.
+    pub async fn publish(&self, stage: watch::Receiver<Stage>) {
+        ports::run(Arc::clone(&self.core), stage).await;
     }
 
     /// Carries a connection that was accepted elsewhere to a port of a service, by the pool of all its ports (see
@@ -96,9 +122,14 @@ impl Router {
         tcp::carry_to(&self.core, service, port, client).await;
     }
 
-    /// Serves HTTP routes at a door (see [`bind`]) until `ending` is true. Who is inside then is let go after the request under way.
-    pub async fn serve(&self, listener: TcpListener, door: Door, ending: watch::Receiver<bool>) {
-        http::serve(Arc::clone(&self.core), listener, door, ending).await;
+    /// Lets clients in at a door (see [`bind`]) while the stage is open, and serves them HTTP routes.
+    pub async fn serve(
+        &self,
+        listener: impl Into<Held<TcpListener>>,
+        door: Door,
+        stage: watch::Receiver<Stage>,
+    ) {
+        http::serve(Arc::clone(&self.core), listener.into(), door, stage).await;
     }
 
     /// Closes connections to upstreams that nobody has used for a while, for as long as it is polled.

@@ -2,25 +2,24 @@
 //! and said to be in trouble until it is free.
 
 use std::collections::BTreeMap;
-use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::UdpSocket;
-use tokio::task::AbortHandle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::core::Core;
 use crate::table::{Protocol, Published};
-use crate::{tcp, udp};
+use crate::{Stage, is_over, tcp, udp};
 
 /// How often a port that someone else holds is tried again, and a listener out of files rests.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Listens as the tables say, for as long as it is polled.
-pub(crate) async fn run(core: Arc<Core>) {
+/// Listens as the tables say, while the stage is open and this is polled.
+pub(crate) async fn run(core: Arc<Core>, stage: watch::Receiver<Stage>) {
     let mut swapped = core.swapped.subscribe();
     let mut listeners = Listeners::default();
     loop {
@@ -28,20 +27,23 @@ pub(crate) async fn run(core: Arc<Core>) {
         let table = core.table.load_full();
         listeners.keep(&core, |at| table.published_pool(at).is_some());
         for (at, _) in table.published() {
-            listeners
-                .0
-                .entry(at)
-                .or_insert_with(|| tokio::spawn(listen(Arc::clone(&core), at)).abort_handle());
+            let begin = || tokio::spawn(listen(Arc::clone(&core), at, stage.clone()));
+            listeners.0.entry(at).or_insert_with(begin);
         }
-        if swapped.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = swapped.changed() => if changed.is_err() { return },
+            () = is_over(stage.clone()) => break,
         }
+    }
+    for task in listeners.0.values_mut() {
+        // One that panicked has ended as well, and has said so.
+        let _ = task.await;
     }
 }
 
 /// Ends with all that listen. Connections that were let in go on.
 #[derive(Debug, Default)]
-struct Listeners(BTreeMap<Published, AbortHandle>);
+struct Listeners(BTreeMap<Published, JoinHandle<()>>);
 
 impl Listeners {
     fn keep(&mut self, core: &Core, stays: impl Fn(Published) -> bool) {
@@ -58,30 +60,34 @@ impl Listeners {
 
 impl Drop for Listeners {
     fn drop(&mut self) {
-        self.0.values().for_each(AbortHandle::abort);
+        self.0.values().for_each(JoinHandle::abort);
     }
 }
 
-async fn listen(core: Arc<Core>, at: Published) {
+async fn listen(core: Arc<Core>, at: Published, stage: watch::Receiver<Stage>) {
     match at.protocol {
         Protocol::Tcp => {
-            let listener = bound(&core, at, |address| ready(tcp::bind(address))).await;
-            tcp::accept(core, at, listener).await;
+            let bind = |address| core.sockets.tcp(address, tcp::bind);
+            let listener = tokio::select! {
+                listener = bound(&core, at, bind) => listener,
+                () = is_over(stage.clone()) => return,
+            };
+            tcp::accept(core, at, listener, stage).await;
         }
         Protocol::Udp => {
-            let socket = bound(&core, at, UdpSocket::bind).await;
-            udp::serve(core, at, Arc::new(socket)).await;
+            let socket = tokio::select! {
+                socket = bound(&core, at, |address| core.sockets.udp(address)) => socket,
+                () = is_over(stage.clone()) => return,
+            };
+            udp::serve(core, at, socket, stage).await;
         }
     }
 }
 
 /// Binds, as soon as that is possible.
-async fn bound<S, F>(core: &Core, at: Published, bind: impl Fn(SocketAddr) -> F) -> S
-where
-    F: Future<Output = io::Result<S>>,
-{
+async fn bound<S>(core: &Core, at: Published, bind: impl Fn(SocketAddr) -> io::Result<S>) -> S {
     loop {
-        let error = match both_kinds(at.address, &bind).await {
+        let error = match both_kinds(at.address, &bind) {
             Ok(socket) => {
                 forgive(core, at);
                 return socket;
@@ -107,14 +113,11 @@ fn forgive(core: &Core, at: Published) {
 }
 
 /// All addresses means both kinds, where the host has both.
-async fn both_kinds<S, F>(address: SocketAddr, bind: impl Fn(SocketAddr) -> F) -> io::Result<S>
-where
-    F: Future<Output = io::Result<S>>,
-{
+fn both_kinds<S>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<S>) -> io::Result<S> {
     let is_any = matches!(address.ip(), IpAddr::V6(ip) if ip.is_unspecified());
-    match bind(address).await {
+    match bind(address) {
         Err(error) if is_any && error.kind() != io::ErrorKind::AddrInUse => {
-            bind((Ipv4Addr::UNSPECIFIED, address.port()).into()).await
+            bind((Ipv4Addr::UNSPECIFIED, address.port()).into())
         }
         bound => bound,
     }

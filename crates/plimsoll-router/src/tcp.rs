@@ -9,14 +9,17 @@ use std::time::Duration;
 use rustix::net::sockopt::set_socket_keepalive;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::connect::{Link, reach};
 use crate::core::Core;
 use crate::relay::relay;
 use crate::seat::{Activity, Seat};
+use crate::sockets::Held;
 use crate::table::{Pool, PoolKey, Published};
 use crate::upstream::InFlight;
+use crate::{Stage, is_over};
 
 /// A listener that cannot accept, for want of files perhaps, rests for so long.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
@@ -36,10 +39,20 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Lets clients in for as long as it is polled.
-pub(crate) async fn accept(core: Arc<Core>, at: Published, listener: TcpListener) {
+/// Lets clients in while the stage is open.
+pub(crate) async fn accept(
+    core: Arc<Core>,
+    at: Published,
+    listener: Held<TcpListener>,
+    stage: watch::Receiver<Stage>,
+) {
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            biased;
+            () = is_over(stage.clone()) => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
             Ok((client, _)) => {
                 let seat = core.seats.take(core.roll()).await;
                 tokio::spawn(carry_in(Arc::clone(&core), at, client, seat));

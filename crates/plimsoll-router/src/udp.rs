@@ -11,17 +11,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::io::{AsyncWriteExt, split};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::clock::{self, Moment};
 use crate::connect::{Link, Tries, choose, dial};
 use crate::core::Core;
+use crate::sockets::Held;
 use crate::table::{Protocol, Published};
 use crate::tcp::PAUSE;
 use crate::tunnel::{receive_datagram, send_datagram};
 use crate::upstream::{InFlight, Target, Upstream};
+use crate::{Stage, is_over};
 
 /// The largest datagram there is.
 const LARGEST: usize = 65_535;
@@ -46,9 +48,37 @@ impl Drop for Session {
     }
 }
 
-/// Serves the port for as long as it is polled.
-pub(crate) async fn serve(core: Arc<Core>, at: Published, socket: Arc<UdpSocket>) {
-    let mut sessions = HashMap::<SocketAddr, Session>::new();
+/// Serves the port while the stage is open. Then whoever listens next hears what clients send, and those who have been heard
+/// here get the answers that are under way.
+pub(crate) async fn serve(
+    core: Arc<Core>,
+    at: Published,
+    socket: Held<UdpSocket>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let (socket, mut sessions) = (Arc::new(socket), HashMap::new());
+    tokio::select! {
+        biased;
+        () = is_over(stage.clone()) => {}
+        () = receive_all(&core, at, &socket, &mut sessions) => {}
+    }
+    let answered = async {
+        for session in sessions.into_values() {
+            session.to.closed().await;
+        }
+    };
+    tokio::select! {
+        () = answered => {}
+        _ = stage.wait_for(|stage| *stage == Stage::Closing) => {}
+    }
+}
+
+async fn receive_all(
+    core: &Arc<Core>,
+    at: Published,
+    socket: &Arc<Held<UdpSocket>>,
+    sessions: &mut HashMap<SocketAddr, Session>,
+) {
     let room = Arc::new(Semaphore::new(WAITING_BYTES));
     let mut space = vec![0; LARGEST];
     loop {
@@ -72,9 +102,9 @@ pub(crate) async fn serve(core: Arc<Core>, at: Published, socket: Arc<UdpSocket>
         }
         sessions.remove(&client);
         if sessions.len() >= core.limits.udp_sessions {
-            make_room(&mut sessions);
+            make_room(sessions);
         }
-        let session = begin(&core, at, Arc::clone(&socket), client);
+        let session = begin(core, at, Arc::clone(socket), client);
         let _ = session.to.try_send(datagram);
         sessions.insert(client, session);
     }
@@ -92,7 +122,12 @@ fn make_room(sessions: &mut HashMap<SocketAddr, Session>) {
     }
 }
 
-fn begin(core: &Arc<Core>, at: Published, socket: Arc<UdpSocket>, client: SocketAddr) -> Session {
+fn begin(
+    core: &Arc<Core>,
+    at: Published,
+    socket: Arc<Held<UdpSocket>>,
+    client: SocketAddr,
+) -> Session {
     let (to, waiting) = mpsc::channel(WAITING);
     let heard = Arc::new(AtomicU64::new(clock::now().0));
     let (core, seen) = (Arc::clone(core), Arc::clone(&heard));
@@ -107,7 +142,7 @@ fn begin(core: &Arc<Core>, at: Published, socket: Arc<UdpSocket>, client: Socket
 
 /// Who a session is for.
 struct Client {
-    socket: Arc<UdpSocket>,
+    socket: Arc<Held<UdpSocket>>,
     address: SocketAddr,
     heard: Arc<AtomicU64>,
 }

@@ -23,6 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::Service;
 
+use plimsoll_router::sockets::{Held, Sockets};
+
 use super::Listen;
 use super::peer::Peer;
 use super::permit::Permits;
@@ -49,9 +51,10 @@ pub(super) const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/metrics"];
 /// Where clients come in.
 #[derive(Debug)]
 pub(super) struct Doors {
-    unix: UnixListener,
+    unix: Held<UnixListener>,
     path: PathBuf,
-    tcp: Option<(TcpListener, Token)>,
+    tcp: Option<(Held<TcpListener>, Token)>,
+    sockets: Sockets,
 }
 
 impl Doors {
@@ -60,11 +63,11 @@ impl Doors {
             None => None,
             Some(address) => {
                 let token = Token::of(&listen.data_dir)?;
-                Some((socket::tcp(address).await?, token))
+                Some((socket::tcp(address, &listen.sockets)?, token))
             }
         };
-        let unix = socket::unix(&listen.socket).await?;
-        Ok(Self { unix, path: listen.socket.clone(), tcp })
+        let unix = socket::unix(&listen.socket, &listen.sockets).await?;
+        Ok(Self { unix, path: listen.socket.clone(), tcp, sockets: listen.sockets.clone() })
     }
 
     pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
@@ -73,7 +76,7 @@ impl Doors {
 
     /// Serves until `ending` is true and all are gone, or their grace is over.
     pub(super) async fn serve(self, router: Router, cell: Cell, ending: watch::Receiver<bool>) {
-        let Self { unix, path, tcp } = self;
+        let Self { unix, path, tcp, sockets } = self;
         let local = by(unix, router.clone(), ending.clone());
         let remote = async {
             if let Some((listener, token)) = tcp {
@@ -82,7 +85,9 @@ impl Doors {
         };
         tokio::join!(local, remote);
         // A path that stays says that somebody listens.
-        let _ = std::fs::remove_file(path);
+        if !sockets.is_kept() {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -92,16 +97,16 @@ trait Entrance: Sync {
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Door)>> + Send;
 }
 
-impl Entrance for UnixListener {
+impl Entrance for Held<UnixListener> {
     type Stream = UnixStream;
     async fn accept(&self) -> io::Result<(UnixStream, Door)> {
-        let (stream, _) = Self::accept(self).await?;
+        let (stream, _) = UnixListener::accept(self).await?;
         let uid = stream.peer_cred().ok().map(|peer| peer.uid());
         Ok((stream, Door::Unix { uid }))
     }
 }
 
-impl Entrance for (TcpListener, Permits) {
+impl Entrance for (Held<TcpListener>, Permits) {
     type Stream = TcpStream;
     async fn accept(&self) -> io::Result<(TcpStream, Door)> {
         let (stream, _) = self.0.accept().await?;

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use plimsoll_router::sockets::{Held, Name, Sockets};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
@@ -43,7 +44,17 @@ impl BindError {
     }
 }
 
-pub(super) async fn unix(path: &Path) -> Result<UnixListener, BindError> {
+/// The socket at this path: the one that another process handed over, else a new one.
+pub(super) async fn unix(path: &Path, sockets: &Sockets) -> Result<Held<UnixListener>, BindError> {
+    let failed = |error| BindError::file("listen on", path, error);
+    if let Some(inherited) = sockets.unix(path).map_err(failed)? {
+        return Ok(inherited);
+    }
+    let bound = bind(path).await?;
+    sockets.hold(Name::Unix(path.to_owned()), bound).map_err(failed)
+}
+
+async fn bind(path: &Path) -> Result<UnixListener, BindError> {
     let mut unfinished = path.to_owned().into_os_string();
     unfinished.push(UNFINISHED);
     let unfinished = PathBuf::from(unfinished);
@@ -85,8 +96,9 @@ async fn clear(path: &Path) -> Result<(), BindError> {
     }
 }
 
-pub(super) async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.map_err(|source| BindError::Tcp { address, source })
+pub(super) fn tcp(address: SocketAddr, sockets: &Sockets) -> Result<Held<TcpListener>, BindError> {
+    let bound = sockets.tcp(address, plimsoll_router::bind);
+    bound.map_err(|source| BindError::Tcp { address, source })
 }
 
 #[cfg(test)]
@@ -97,22 +109,22 @@ mod tests {
     async fn a_socket_is_taken_over_only_from_the_dead() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sub/plimsoll.sock");
-        let first = unix(&path).await.unwrap();
+        let first = bind(&path).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
-        let second = unix(&path).await.unwrap_err();
+        let second = bind(&path).await.unwrap_err();
         assert!(matches!(second, BindError::InUse { .. }), "{second}");
         drop(first);
-        unix(&path).await.expect("nobody listens any more");
+        bind(&path).await.expect("nobody listens any more");
         let file = dir.path().join("file");
         fs::write(&file, "precious").unwrap();
-        assert!(matches!(unix(&file).await.unwrap_err(), BindError::NotASocket { .. }));
+        assert!(matches!(bind(&file).await.unwrap_err(), BindError::NotASocket { .. }));
         assert_eq!(fs::read(&file).unwrap(), b"precious");
     }
 
     #[tokio::test]
     async fn a_path_too_long_for_a_socket_is_refused_with_its_length() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(120)));
-        let error = unix(&path).await.unwrap_err().to_string();
+        let error = bind(&path).await.unwrap_err().to_string();
         assert!(error.contains("has 125 bytes, at most 103 are possible"), "{error}");
     }
 }

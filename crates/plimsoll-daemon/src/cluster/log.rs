@@ -5,7 +5,7 @@
 //! neither: who has access to it is a server, and signs its own certificate.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -30,7 +30,13 @@ pub enum Log {
 }
 
 /// Kept for as long as this process uses its data directory.
-pub struct Lock(pub Box<dyn Send + Sync>);
+pub struct Lock(Mutex<Option<Box<dyn Send + Sync>>>);
+
+impl Lock {
+    pub fn new(lock: Box<dyn Send + Sync>) -> Self {
+        Self(Mutex::new(Some(lock)))
+    }
+}
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,6 +118,15 @@ impl Log {
         match self {
             Self::Embedded { engine, .. } => engine.broken().await,
             Self::Etcd { engine, .. } => engine.broken().await,
+        }
+    }
+
+    /// Has another process use the data directory, though something of this one still holds the log. It is shut down.
+    pub fn let_go(&self) {
+        match self {
+            // Its lock is its store's.
+            Self::Embedded { .. } => {}
+            Self::Etcd { lock, .. } => drop(lock.0.lock().expect("no holder panics").take()),
         }
     }
 

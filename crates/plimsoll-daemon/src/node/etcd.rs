@@ -250,7 +250,7 @@ async fn cluster(
 pub(super) fn lock(dir: &Path) -> Result<Lock, Error> {
     let path = dir.join("lock");
     match RealDisk.lock(&path) {
-        Ok(lock) => Ok(Lock(lock)),
+        Ok(lock) => Ok(Lock::new(lock)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             Err(OpenError::InUse { dir: dir.to_owned() }.into())
         }

@@ -13,8 +13,9 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use plimsoll_model::Timestamp;
+use plimsoll_router::Stage;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tower::Service;
 
 use super::carries::{Carries, Windows};
@@ -54,10 +55,38 @@ pub(super) struct House {
     pub(super) ending: watch::Receiver<bool>,
 }
 
+/// What a connection ends with.
+#[derive(Debug)]
+pub(super) enum Until {
+    Ended(watch::Receiver<bool>),
+    /// The stage of what it carries.
+    Led(watch::Receiver<Stage>),
+}
+
+impl Until {
+    async fn is_over(&self) {
+        match self {
+            Self::Ended(ending) => ended(ending.clone()).await,
+            Self::Led(stage) => {
+                let _ = stage.clone().wait_for(|stage| *stage != Stage::Open).await;
+            }
+        }
+    }
+
+    /// Returns once what is still under way must end.
+    async fn has_no_more_time(&self) {
+        if let Self::Led(stage) = self {
+            // Whoever leaves without haste says when that is over.
+            let _ = stage.clone().wait_for(|stage| *stage != Stage::Leaving).await;
+        }
+        sleep(GRACE).await;
+    }
+}
+
 impl House {
     /// Serves until either side has had enough, the certificate has run out, or the daemon ends.
-    pub(super) async fn serve(self, guest: Guest) {
-        let Self { router, limits, quiet, ending } = self;
+    pub(super) async fn serve(self, guest: Guest, until: Until) {
+        let Self { router, limits, quiet, .. } = self;
         let Guest { stream, remote, shown } = guest;
         let carries = Carries::announced(stream.get_ref().1.alpn_protocol());
         let stay = shown.as_ref().map_or(limits.guest_patience, |shown| left(shown.until));
@@ -68,14 +97,17 @@ impl House {
         let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
         let served = tokio::select! {
             served = connection.as_mut() => Some(served),
-            () = ended(ending) => None,
-            () = tokio::time::sleep(stay) => None,
+            () = until.is_over() => None,
+            () = sleep(stay) => None,
         };
         let served = if let Some(served) = served {
             served
         } else {
             connection.as_mut().graceful_shutdown();
-            timeout(GRACE, connection).await.unwrap_or(Ok(()))
+            tokio::select! {
+                served = connection => served,
+                () = until.has_no_more_time() => Ok(()),
+            }
         };
         if let Err(error) = served
             && !is_farewell(&error)

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use plimsoll_router::Stage;
+use plimsoll_router::sockets::Held;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::carries::Carries;
-use super::connection::{House, ended};
+use super::connection::{House, Until, ended};
 use super::quiet::{Quiet, Trouble};
 use super::tls::{Door, Guest};
 use crate::pki::{self, Credentials};
@@ -62,10 +64,18 @@ impl Default for Limits {
     }
 }
 
+/// Keeps connections that carry tunnels beyond the end of others: clients are at their ends, whoever leads the cell.
+#[derive(Debug, Clone)]
+pub struct Stay {
+    pub stage: watch::Receiver<Stage>,
+    /// Held by each of them for as long as it is there.
+    pub present: mpsc::Sender<()>,
+}
+
 /// The peer port.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listener: Held<TcpListener>,
     door: Arc<Door>,
     limits: Limits,
 }
@@ -76,16 +86,12 @@ impl Server {
         credentials: &Credentials,
         limits: Limits,
     ) -> io::Result<Self> {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // A daemon that restarts must not wait for the connections of the one before to be forgotten.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        Self::on(socket.listen(BACKLOG)?, credentials, limits).map_err(io::Error::other)
+        Self::on(listen(address)?, credentials, limits).map_err(io::Error::other)
     }
 
     /// On a port that is open already.
     pub fn on(
-        listener: TcpListener,
+        listener: impl Into<Held<TcpListener>>,
         credentials: &Credentials,
         limits: Limits,
     ) -> Result<Self, pki::Error> {
@@ -97,7 +103,7 @@ impl Server {
             patience: limits.handshake_patience,
             quiet: Arc::default(),
         };
-        Ok(Self { listener, door: Arc::new(door), limits })
+        Ok(Self { listener: listener.into(), door: Arc::new(door), limits })
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -106,11 +112,22 @@ impl Server {
 
     /// Serves until `ending` is true and all are gone, or their grace is over.
     pub async fn serve(self, router: Router, ending: watch::Receiver<bool>) {
+        self.serve_all(router, ending, None).await;
+    }
+
+    /// The same, but that tunnels stay until they are told to go.
+    pub async fn serve_beside(self, router: Router, ending: watch::Receiver<bool>, stay: Stay) {
+        self.serve_all(router, ending, Some(stay)).await;
+    }
+
+    async fn serve_all(self, router: Router, ending: watch::Receiver<bool>, stay: Option<Stay>) {
         let Self { listener, door, limits } = self;
         let quiet = Arc::clone(&door.quiet);
         let mut handshakes = Handshakes::new(door, limits);
         let house = House { router, limits, quiet: Arc::clone(&quiet), ending: ending.clone() };
-        let mut seats = Seats::new(house, &quiet, limits);
+        let stage = stay.as_ref().map(|stay| stay.stage.clone());
+        let goes_on = || stage.as_ref().is_some_and(|stage| *stage.borrow() == Stage::Open);
+        let mut seats = Seats::new(house, &quiet, limits, stay);
         loop {
             let room_at = handshakes.room_at();
             tokio::select! {
@@ -131,9 +148,27 @@ impl Server {
             }
             seats.clear();
         }
-        drop((listener, handshakes));
+        drop(listener);
+        while goes_on()
+            && let Some(shaken) = handshakes.running.join_next().await
+        {
+            // Who has come this far, with a client perhaps, came to this process.
+            if let Ok(Some(guest)) = shaken {
+                seats.take(guest);
+            }
+        }
+        drop(handshakes);
         seats.part().await;
     }
+}
+
+/// Opens the peer port.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A daemon that restarts must not wait for the connections of the one before to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The next who comes, once there is room.
@@ -192,16 +227,18 @@ struct Seats {
     for_nodes: Arc<Semaphore>,
     for_guests: Arc<Semaphore>,
     taken: JoinSet<()>,
+    stay: Option<Stay>,
 }
 
 impl Seats {
-    fn new(house: House, quiet: &Arc<Quiet>, limits: Limits) -> Self {
+    fn new(house: House, quiet: &Arc<Quiet>, limits: Limits, stay: Option<Stay>) -> Self {
         Self {
             house,
             quiet: Arc::clone(quiet),
             for_nodes: Arc::new(Semaphore::new(limits.nodes)),
             for_guests: Arc::new(Semaphore::new(limits.guests)),
             taken: JoinSet::new(),
+            stay,
         }
     }
 
@@ -211,11 +248,24 @@ impl Seats {
             self.quiet.note(Trouble::NoSeat, Some(guest.remote), &"closed");
             return;
         };
-        let served = self.house.clone().serve(guest);
-        self.taken.spawn(async {
+        let stay = self.stay.clone().filter(|_| guest.carries_tunnels());
+        let present = stay.as_ref().map(|stay| stay.present.clone());
+        let until = match stay {
+            None => Until::Ended(self.house.ending.clone()),
+            Some(stay) => Until::Led(stay.stage),
+        };
+        let served = self.house.clone().serve(guest, until);
+        let is_staying = present.is_some();
+        let seated = async {
             served.await;
-            drop(seat);
-        });
+            drop((seat, present));
+        };
+        if is_staying {
+            // Whoever ends the stage waits for it.
+            tokio::spawn(seated);
+        } else {
+            self.taken.spawn(seated);
+        }
     }
 
     fn clear(&mut self) {

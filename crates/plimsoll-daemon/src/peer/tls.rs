@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::carries::Carries;
 use super::quiet::{Quiet, Trouble};
 use crate::pki::{Blame, Credentials, Refusal, Shown};
 
@@ -25,6 +26,14 @@ pub(super) struct Guest {
     pub(super) remote: SocketAddr,
     /// Who it is; `None` for somebody without a certificate.
     pub(super) shown: Option<Shown>,
+}
+
+impl Guest {
+    /// Whether it is a node that brings clients.
+    pub(super) fn carries_tunnels(&self) -> bool {
+        let announced = Carries::announced(self.stream.get_ref().1.alpn_protocol());
+        self.shown.is_some() && announced == Carries::Tunnels
+    }
 }
 
 /// What every handshake needs.

@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use plimsoll_model::NodeId;
 use plimsoll_router::{Far, Opening, Protocol, Stream, Tunnel, UpstreamKey};
 
-use crate::peer::{Client, Target};
+use crate::peer::{Client, Error, Target};
 use crate::soft::Soft;
 
 /// Where another node takes streams to its replicas.
@@ -41,8 +41,13 @@ impl Tunnels {
     async fn connect(&self, far: &Far) -> io::Result<impl Stream + use<>> {
         let target = self.target(&far.node).ok_or_else(|| unreached(far, "it has no address"))?;
         let headers = named(&far.upstream, far.protocol).map_err(io::Error::other)?;
-        let opening = self.client.tunnel(&target, Method::POST, TUNNEL, headers, ANSWER);
-        let (status, stream) = opening.await.map_err(io::Error::other)?;
+        let open = || self.client.tunnel(&target, Method::POST, TUNNEL, headers.clone(), ANSWER);
+        let opened = match open().await {
+            // Its daemon may have handed over to another at this moment, and nothing of the client was sent yet.
+            Err(Error::Closed { .. }) => open().await,
+            opened => opened,
+        };
+        let (status, stream) = opened.map_err(io::Error::other)?;
         if status == StatusCode::OK {
             Ok(stream)
         } else {

@@ -8,17 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Request;
 use hyper::body::Incoming;
-use hyper::header::HeaderValue;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 
 use super::wire::Watched;
 use super::{Door, client_address, forward};
+use crate::Stage;
 use crate::clock;
 use crate::core::Core;
 use crate::seat::{Activity, Seat};
@@ -61,9 +62,17 @@ impl Guest {
     }
 
     /// Returns once the client is to leave, with the request under way if there is one.
-    async fn is_to_leave(&self, mut ending: watch::Receiver<bool>) {
+    ///
+    /// A client of HTTP/2 can be told to go at any time and loses nothing. One of HTTP/1 may be sending its next request
+    /// while its idle connection is closed: as long as there is time it leaves with its next answer, which says so.
+    async fn is_to_leave(&self, mut stage: watch::Receiver<Stage>, is_http2: bool) {
+        let is_due = |stage: &Stage| match stage {
+            Stage::Open => false,
+            Stage::Leaving => is_http2,
+            Stage::Closing => true,
+        };
         tokio::select! {
-            _ = ending.wait_for(|over| *over) => {}
+            _ = stage.wait_for(is_due) => {}
             () = self.seat.is_wanted_back() => {}
             () = self.seat.activity.is_done(&self.core.limits) => {}
         }
@@ -74,16 +83,16 @@ impl Guest {
 pub(super) async fn plain(
     guest: &Arc<Guest>,
     mut client: impl Stream + 'static,
-    ending: watch::Receiver<bool>,
+    stage: watch::Receiver<Stage>,
 ) {
     let greeted = tokio::select! {
         greeted = greeting(&mut client, &guest.seat.activity) => greeted,
-        () = guest.is_to_leave(ending.clone()) => return,
+        () = guest.is_to_leave(stage.clone(), false) => return,
     };
     let Ok((early, is_http2)) = greeted else { return };
     let io = Watched::new(client, Arc::clone(&guest.seat), early, is_http2);
     // Boxed, so that a client that has said nothing does not take the room of one that has.
-    Box::pin(serve(guest, io, is_http2, ending)).await;
+    Box::pin(serve(guest, io, is_http2, stage)).await;
 }
 
 /// Reads until it is clear whether this is HTTP/2. A client that says nothing costs no more than these bytes.
@@ -112,14 +121,21 @@ pub(super) async fn serve(
     guest: &Arc<Guest>,
     io: Watched<impl Stream + 'static>,
     is_http2: bool,
-    ending: watch::Receiver<bool>,
+    stage: watch::Receiver<Stage>,
 ) {
     let service = service_fn(|request: Request<Incoming>| {
-        let guest = Arc::clone(guest);
-        async move { Ok::<_, Infallible>(forward::answer(guest, request).await) }
+        let (guest, stage) = (Arc::clone(guest), stage.clone());
+        async move {
+            let mut response = forward::answer(guest, request).await;
+            let is_last = !is_http2 && *stage.borrow() != Stage::Open;
+            if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let io = TokioIo::new(io);
-    let leaving = guest.is_to_leave(ending);
+    let leaving = guest.is_to_leave(stage.clone(), is_http2);
     let served = if is_http2 {
         let connection = second(guest).serve_connection(io, service);
         until_done(connection, http2::Connection::graceful_shutdown, leaving).await

@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::wire::Watched;
 use super::{Guest, attend};
+use crate::Stage;
 use crate::core::Core;
 
 const HTTP2: &[u8] = b"h2";
@@ -50,7 +51,7 @@ pub(super) async fn secure(
     guest: &Arc<Guest>,
     acceptor: &TlsAcceptor,
     client: TcpStream,
-    ending: watch::Receiver<bool>,
+    stage: watch::Receiver<Stage>,
 ) {
     let handshake = timeout(guest.core.limits.header_read, acceptor.accept(client)).await;
     let stream = match handshake.map_err(io::Error::from).flatten() {
@@ -62,5 +63,5 @@ pub(super) async fn secure(
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
     let io = Watched::new(stream, Arc::clone(&guest.seat), Bytes::new(), is_http2);
-    Box::pin(attend::serve(guest, io, is_http2, ending)).await;
+    Box::pin(attend::serve(guest, io, is_http2, stage)).await;
 }

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
 use plimsoll_router::{
-    Limits, Member, NoTunnel, PoolKey, Protocol, Published, Router, State, Target, Tunnel, Wanted,
+    Limits, Member, NoTunnel, PoolKey, Protocol, Published, Router, Stage, State, Target, Tunnel,
+    Wanted,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -48,7 +50,8 @@ pub(crate) fn published(address: SocketAddr, protocol: Protocol) -> Published {
 pub(crate) struct Bench {
     pub(crate) router: Router,
     pub(crate) at: Published,
-    listening: JoinHandle<()>,
+    pub(crate) stage: watch::Sender<Stage>,
+    pub(crate) listening: JoinHandle<()>,
 }
 
 impl Bench {
@@ -65,8 +68,9 @@ impl Bench {
         let router = Router::new(limits, tunnel);
         let at = published(address(), protocol);
         let publishing = router.clone();
-        let listening = tokio::spawn(async move { publishing.publish().await });
-        let bench = Self { router, at, listening };
+        let (stage, stages) = watch::channel(Stage::Open);
+        let listening = tokio::spawn(async move { publishing.publish(stages).await });
+        let bench = Self { router, at, stage, listening };
         bench.feed(members);
         bench
     }

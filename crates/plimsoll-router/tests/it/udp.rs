@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_router::{Limits, Protocol};
+use plimsoll_router::{Limits, Protocol, Stage};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
@@ -114,4 +114,27 @@ async fn a_session_moves_on_when_its_upstream_is_gone() {
     assert_eq!(client.ask("one").await.0, "A");
     bench.feed(&[inside("dns-2", b)]);
     eventually("it moved on", || async { (client.ask("two").await.0 == "B").then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn who_was_heard_before_somebody_else_took_over_still_gets_its_answer() {
+    let (at, limits) = (address(), Limits::default());
+    let server = UdpSocket::bind(at).await.unwrap();
+    let mut bench = bench(limits, &[inside("dns-1", at)]);
+    let client = Client::new(&bench).await;
+    let mut space = [0; 100];
+    let (length, from) = eventually("it is heard", || async {
+        client.0.send(b"slow one").await.ok()?;
+        let heard = timeout(Duration::from_millis(200), server.recv_from(&mut [0; 100])).await;
+        heard.ok()?.ok()
+    })
+    .await;
+    assert_eq!(length, 8);
+    bench.stage.send_replace(Stage::Leaving);
+    server.send_to(b"here it is", from).await.unwrap();
+    let heard = timeout(crate::kit::PATIENCE, client.0.recv(&mut space)).await;
+    assert_eq!(&space[..heard.expect("in time").unwrap()], b"here it is");
+    bench.stage.send_replace(Stage::Closing);
+    let ended = timeout(crate::kit::PATIENCE, &mut bench.listening).await;
+    assert!(ended.is_ok(), "a router that closes waits for nobody");
 }

@@ -8,22 +8,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use plimsoll_daemon::node::{Error, Kind, Node, Options};
+use plimsoll_daemon::node::{Error, Kind, Options};
 use plimsoll_daemon::pki::JoinAddress;
 use plimsoll_daemon::sampler::{INTERVALS, Pace};
-use plimsoll_model::level::remedy;
 use plimsoll_model::{ClusterId, NodeId, Zone};
 use plimsoll_runtime::bridge::BlockError;
 use plimsoll_runtime::{Block, Description};
-use plimsoll_store::disk::room;
-use plimsoll_store::embedded::{OpenError, ROOM};
-use plimsoll_store::sealed::Unreadable;
+use plimsoll_store::embedded::OpenError;
 use plimsoll_store_etcd::StartError;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+mod life;
+mod notify;
+mod predecessor;
+mod signals;
+mod successor;
+
+use life::Life;
+use predecessor::Predecessor;
+use signals::Signals;
+use successor::Line;
 
 use super::etcd::EtcdArgs;
 use super::migrate::EngineWord;
@@ -31,9 +37,6 @@ use crate::age::length;
 use crate::output::note;
 use crate::places::Who;
 use crate::trouble::Trouble;
-
-/// How often a full disk is looked at.
-const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +48,8 @@ Examples:
   plimsoll up --cluster home --engine etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
                                                        the log on an etcd; the next `plimsoll up` remembers all of it
 
-Ctrl-C stops the daemon and leaves its replicas running; the next `plimsoll up` takes them over.
+Ctrl-C stops the daemon and leaves its replicas running; the next `plimsoll up` takes them over. SIGHUP has it hand over to
+a new process, of another version perhaps, without losing a request.
 For a machine that should always run it there is packaging/plimsoll.service.";
 
 /// Run a node on this machine.
@@ -111,6 +115,9 @@ pub(crate) struct Args {
     /// How much to say
     #[arg(long, value_enum, default_value_t)]
     log_level: Level,
+    /// The standard input leads to a daemon whose place this one takes
+    #[arg(long, hide = true)]
+    takes_over: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -176,87 +183,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
+    let line = Line::of_process().map_err(|error| Trouble::failed(error.to_string()))?;
+    if args.takes_over {
+        // Whoever has the terminal knows the process before this one, and the terminal may go with that.
+        let _ = rustix::process::setsid();
+    }
     runtime.block_on(async {
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut has_ended = async || {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        };
-        loop {
-            let started = tokio::select! {
-                started = Node::start(options.clone()) => started,
-                () = has_ended() => return Ok(()),
-            };
-            let node = match started {
-                Ok(node) => node,
-                // Started again it would end the same way, and whoever watches this process would try for ever.
-                Err(error) if is_outdated(&error) => {
-                    note(&format!("outdated: {error}. Replicas run on; stop this and upgrade it."));
-                    has_ended().await;
-                    return Ok(());
-                }
-                Err(error) => return Err(unstarted(&error)),
-            };
-            let started = Started {
-                node: node.cell().node.as_str(),
-                options: &options,
-                runtime: node.runtime(),
-                token: node.token_file(),
-                is_default,
-            };
-            note(&started.text());
-            let broken = tokio::select! {
-                broken = until_worth_another_start(&node, &options) => Some(broken),
-                () = has_ended() => None,
-            };
-            if broken.is_none() {
-                note("stopping; replicas run on, and the next `plimsoll up` takes them over");
-            }
-            node.stop().await;
-            match broken {
-                None => return Ok(()),
-                Some(Ok(())) => note("there is room again; starting over"),
-                Some(Err(trouble)) => return Err(trouble),
-            }
-        }
+        // First of all: a signal that nobody listens for ends the process.
+        let signals = Signals::listen()?;
+        let predecessor = args.takes_over.then(Predecessor::of_stdin).transpose()?;
+        Life { options, is_default, line, signals, predecessor }.live().await
     })
-}
-
-/// Returns when the node cannot write and another start may help: once there is room again where the disk was full. What
-/// else can be wrong with a disk is for whoever watches this process, who may start it again.
-async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(), Trouble> {
-    let broken = node.broken().await;
-    if let plimsoll_store::Error::Outgrown { .. } = &broken {
-        // Another start of the same build would end the same way. It goes on telling what it knows.
-        note(&format!("outdated: {broken}: {}. Replicas run on.", remedy(None)));
-        return std::future::pending().await;
-    }
-    let plimsoll_store::Error::DiskFull { dir } = &broken else {
-        return Err(Trouble::failed(broken.to_string())
-            .hint("see that what keeps its log can be read and written, then start it again"));
-    };
-    note(&format!(
-        "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas run on, and what is known is \
-         still told.",
-        ROOM >> 20,
-        dir.display()
-    ));
-    loop {
-        sleep(LOOK_FOR_ROOM).await;
-        if room(&options.data_dir).is_ok_and(|room| room >= ROOM) {
-            return Ok(());
-        }
-    }
-}
-
-/// Whether the data directory was written by a newer plimsoll.
-fn is_outdated(error: &Error) -> bool {
-    use Unreadable::{Level, Newer};
-    let Error::Store(error) = error else { return false };
-    matches!(error, OpenError::Outgrown { .. } | OpenError::File(Level { .. } | Newer { .. }))
 }
 
 fn options(args: &Args, who: &Who) -> Options {
@@ -303,10 +240,6 @@ fn log(level: Level) {
         .with_ansi(crate::terminal::Target::Stderr.has_colour())
         .with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines).with(targets).init();
-}
-
-fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Trouble> {
-    signal(kind).map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))
 }
 
 pub(super) fn unstarted(error: &Error) -> Trouble {

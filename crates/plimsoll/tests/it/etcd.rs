@@ -9,6 +9,7 @@ use crate::harness::{Cell, Site};
 
 mod certificates;
 mod faults;
+mod handover;
 mod migration;
 mod refusals;
 mod status;

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_daemon::client::{Client, Endpoint};
+use plimsoll_daemon::node::LINGER;
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::restart::back_off;
 use plimsoll_runtime::health::probe::SETTLED;
@@ -189,7 +190,8 @@ fn the_guide_to_a_node_shows_what_a_node_does() {
 fn the_guide_to_a_node_quotes_the_numbers_the_code_has() {
     let text = fs::read_to_string(root().join("docs/guide/run-a-node.md")).unwrap();
     let text = text.replace('\n', " ");
-    let words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"];
+    let words =
+        ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
     let word = |number: u64| words[usize::try_from(number).unwrap()];
     let policy = Policy::default();
     let seconds = |failures| word(back_off(failures, policy.max_restart_back_off).0 / 1_000);
@@ -197,6 +199,7 @@ fn the_guide_to_a_node_quotes_the_numbers_the_code_has() {
         format!("taken for healthy once it has run for {} seconds", word(SETTLED.0 / 1_000)),
         format!("after {} second, the next time after {}.", seconds(1), seconds(2)),
         format!("After {} failures in a row", word(policy.restart_limit.into())),
+        format!("until they end, at most {} minutes", word(LINGER.as_secs() / 60)),
     ] {
         assert!(text.contains(&quote), "{quote}");
     }

@@ -1,17 +1,21 @@
 //! A cell of several daemons, each on an address of its own: on loopback addresses of this host, or on hosts of a lab
 //! whose wires can be cut. Everything it starts goes with it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use plimsoll_kernel::voters::MAX_SERVERS;
 use plimsoll_lab::{Lab, NAMES, Process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::heirs;
 use crate::http;
 use crate::lab::found::{Found, Processes};
 use crate::run::{Ran, binary, run_in};
@@ -69,6 +73,8 @@ pub(crate) struct Cell {
     pub(crate) dir: TempDir,
     site: Site,
     daemons: Vec<Option<Process>>,
+    /// Who took over from them.
+    heirs: Mutex<BTreeMap<usize, i32>>,
     pub(crate) habits: Vec<Habit>,
 }
 
@@ -76,7 +82,8 @@ impl Cell {
     /// No node yet.
     pub(crate) fn idle(site: Site) -> Self {
         let (daemons, habits) = (Vec::new(), vec![Habit::default(); NAMES.len()]);
-        Self { dir: tempfile::tempdir().unwrap(), site, daemons, habits }
+        let (dir, heirs) = (tempfile::tempdir().unwrap(), Mutex::default());
+        Self { dir, site, daemons, heirs, habits }
     }
 
     /// Three nodes that vote and are heard.
@@ -256,6 +263,20 @@ impl Cell {
         self.daemons[at].as_ref().expect("its daemon runs")
     }
 
+    /// The number of the process that is the daemon.
+    pub(crate) fn pid(&self, at: usize) -> i32 {
+        let heir = self.heirs.lock().unwrap().get(&at).copied();
+        heir.unwrap_or_else(|| self.daemon(at).pid())
+    }
+
+    /// Has a daemon hand over to another process, and returns the number of that.
+    #[track_caller]
+    pub(crate) fn hand_over(&self, at: usize) -> i32 {
+        let heir = heirs::hand_over(self.pid(at), &self.path(at), || self.said(at));
+        self.heirs.lock().unwrap().insert(at, heir);
+        heir
+    }
+
     /// Ends the daemon as a crash would. What it ran runs on.
     pub(crate) fn kill(&mut self, at: usize) {
         self.daemons[at].take().expect("its daemon runs").kill();
@@ -417,6 +438,9 @@ impl Drop for Cell {
         match &self.site {
             // A daemon that is killed leaves its supervisors to the next, and there is none.
             Site::Loopback => {
+                let heirs = self.heirs.lock().unwrap();
+                let alive = heirs.values().filter(|heir| heirs::is_alive(**heir));
+                alive.for_each(|heir| heirs::signal(*heir, Signal::KILL));
                 self.nodes().for_each(|at| Processes::below(&self.path(at)).kill());
             }
             Site::Hosts(lab) => lab.hosts().iter().for_each(plimsoll_lab::Host::switch_off),

@@ -6,6 +6,7 @@
 mod campaign;
 mod deaths;
 mod fault;
+mod handover;
 mod load;
 mod names;
 mod partitions;

@@ -12,6 +12,7 @@ mod engines;
 mod failures;
 pub(crate) mod found;
 mod grace;
+mod handover;
 pub(crate) mod harness;
 mod images;
 mod moves;

@@ -4,12 +4,14 @@ use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::post;
 use hyper::{HeaderMap, Method, StatusCode};
+use plimsoll_router::Stage;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, split};
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::kit::PATIENCE;
-use crate::peer::{Client, Inward, Limits, Outward, Server, Target, answer_stream};
+use crate::peer::{Client, Inward, Limits, Outward, Server, Stay, Target, answer_stream};
 use crate::pki::testkit::cell;
 
 /// Far more than may be under way, so that a side that does not read makes the other wait.
@@ -20,7 +22,9 @@ struct Ends {
     client: Client,
     target: Target,
     arrived: mpsc::UnboundedReceiver<Inward>,
-    _end: watch::Sender<bool>,
+    end: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
+    present: mpsc::Receiver<()>,
 }
 
 impl Ends {
@@ -36,9 +40,14 @@ impl Ends {
             Response::new(Body::new(body))
         };
         let (end, ending) = watch::channel(false);
-        tokio::spawn(server.serve(Router::new().route("/tunnel", post(open)), ending));
+        let (stage, stages) = watch::channel(Stage::Open);
+        let (sign, present) = mpsc::channel(1);
+        let stay = Stay { stage: stages, present: sign };
+        let router = Router::new().route("/tunnel", post(open));
+        tokio::spawn(server.serve_beside(router, ending, stay));
         let target = Target { node: ash.node().clone(), address };
-        Self { client: Client::new(blue.node("birch")).for_tunnels(), target, arrived, _end: end }
+        let client = Client::new(blue.node("birch")).for_tunnels();
+        Self { client, target, arrived, end, stage, present }
     }
 
     async fn open(&mut self) -> (Outward, Inward) {
@@ -143,4 +152,31 @@ async fn tunnels_that_nobody_reads_hold_up_no_other() {
     inward.write_all(b"back").await.unwrap();
     inward.shutdown().await.unwrap();
     assert_eq!(rest(&mut outward).await.unwrap(), b"back");
+}
+
+#[tokio::test]
+async fn tunnels_outlive_the_control_plane_and_new_ones_are_opened_elsewhere_once_told() {
+    let mut ends = Ends::new();
+    let (mut outward, mut inward) = ends.open().await;
+    ends.end.send_replace(true);
+    let (second, second_inward) = ends.open().await;
+    outward.write_all(b"there").await.unwrap();
+    let mut heard = [0; 5];
+    inward.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"there", "both are carried by who is there");
+
+    // Another process has the port by then; here nobody has, and so a new connection is refused.
+    ends.stage.send_replace(Stage::Leaving);
+    let opening = || {
+        let headers = HeaderMap::new();
+        ends.client.tunnel(&ends.target, Method::POST, "/tunnel", headers, PATIENCE)
+    };
+    timeout(PATIENCE, async { while opening().await.is_ok() {} }).await.expect("told to go");
+    inward.write_all(b"still").await.unwrap();
+    outward.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"still", "what is under way goes on");
+    assert_eq!(ends.present.try_recv(), Err(TryRecvError::Empty), "and is waited for");
+    drop((outward, inward, second, second_inward));
+    let gone = timeout(PATIENCE, ends.present.recv()).await.expect("all have left");
+    assert_eq!(gone, None);
 }

@@ -30,7 +30,7 @@ struct Bench {
     at: SocketAddr,
     /// Where its container listens.
     container: SocketAddr,
-    _stop: watch::Sender<bool>,
+    _stop: watch::Sender<Stage>,
     _dir: TempDir,
 }
 
@@ -64,8 +64,14 @@ async fn bench() -> Bench {
     // Somebody else may take it meanwhile, who would have to be very quick.
     let at = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = Client::new(testkit::cell("blue").node("elm"));
-    let routing = Arc::new(Routing::new(cell, &client, dir.path().join("certificates"), None));
-    let (stop, stopping) = watch::channel(false);
+    let routing = Arc::new(Routing::new(
+        cell,
+        &client,
+        dir.path().join("certificates"),
+        Sockets::default(),
+        None,
+    ));
+    let (stop, stopping) = watch::channel(Stage::Open);
     tokio::spawn(Arc::clone(&routing).run(Listens::Yes, Entrances::default(), stopping));
     Bench { routing, at, container, _stop: stop, _dir: dir }
 }

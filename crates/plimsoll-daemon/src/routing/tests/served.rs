@@ -29,7 +29,7 @@ struct Bench {
     authority: Authority,
     plain: SocketAddr,
     secure: SocketAddr,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Stage>,
     running: tokio::task::JoinHandle<()>,
     _dir: TempDir,
 }
@@ -131,9 +131,15 @@ async fn bench() -> Bench {
     let at = |listener: &TcpListener| listener.local_addr().unwrap();
     let (plain_at, secure_at) = (at(&plain), at(&secure));
     let client = Client::new(credentials);
-    let routing = Arc::new(Routing::new(cell, &client, dir.path().join("certificates"), None));
-    let (stop, stopping) = watch::channel(false);
-    let entrances = Entrances { plain: Some(plain), secure: Some(secure) };
+    let routing = Arc::new(Routing::new(
+        cell,
+        &client,
+        dir.path().join("certificates"),
+        Sockets::default(),
+        None,
+    ));
+    let (stop, stopping) = watch::channel(Stage::Open);
+    let entrances = Entrances { plain: Some(plain.into()), secure: Some(secure.into()) };
     let running = tokio::spawn(Arc::clone(&routing).run(Listens::No, entrances, stopping));
     Bench { routing, authority, plain: plain_at, secure: secure_at, stop, running, _dir: dir }
 }
@@ -234,7 +240,7 @@ async fn a_node_that_ends_lets_go_of_its_clients() {
     bench.until_served().await;
     let _idle = TcpStream::connect(bench.plain).await.unwrap();
     let begun = Instant::now();
-    bench.stop.send_replace(true);
+    bench.stop.send_replace(Stage::Closing);
     bench.running.await.unwrap();
     assert!(begun.elapsed() < PATIENCE / 2);
     assert!(TcpStream::connect(bench.plain).await.is_err(), "nobody new is let in");

@@ -17,6 +17,7 @@ use plimsoll_model::{
     Change, ClusterId, Generation, Guarded, Observation, ObservedCode, ObservedState, ReplicaId,
     ServiceName, ServiceSpec, Timestamp, Writer,
 };
+use plimsoll_router::Sockets;
 use plimsoll_runtime::{FakeRuntime, LogLine, Order, Output, Runtime, Tag};
 use plimsoll_store::embedded::{Config, Embedded};
 use plimsoll_store::{Engine, Founding, Leadership};
@@ -84,7 +85,7 @@ async fn serve(dir: tempfile::TempDir, engine: Arc<Embedded>, on_tcp: bool) -> D
     };
     let socket = dir.path().join("plimsoll.sock");
     let tcp = on_tcp.then(|| "127.0.0.1:0".parse().unwrap());
-    let listen = Listen { socket: socket.clone(), tcp, data_dir };
+    let listen = Listen { socket: socket.clone(), tcp, data_dir, sockets: Sockets::default() };
     let server = Server::bind(cell.clone(), &listen).await.unwrap();
     let tcp = server.tcp_address();
     let (stop, stopped) = oneshot::channel();

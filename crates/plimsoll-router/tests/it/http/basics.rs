@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use plimsoll_router::{Limits, NoTunnel, RouteSpec, metrics};
+use plimsoll_router::{Limits, NoTunnel, RouteSpec, Stage, metrics};
 use tokio::io::AsyncWriteExt;
 
 use super::kit::{Server, Site, by_hand, everything, head_of, mirror};
@@ -238,7 +238,7 @@ async fn a_router_that_ends_lets_requests_end_first() {
     busy.say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let upstream = site.router.table().upstreams().next().unwrap().clone();
     eventually("it is under way", || async { (upstream.in_flight() == 1).then_some(()) }).await;
-    site.ending.send_replace(true);
+    site.stage.send_replace(Stage::Closing);
     assert_eq!(busy.hear().await.body, "late but here");
     assert!(site.router.parted(crate::kit::PATIENCE).await, "and then all are gone");
     assert!(tokio::net::TcpStream::connect(site.at).await.is_err(), "nobody is let in any more");
@@ -265,4 +265,26 @@ async fn what_is_under_way_when_an_upstream_leaves_has_its_grace() {
         502,
         "cut, and not tried on an upstream that is not there"
     );
+}
+
+#[tokio::test]
+async fn a_router_that_somebody_else_takes_over_from_closes_no_connection_that_it_has_not_told() {
+    let server = Server::new(mirror).await;
+    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let (mut idle, mut speaking) = (site.client().await, site.client().await);
+    for client in [&mut idle, &mut speaking] {
+        let before = client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!((before.status, before.field("connection")), (200, None));
+    }
+    speaking.say("GET / HT").await;
+    site.stage.send_replace(Stage::Leaving);
+    eventually("nobody is let in any more", || async {
+        tokio::net::TcpStream::connect(site.at).await.err()
+    })
+    .await;
+    for (client, rest) in [(&mut idle, "GET / HTTP/1.1"), (&mut speaking, "TP/1.1")] {
+        let last = client.ask(&format!("{rest}\r\nHost: a\r\n\r\n")).await;
+        assert_eq!((last.status, last.field("connection")), (200, Some("close")));
+    }
+    assert!(site.router.parted(crate::kit::PATIENCE).await, "and then all are gone");
 }

@@ -14,7 +14,9 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use plimsoll_router::{Door, Limits, Member, NoTunnel, RouteSpec, Router, Tls, Tunnel, Wanted};
+use plimsoll_router::{
+    Door, Limits, Member, NoTunnel, RouteSpec, Router, Stage, Tls, Tunnel, Wanted,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -37,7 +39,7 @@ pub(crate) fn everything() -> RouteSpec {
 pub(crate) struct Site {
     pub(crate) router: Router,
     pub(crate) at: SocketAddr,
-    pub(crate) ending: watch::Sender<bool>,
+    pub(crate) stage: watch::Sender<Stage>,
     pub(crate) routes: Vec<RouteSpec>,
 }
 
@@ -54,11 +56,11 @@ impl Site {
     ) -> Self {
         let (site, at) = (Router::new(limits, tunnel), address());
         let listener = TcpListener::bind(at).await.unwrap();
-        let (ending, ends) = watch::channel(false);
+        let (stage, stages) = watch::channel(Stage::Open);
         let serving = site.clone();
         let door = Door::Plain { secure_port: Some(8443) };
-        tokio::spawn(async move { serving.serve(listener, door, ends).await });
-        let site = Self { router: site, at, ending, routes };
+        tokio::spawn(async move { serving.serve(listener, door, stages).await });
+        let site = Self { router: site, at, stage, routes };
         site.feed(members);
         site
     }

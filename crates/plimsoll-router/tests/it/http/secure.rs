@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_router::{Door, Limits, NoTunnel, RouteSpec, Router, Tls, Wanted};
+use plimsoll_router::{Door, Limits, NoTunnel, RouteSpec, Router, Stage, Tls, Wanted};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore};
@@ -58,9 +58,9 @@ async fn each_host_has_its_certificate_and_both_versions_are_spoken() {
     let router = Router::new(Limits::default(), Arc::new(NoTunnel));
     let at = address();
     let listener = TcpListener::bind(at).await.unwrap();
-    let (_ending, ends) = watch::channel(false);
+    let (_stage, stages) = watch::channel(Stage::Open);
     let serving = router.clone();
-    tokio::spawn(async move { serving.serve(listener, Door::Secure, ends).await });
+    tokio::spawn(async move { serving.serve(listener, Door::Secure, stages).await });
     router.feed(&Wanted {
         pools: [(web(), [inside("web-1", server.at)].into())].into(),
         routes: vec![

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::header::{CONNECTION, UPGRADE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use plimsoll_router::{Limits, metrics};
+use plimsoll_router::{Limits, Stage, metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -114,4 +114,21 @@ async fn a_connection_does_not_become_one_that_passes_by_the_routes() {
     for word in ["upgrade", "http2-settings"] {
         assert!(!answer.body.contains(word), "{answer:?}");
     }
+}
+
+#[tokio::test]
+async fn a_websocket_stays_open_when_somebody_else_takes_over() {
+    let server = Server::new(socket).await;
+    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let mut client = opened(&site).await;
+    site.stage.send_replace(Stage::Leaving);
+    eventually("nobody is let in any more", || async {
+        tokio::net::TcpStream::connect(site.at).await.err()
+    })
+    .await;
+    client.say("still here").await;
+    assert_eq!(text(&mut client.0, 10).await, "still here");
+    assert!(!site.router.parted(Duration::ZERO).await, "and is waited for");
+    drop(client);
+    assert!(site.router.parted(PATIENCE).await);
 }

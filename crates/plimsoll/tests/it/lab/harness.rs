@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::found::{Found, Processes};
+use crate::heirs;
 use crate::http;
 use crate::run::binary;
 
@@ -33,7 +34,12 @@ pub(crate) struct Lab {
     dir: PathBuf,
     /// What it is started with besides.
     pub(crate) options: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+    /// Another file than the program under test.
+    pub(crate) program: Option<PathBuf>,
     daemon: Option<Child>,
+    /// Processes that took over from it, in this order.
+    heirs: Vec<i32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +98,11 @@ impl Lab {
         Some(Self::at(Runtime::Docker(lab("DOCKER")?.into())))
     }
 
+    /// The same, and nothing is started yet.
+    pub(crate) fn docker_idle() -> Option<Self> {
+        Some(Self::idle(Runtime::Docker(lab("DOCKER")?.into())))
+    }
+
     /// A daemon without an engine, once it answers.
     pub(crate) fn process() -> Self {
         Self::at(Runtime::Process)
@@ -110,7 +121,16 @@ impl Lab {
         let dir = std::env::temp_dir().join(&name);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("marks")).unwrap();
-        Self { name, runtime, dir, options: Vec::new(), daemon: None }
+        Self {
+            name,
+            runtime,
+            dir,
+            options: Vec::new(),
+            environment: Vec::new(),
+            program: None,
+            daemon: None,
+            heirs: Vec::new(),
+        }
     }
 
     /// A daemon of the same cell on another data directory, which lies beside the first one's.
@@ -149,7 +169,7 @@ impl Lab {
     }
 
     pub(crate) fn up_at(&self, data: &Path, socket: &Path) -> Command {
-        let mut command = binary();
+        let mut command = self.program.as_ref().map_or_else(binary, Command::new);
         command.args(["up", "--log-level", "debug", "--cluster", &self.name, "--name", "ash"]);
         command.arg("--data-dir").arg(data).arg("--socket").arg(socket);
         match &self.runtime {
@@ -157,6 +177,7 @@ impl Lab {
             Runtime::Process => command.args(["--runtime", "process"]),
         };
         command.args(&self.options).current_dir(&self.dir);
+        command.envs(self.environment.iter().map(|(key, value)| (key, value)));
         command
     }
 
@@ -181,8 +202,37 @@ impl Lab {
         self.daemon = Some(command.spawn().unwrap());
     }
 
+    /// The number of the process that is the daemon.
+    pub(crate) fn pid(&self) -> i32 {
+        let first = || i32::try_from(self.daemon.as_ref().expect("a daemon runs").id()).unwrap();
+        self.heirs.last().copied().unwrap_or_else(first)
+    }
+
+    /// Tells the daemon to hand over, and waits for nothing.
+    pub(crate) fn hang_up(&self) {
+        heirs::signal(self.pid(), Signal::HUP);
+    }
+
+    /// Has the daemon hand over to another process, and returns the number of that.
+    #[track_caller]
+    pub(crate) fn hand_over(&mut self) -> i32 {
+        let heir = heirs::hand_over(self.pid(), &self.data(), || self.said());
+        self.heirs.push(heir);
+        heir
+    }
+
+    /// How many processes that have handed over are still there.
+    pub(crate) fn predecessors(&self) -> usize {
+        let first = self.daemon.as_ref().map(|daemon| i32::try_from(daemon.id()).unwrap());
+        let before = &self.heirs[..self.heirs.len().saturating_sub(1)];
+        first.iter().chain(before).filter(|pid| heirs::is_alive(**pid)).count()
+    }
+
     /// Ends the daemon as a crash would.
     pub(crate) fn kill(&mut self) {
+        for heir in self.heirs.drain(..).filter(|heir| heirs::is_alive(*heir)) {
+            heirs::signal(heir, Signal::KILL);
+        }
         if let Some(mut daemon) = self.daemon.take() {
             let _ = daemon.kill();
             let _ = daemon.wait();
@@ -191,6 +241,11 @@ impl Lab {
 
     /// Ends the daemon as a service manager would.
     pub(crate) fn stop(&mut self) {
+        if let Some(heir) = self.heirs.last().copied() {
+            heirs::signal(heir, Signal::TERM);
+            self.wait_for("the daemon stops", || !heirs::is_alive(heir));
+            return;
+        }
         let mut daemon = self.daemon.take().expect("a daemon runs");
         let pid = Pid::from_raw(i32::try_from(daemon.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();

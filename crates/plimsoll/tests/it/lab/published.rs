@@ -42,7 +42,7 @@ fn get(port: u16) -> Result<String, String> {
     Ok(text.lines().last().unwrap_or_default().to_owned())
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 

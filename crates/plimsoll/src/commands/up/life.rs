@@ -1,0 +1,241 @@
+//! The life of a daemon's process: it starts a node, in the place of another process perhaps, and ends with it, or hands it
+//! over to the next. What is wrong with a node and may pass is waited for here.
+
+use std::time::Duration;
+
+use plimsoll_daemon::node::{DataPlane, Error, LINGER, Node, Options};
+use plimsoll_model::level::remedy;
+use plimsoll_router::Sockets;
+use plimsoll_store::disk::room;
+use plimsoll_store::embedded::{OpenError, ROOM};
+use plimsoll_store::sealed::Unreadable;
+use tokio::time::sleep;
+
+use super::notify::{self, Standing};
+use super::predecessor::Predecessor;
+use super::signals::{Asked, Signals};
+use super::successor::{Line, Successor};
+use super::{Started, unstarted};
+use crate::output::note;
+use crate::trouble::Trouble;
+
+/// How often a full disk is looked at.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
+
+/// A process with a node, or about to have one.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) options: Options,
+    pub(super) is_default: bool,
+    pub(super) line: Line,
+    pub(super) signals: Signals,
+    /// The one whose place this one took.
+    pub(super) predecessor: Option<Predecessor>,
+}
+
+/// Who routes until the node does.
+#[derive(Debug)]
+enum Before {
+    Nobody,
+    Predecessor,
+    /// What is left of this process's own last node.
+    Own(DataPlane),
+}
+
+/// What becomes of a node that ran.
+enum Turn {
+    Stopped,
+    /// It cannot go on, and another start may help, or not.
+    Broken(Result<(), Trouble>),
+    HandOver(Box<Successor>),
+}
+
+impl Life {
+    pub(super) async fn live(mut self) -> Result<(), Trouble> {
+        let (mut sockets, mut before) = self.begins().await?;
+        loop {
+            let Some(node) = self.start(sockets, &before).await? else { return Ok(()) };
+            self.relieve(&node, before).await;
+            match self.until_turn(&node).await {
+                Turn::Stopped => {
+                    note("stopping; replicas run on, and the next `plimsoll up` takes them over");
+                    notify::tell(Standing::Stopping);
+                    node.stop().await;
+                    self.say_bye().await;
+                    return Ok(());
+                }
+                Turn::Broken(broken) => {
+                    node.stop().await;
+                    broken?;
+                    note("there is room again; starting over");
+                    (sockets, before) = (Sockets::default(), Before::Nobody);
+                }
+                Turn::HandOver(successor) => match self.hand_over(node, successor).await {
+                    None => return Ok(()),
+                    Some(left) => (sockets, before) = left,
+                },
+            }
+        }
+    }
+
+    /// Takes the place of another process where it was started for that.
+    async fn begins(&mut self) -> Result<(Sockets, Before), Trouble> {
+        let Some(predecessor) = &mut self.predecessor else {
+            return Ok((Sockets::default(), Before::Nobody));
+        };
+        Node::check(&self.options).map_err(|error| unstarted(&error))?;
+        Ok((predecessor.yields().await?, Before::Predecessor))
+    }
+
+    /// None if it was told to stop first.
+    async fn start(&mut self, sockets: Sockets, before: &Before) -> Result<Option<Node>, Trouble> {
+        let starting = Node::start_on(self.options.clone(), sockets);
+        let started = tokio::select! {
+            started = starting => started,
+            () = self.signals.stop() => return Ok(None),
+        };
+        match started {
+            Ok(node) => {
+                self.say_started(&node);
+                Ok(Some(node))
+            }
+            // Started again it would end the same way, and whoever watches this process would try for ever.
+            Err(error) if is_outdated(&error) && !matches!(before, Before::Predecessor) => {
+                note(&format!("outdated: {error}. Replicas run on; stop this and upgrade it."));
+                notify::tell(Standing::Ready);
+                self.signals.stop().await;
+                Ok(None)
+            }
+            Err(error) => Err(unstarted(&error)),
+        }
+    }
+
+    fn say_started(&self, node: &Node) {
+        let started = Started {
+            node: node.cell().node.as_str(),
+            options: &self.options,
+            runtime: node.runtime(),
+            token: node.token_file(),
+            is_default: self.is_default,
+        };
+        note(&started.text());
+    }
+
+    /// Once the node routes, whoever did before need not any more.
+    async fn relieve(&mut self, node: &Node, before: Before) {
+        node.opened().await;
+        match before {
+            Before::Nobody => notify::tell(Standing::Ready),
+            Before::Own(plane) => {
+                notify::tell(Standing::Ready);
+                tokio::spawn(plane.leave());
+            }
+            Before::Predecessor => {
+                // Before it may end, or the manager would take its end for ours.
+                notify::tell(Standing::ReadyInstead);
+                if let Some(predecessor) = &self.predecessor {
+                    predecessor.is_relieved().await;
+                }
+            }
+        }
+    }
+
+    async fn until_turn(&mut self, node: &Node) -> Turn {
+        loop {
+            let asked = tokio::select! {
+                broken = until_worth_another_start(node, &self.options) => return Turn::Broken(broken),
+                asked = self.signals.next() => asked,
+            };
+            if asked == Asked::Stop {
+                return Turn::Stopped;
+            }
+            let speaks = node.cell().engine.machine().level();
+            let started = tokio::select! {
+                started = Successor::start(&self.line, speaks) => started,
+                () = self.signals.stop() => return Turn::Stopped,
+            };
+            match started {
+                Ok(successor) => return Turn::HandOver(Box::new(successor)),
+                Err(why) => {
+                    note(&format!("not handed over: {why}. This daemon goes on as before."));
+                    notify::tell(Standing::Ready);
+                }
+            }
+        }
+    }
+
+    /// Gives the node to the other process. What it needs to go on itself, if that one fails; none if it is done.
+    async fn hand_over(
+        &mut self,
+        node: Node,
+        mut successor: Box<Successor>,
+    ) -> Option<(Sockets, Before)> {
+        note(&format!("handing over to process {}", successor.pid().unwrap_or_default()));
+        notify::tell(Standing::Reloading);
+        let (plane, sockets) = node.hand_over().await;
+        let taken = tokio::select! {
+            taken = successor.take_over(&sockets, self.predecessor.as_ref()) => taken,
+            () = self.signals.stop() => {
+                self.say_bye().await;
+                return None;
+            }
+        };
+        if let Err(why) = taken {
+            note(&format!("the next process did not take over: {why}. This one takes it back."));
+            return Some((Sockets::inherited(sockets), Before::Own(plane)));
+        }
+        drop(sockets);
+        let pid = successor.pid().unwrap_or_default();
+        note(&format!(
+            "handed over to process {pid}; this one ends with its last client, in {} min at the latest",
+            LINGER.as_secs() / 60
+        ));
+        tokio::select! {
+            () = plane.leave() => {}
+            () = successor.says_bye() => self.say_bye().await,
+            () = self.signals.stop() => self.say_bye().await,
+        }
+        None
+    }
+
+    /// Clients that the process before this one still has go with it.
+    async fn say_bye(&self) {
+        if let Some(predecessor) = &self.predecessor {
+            predecessor.is_to_stop().await;
+        }
+    }
+}
+
+/// Returns when the node cannot write and another start may help: once there is room again where the disk was full. What
+/// else can be wrong with a disk is for whoever watches this process, who may start it again.
+async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(), Trouble> {
+    let broken = node.broken().await;
+    if let plimsoll_store::Error::Outgrown { .. } = &broken {
+        // Another start of the same build would end the same way. It goes on telling what it knows.
+        note(&format!("outdated: {broken}: {}. Replicas run on.", remedy(None)));
+        return std::future::pending().await;
+    }
+    let plimsoll_store::Error::DiskFull { dir } = &broken else {
+        return Err(Trouble::failed(broken.to_string())
+            .hint("see that what keeps its log can be read and written, then start it again"));
+    };
+    note(&format!(
+        "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas run on, and what is known is \
+         still told.",
+        ROOM >> 20,
+        dir.display()
+    ));
+    loop {
+        sleep(LOOK_FOR_ROOM).await;
+        if room(&options.data_dir).is_ok_and(|room| room >= ROOM) {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether the data directory was written by a newer plimsoll.
+fn is_outdated(error: &Error) -> bool {
+    use Unreadable::{Level, Newer};
+    let Error::Store(error) = error else { return false };
+    matches!(error, OpenError::Outgrown { .. } | OpenError::File(Level { .. } | Newer { .. }))
+}

@@ -1,0 +1,71 @@
+//! Tells the service manager how the daemon stands, in the words of `sd_notify(3)`. Where none asked for it, nobody is told.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Where a service manager listens.
+const SOCKET: &str = "NOTIFY_SOCKET";
+
+/// What there is to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It serves.
+    Ready,
+    /// It serves, in the place of the process that was the service so far.
+    ReadyInstead,
+    /// It hands over to another.
+    Reloading,
+    Stopping,
+}
+
+pub(super) fn tell(standing: Standing) {
+    let Some(socket) = std::env::var_os(SOCKET).filter(|socket| !socket.is_empty()) else { return };
+    if let Err(error) = send(&socket, &text(standing)) {
+        tracing::warn!(?socket, %error, "the service manager cannot be told how this daemon stands");
+    }
+}
+
+fn text(standing: Standing) -> String {
+    match standing {
+        Standing::Ready => "READY=1".to_owned(),
+        Standing::ReadyInstead => format!("MAINPID={}\nREADY=1", std::process::id()),
+        Standing::Reloading => "RELOADING=1".to_owned(),
+        Standing::Stopping => "STOPPING=1".to_owned(),
+    }
+}
+
+/// A path, or a name after an `@` that no file has.
+fn send(socket: &OsStr, text: &str) -> io::Result<()> {
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_manager_is_told_at_a_path_and_at_a_name_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let name = format!("plimsoll-notify-{}", std::process::id());
+        let at_name = SocketAddr::from_abstract_name(&name).unwrap();
+        for (socket, manager) in [
+            (path.clone().into_os_string(), UnixDatagram::bind(&path).unwrap()),
+            (format!("@{name}").into(), UnixDatagram::bind_addr(&at_name).unwrap()),
+        ] {
+            send(&socket, &text(Standing::ReadyInstead)).unwrap();
+            let mut heard = [0; 100];
+            let length = manager.recv(&mut heard).unwrap();
+            let expected = format!("MAINPID={}\nREADY=1", std::process::id());
+            assert_eq!(String::from_utf8_lossy(&heard[..length]), expected);
+        }
+        assert!(send(dir.path().join("nobody").as_os_str(), "READY=1").is_err());
+    }
+}
