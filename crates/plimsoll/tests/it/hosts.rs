@@ -11,6 +11,7 @@ mod partitions;
 mod pauses;
 mod relief;
 mod routed;
+mod severed;
 mod strain;
 mod verdict;
 

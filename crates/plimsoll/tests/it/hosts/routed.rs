@@ -16,11 +16,11 @@ use crate::lab::compose::{compose, sh};
 use crate::lab::harness::{lab, unique};
 
 const NODES: usize = 3;
-const PORT: u16 = 8080;
+pub(super) const PORT: u16 = 8080;
 
 /// Where nodes take requests for routes, and for which host there is one.
-const HTTP: u16 = 8000;
-const HOST: &str = "shop.example";
+pub(super) const HTTP: u16 = 8000;
+pub(super) const HOST: &str = "shop.example";
 
 /// Enough to meet every moment of what is done meanwhile.
 const REQUESTS: usize = 2_000;
@@ -69,7 +69,7 @@ pub(super) fn three_with_engines(
 }
 
 /// A web server that says its version, so many times. It ends in the middle of whatever it does.
-fn shop(version: u32, replicas: usize) -> String {
+pub(super) fn shop(version: u32, replicas: usize) -> String {
     let script =
         "echo $$VERSION > /tmp/index.html; trap 'exit 0' TERM; httpd -f -p 80 -h /tmp & wait";
     let lines = [
@@ -162,7 +162,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-fn until_all_answer(cell: &Cell, version: &str) {
+pub(super) fn until_all_answer(cell: &Cell, version: &str) {
     for host in cell.lab().hosts() {
         for port in [PORT, HTTP] {
             let told = || host.within(|| get(port)).unwrap();

@@ -1,0 +1,81 @@
+//! A node that is cut off while clients of the others ask: nothing is refused or reset there, there is only silence. Long
+//! before the cell gives the node up, nobody else's request waits for it.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use plimsoll_lab::load::{Aim, Client, Manner, Outcome, Progress, asked_while};
+use plimsoll_lab::{Engine, NAMES};
+
+use super::routed::{HOST, HTTP, PORT, apply, shop, three_with_engines, until_all_answer};
+use crate::harness::{Cell, PATIENCE};
+
+/// Who ask at each node that is not cut off, at the published port and for the route each.
+const CLIENTS: usize = 4;
+
+/// How many are answered before the cut, and at least after it.
+const BEFORE: usize = 300;
+const AFTER: usize = 3_000;
+
+/// What is asked later than this after the cut meets nobody who waits for the node that is gone.
+const OUT_BY: Duration = Duration::from_millis(1_500);
+
+/// And is answered within this, on a busy machine.
+const SOON: Duration = Duration::from_millis(900);
+
+#[test]
+fn a_node_that_falls_silent_is_out_of_every_pool_long_before_the_cell_gives_it_up() {
+    let told = |_, _: &Engine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+    let Some((_engines, cell)) = three_with_engines(told) else { return };
+    apply(&cell, 0, &shop(1, 3));
+    until_all_answer(&cell, "1");
+    let mut places = cell.running_on(0);
+    places.sort_unstable();
+    assert_eq!(places, NAMES[..3], "one on each");
+
+    let gone = cell.others(cell.until_led(&[0, 1, 2]))[0];
+    for (what, manner, port) in
+        [("the published port", Manner::OneShot, PORT), ("the route", Manner::KeepAlive, HTTP)]
+    {
+        cell.lab().heal_all();
+        until_all_answer(&cell, "1");
+        let (cut, outcome) = while_cut_off(&cell, gone, manner, port);
+        println!("{what}: {outcome}\n{:.3?}", &outcome.slowest()[..8]);
+        // A connection that led there when it was cut is lost; a request that may be said twice is said again.
+        let allowed = if manner == Manner::OneShot { 2 * CLIENTS } else { 0 };
+        assert!(outcome.failed <= allowed, "{what}: {outcome}");
+        let lost_later = outcome.failures.iter().find(|failure| failure.asked > cut);
+        assert!(lost_later.is_none(), "{what}: asked after the cut at {cut:?}: {outcome}");
+        let late =
+            outcome.slowest().iter().find(|(took, asked)| *asked > cut + OUT_BY && *took > SOON);
+        assert!(late.is_none(), "{what}: cut at {cut:?}, took, asked: {late:?} of {outcome}");
+        let down = cell.get(cell.others(gone)[0], "/v1/audit?type=node_down").unwrap();
+        assert_eq!(down.as_array().map(Vec::len), Some(0), "nobody has given it up: {down}");
+    }
+}
+
+/// Cuts a node off while others are asked, and says when that was.
+fn while_cut_off(cell: &Cell, gone: usize, manner: Manner, port: u16) -> (Duration, Outcome) {
+    let aim = Aim { at: ([127, 0, 0, 1], port).into(), host: HOST.to_owned(), manner };
+    let from = cell.others(gone).into_iter().map(|at| cell.lab().host(at));
+    let clients = from.flat_map(|from| vec![Client { from, aim: aim.clone() }; CLIENTS]);
+    let clients: Vec<Client<'_>> = clients.collect();
+    let asked = asked_while(&clients, 0, |progress| {
+        until_answered(progress, BEFORE);
+        let (before, cut) = (progress.answered(), progress.begun.elapsed());
+        cell.lab().isolate(gone);
+        until_answered(progress, before + AFTER);
+        while progress.begun.elapsed() < cut + 2 * OUT_BY {
+            sleep(Duration::from_millis(10));
+        }
+        cut
+    });
+    asked.unwrap()
+}
+
+fn until_answered(progress: &Progress, count: usize) {
+    while progress.answered() < count {
+        assert!(progress.begun.elapsed() < PATIENCE, "{progress:?}");
+        sleep(Duration::from_millis(5));
+    }
+}
