@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncWriteExt, split};
 
-use crate::connect::{Link, dial};
+use crate::connect::{Link, Patience, dial};
 use crate::core::Core;
 use crate::seat::Activity;
 use crate::table::Protocol;
@@ -54,7 +54,7 @@ pub(crate) async fn arrive(
     let (upstream, address) = local(core, key).ok_or_else(|| ArriveError::Unknown(key.clone()))?;
     let in_flight = upstream.begin();
     let way = match protocol {
-        Protocol::Tcp => dial(core, &upstream, protocol).await.map(Way::Stream),
+        Protocol::Tcp => dial(core, &upstream, protocol, Patience::Full).await.map(Way::Stream),
         Protocol::Udp => udp::connected(address).await.map(Way::Datagrams),
     };
     match way {

@@ -12,6 +12,9 @@ pub struct Limits {
     pub connect: Duration,
     /// The same through another node, whose daemon has to connect in turn.
     pub connect_via: Duration,
+    /// For an upstream to accept while there is another that could be tried. It is far more than it takes, and far less
+    /// than anybody waits for: what is late is most often gone.
+    pub late: Duration,
     /// How many upstreams are tried for one connection or request.
     pub tries: usize,
     /// For a client to say all of what it wants, once it has begun: what a slow-loris runs into.
@@ -44,6 +47,7 @@ impl Default for Limits {
             connections: 60_000,
             connect: Duration::from_secs(1),
             connect_via: Duration::from_secs(3),
+            late: Duration::from_millis(300),
             tries: 4,
             header_read: Duration::from_secs(10),
             keep_alive: Duration::from_mins(1),
