@@ -167,6 +167,7 @@ pub struct Node {
     description: Option<Description>,
     address: Option<SocketAddr>,
     token: Option<PathBuf>,
+    routing: Option<Arc<Routing>>,
     shutdown: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
@@ -252,8 +253,9 @@ impl Node {
 
         let description = cell.runtime.describe().await.ok();
         let (shutdown, stop) = watch::channel(false);
-        let (address, token, tasks) = (None, None, JoinSet::new());
-        let mut node = Self { cell, log, kind, description, address, token, shutdown, tasks };
+        let (address, token, routing, tasks) = (None, None, None, JoinSet::new());
+        let mut node =
+            Self { cell, log, kind, description, address, token, routing, shutdown, tasks };
         let peers = node.open_peer_port(listen, &credentials)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
@@ -333,10 +335,9 @@ impl Node {
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
 
-        let routing = self.routing(options, &client, stop)?;
-        if let Some(routing) = &routing {
-            server.beside(Arc::clone(routing));
-        }
+        let routing = self.open_routing(options, &client, stop)?;
+        server.beside(Arc::clone(&routing));
+        self.routing = Some(Arc::clone(&routing));
         if let Some(peers) = peers {
             let host = link::Host { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
             let gate = Gate {
@@ -344,7 +345,7 @@ impl Node {
                 log: log.clone(),
                 client: client.clone(),
                 host,
-                routing: routing.clone(),
+                routing: Some(Arc::clone(&routing)),
             };
             let router = gate::router(Arc::new(gate), server.for_peers());
             self.tasks.spawn(peers.serve(router, stop.clone()));
@@ -358,10 +359,7 @@ impl Node {
         let ends = link::Ends { orders, reports: seen, facts, key: own_key };
         let reach = Arc::new(Reach(client));
         self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
-        let mut agent = Agent::new(&cell, policy, reports);
-        if let Some(routing) = routing {
-            agent = agent.beside_traffic(routing);
-        }
+        let agent = Agent::new(&cell, policy, reports).beside_traffic(routing);
         self.tasks.spawn(agent.run(told, stop.clone()));
         let (root, pace) = (options.host_root(), options.pace);
         self.tasks.spawn(sampler::run(cell.clone(), root, own_key, pace, stop.clone()));
@@ -370,16 +368,15 @@ impl Node {
     }
 
     /// What leads to this node's replicas and, where it listens on published ports, to all others.
-    fn routing(
+    fn open_routing(
         &mut self,
         options: &Options,
         client: &Client,
         stop: &watch::Receiver<bool>,
-    ) -> Result<Option<Arc<Routing>>, Error> {
+    ) -> Result<Arc<Routing>, Error> {
         let listens = match self.kind {
             Kind::Docker => Listens::Yes,
-            Kind::Process => Listens::No,
-            Kind::Fake => return Ok(None),
+            Kind::Process | Kind::Fake => Listens::No,
         };
         let entrances = Entrances {
             plain: entrance("http", options.http)?,
@@ -389,11 +386,16 @@ impl Node {
         let certificates = options.data_dir.join("certificates");
         let routing = Arc::new(Routing::new(self.cell.clone(), client, certificates));
         self.tasks.spawn(Arc::clone(&routing).run(listens, entrances, stop.clone()));
-        Ok(Some(routing))
+        Ok(routing)
     }
 
     pub fn cell(&self) -> &Cell {
         &self.cell
+    }
+
+    /// What leads requests to replicas from here, once it runs.
+    pub fn routing(&self) -> Option<&Arc<Routing>> {
+        self.routing.as_ref()
     }
 
     /// What its runtime said of itself; none while it does not answer.

@@ -89,7 +89,7 @@ impl Routing {
     pub fn new(cell: Cell, client: &Client, certificates: PathBuf) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
         let tunnels = Tunnels { soft: Arc::clone(&cell.soft), client: client.for_tunnels() };
-        let router = Router::new(Limits::default(), Arc::new(tunnels));
+        let router = Router::new(Limits::of_this_process(), Arc::new(tunnels));
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         let certificates = Mutex::new(Certificates::new(certificates));
         Self { cell, router, certificates, fed, others }
@@ -233,7 +233,8 @@ impl Routing {
         Some(all.chain([first]).any(|upstream| upstream.standing() == Standing::In))
     }
 
-    async fn has_left(&self, replica: &str, generation: Generation) {
+    /// Returns once nothing is sent to this container from here any more.
+    pub async fn has_left(&self, replica: &str, generation: Generation) {
         let mut fed = self.fed.subscribe();
         while self.is_in(replica, generation) == Some(true) {
             if fed.changed().await.is_err() {

@@ -39,10 +39,11 @@ pub enum Manner {
     KeepAlive,
 }
 
-/// Somebody who asks from a host.
+/// Somebody who asks.
 #[derive(Debug, Clone)]
 pub struct Client<'a> {
-    pub from: &'a Host,
+    /// From this host; none: from wherever we are.
+    pub from: Option<&'a Host>,
     pub aim: Aim,
 }
 
@@ -85,14 +86,17 @@ pub fn asked_while<T>(
         enough,
     };
     let outcome = Mutex::new(Outcome::default());
-    let mut by_host: BTreeMap<&str, Vec<&Client<'_>>> = BTreeMap::new();
+    let mut by_host: BTreeMap<Option<&str>, Vec<&Client<'_>>> = BTreeMap::new();
     for client in clients {
-        by_host.entry(client.from.name()).or_default().push(client);
+        by_host.entry(client.from.map(Host::name)).or_default().push(client);
     }
     let ask = |together: Vec<&Client<'_>>| {
         let aims: Vec<Aim> = together.iter().map(|client| client.aim.clone()).collect();
         // A thread is on one host, so a host's clients share one.
-        let asked = together[0].from.within(|| client::all(&aims, &progress))?;
+        let asked = match together[0].from {
+            Some(host) => host.within(|| client::all(&aims, &progress))?,
+            None => client::all(&aims, &progress),
+        };
         outcome.lock().unwrap_or_else(PoisonError::into_inner).add(asked);
         Ok(())
     };

@@ -47,19 +47,6 @@ impl Process {
         self.send(Signal::SIGTERM)
     }
 
-    /// Asks it to start over, as a service manager does that reloads it.
-    pub fn hang_up(&self) -> io::Result<()> {
-        self.send(Signal::SIGHUP)
-    }
-
-    /// Whether it has made arrangements for [`hang_up`](Self::hang_up), which otherwise ends it.
-    pub fn takes_hang_ups(&self) -> io::Result<bool> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        Ok(caught.is_some_and(|mask| mask & (1 << (Signal::SIGHUP as u32 - 1)) != 0))
-    }
-
     /// It stands still, as a machine does that is paused, until [`resume`](Self::resume).
     pub fn pause(&self) -> io::Result<()> {
         self.send(Signal::SIGSTOP)

@@ -19,6 +19,8 @@ use crate::{tcp, udp};
 pub enum ArriveError {
     #[error("{0} does not run on this node, or not any more")]
     Unknown(UpstreamKey),
+    #[error("{0} is about to stop")]
+    Leaves(UpstreamKey),
     #[error("cannot connect to {key}")]
     Connect { key: UpstreamKey, source: io::Error },
 }
@@ -45,14 +47,14 @@ impl std::fmt::Debug for Way {
 }
 
 /// Connects for a stream that is about to come. Whether the upstream takes requests is settled by the node that asks:
-/// it may know of a drain later than this one, and what it sends then is still served.
+/// it may know of a drain later than this one, and what it sends then is still served, until it is about to stop.
 pub(crate) async fn arrive(
     core: &Core,
     key: &UpstreamKey,
     protocol: Protocol,
 ) -> Result<Arrival, ArriveError> {
     let (upstream, address) = local(core, key).ok_or_else(|| ArriveError::Unknown(key.clone()))?;
-    let in_flight = upstream.begin();
+    let in_flight = upstream.begin_if_open().ok_or_else(|| ArriveError::Leaves(key.clone()))?;
     let way = match protocol {
         Protocol::Tcp => dial(core, &upstream, protocol, Patience::Full).await.map(Way::Stream),
         Protocol::Udp => udp::connected(address).await.map(Way::Datagrams),

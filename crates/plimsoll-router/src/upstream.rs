@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -92,6 +92,8 @@ pub struct Upstream {
     ejected_until: AtomicU64,
     joined: AtomicU64,
     standing: watch::Sender<Standing>,
+    /// It is about to stop, and not even other nodes' streams are taken for it.
+    is_closed: AtomicBool,
     pub(crate) meter: UpstreamMeter,
     pub(crate) links: Links,
 }
@@ -106,6 +108,7 @@ impl Upstream {
             ejected_until: AtomicU64::new(0),
             joined: AtomicU64::new(0),
             standing: watch::Sender::new(Standing::Joining),
+            is_closed: AtomicBool::new(false),
             meter: UpstreamMeter::default(),
             links: Links::default(),
         }
@@ -120,7 +123,7 @@ impl Upstream {
     }
 
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Relaxed)
+        self.in_flight.load(SeqCst)
     }
 
     pub fn standing(&self) -> Standing {
@@ -149,7 +152,9 @@ impl Upstream {
             *standing = next;
             is_new
         });
-        if !self.is_kept() {
+        if self.is_kept() {
+            self.is_closed.store(false, SeqCst);
+        } else {
             // Idle connections are ours to close first, so that no request is sent on one that the upstream closes.
             self.links.clear();
         }
@@ -225,8 +230,21 @@ impl Upstream {
 
     /// Counts one connection or request more, until what is returned is dropped.
     pub fn begin(self: &Arc<Self>) -> InFlight {
-        self.in_flight.fetch_add(1, Relaxed);
+        self.in_flight.fetch_add(1, SeqCst);
         InFlight(Arc::clone(self))
+    }
+
+    /// The same, unless it is about to stop.
+    pub fn begin_if_open(self: &Arc<Self>) -> Option<InFlight> {
+        // In this order, and `close` in the other: either this sees that it is closed, or whoever closed it sees this.
+        let begun = self.begin();
+        (!self.is_closed.load(SeqCst)).then_some(begun)
+    }
+
+    /// It is about to stop. Another node may not know yet that it leaves, and what it still sends is turned away, to be
+    /// sent elsewhere.
+    pub fn close(&self) {
+        self.is_closed.store(true, SeqCst);
     }
 
     /// Returns when what is still open to this upstream must end.

@@ -46,6 +46,13 @@ impl Outcome {
         }
     }
 
+    /// Takes what became of others to be of the same load.
+    pub fn merge(&mut self, other: Self) {
+        self.meanwhile += other.meanwhile;
+        self.add(other);
+        self.settle();
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.times.extend(other.times);
         self.failed += other.failed;

@@ -146,6 +146,33 @@ async fn a_connection_ends_on_both_nodes_when_the_replica_leaves_its_own() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_yet_to_learn_of_a_stop_is_turned_away_and_tries_another() {
+    let tunnel = between(&[inside("web-1", echo("A").await)]);
+    let members = [via("web-1"), inside("web-2", echo("B").await)];
+    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &members);
+    let mut under_way = Vec::new();
+    while under_way.is_empty() {
+        let mut client = bench.connect().await;
+        if text(&mut client, 1).await == "A" {
+            under_way.push(client);
+        }
+    }
+    let far = tunnel.far.clone();
+    let quiet = tokio::spawn(async move { far.is_quiet("web-1", 1, PATIENCE).await });
+    let upstream = tunnel.far.table().upstreams().next().unwrap().clone();
+    crate::kit::eventually("it takes nothing new", || async {
+        upstream.begin_if_open().is_none().then_some(())
+    })
+    .await;
+    for _ in 0..20 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "B");
+    }
+    assert!(!quiet.is_finished(), "what was under way goes on");
+    under_way.clear();
+    assert!(quiet.await.unwrap(), "and may end");
+}
+
+#[tokio::test]
 async fn datagrams_keep_their_borders_on_the_way() {
     let tunnel = between(&[inside("dns-1", udp::echo("A").await)]);
     let bench = Bench::with(Protocol::Udp, Limits::default(), tunnel.clone(), &[via("dns-1")]);

@@ -68,7 +68,8 @@ fn a_node_that_falls_silent_is_out_of_every_pool_long_before_the_cell_gives_it_u
 fn while_cut_off(cell: &Cell, gone: usize, manner: Manner, port: u16) -> (Times, Outcome) {
     let aim = Aim { at: ([127, 0, 0, 1], port).into(), host: HOST.to_owned(), manner };
     let from = cell.others(gone).into_iter().map(|at| cell.lab().host(at));
-    let clients = from.flat_map(|from| vec![Client { from, aim: aim.clone() }; CLIENTS]);
+    let clients =
+        from.flat_map(|from| vec![Client { from: Some(from), aim: aim.clone() }; CLIENTS]);
     let clients: Vec<Client<'_>> = clients.collect();
     let asked = asked_while(&clients, 0, |progress| {
         until_answered(progress, BEFORE);
