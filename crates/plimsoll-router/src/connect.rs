@@ -103,10 +103,25 @@ pub(crate) fn choose_sound(
 }
 
 fn choose_by(core: &Core, pool: &Pool, tries: &Tries, roll: u64) -> Result<InFlight, Unreached> {
-    match pick(pool.members(), &tries.tried, clock::now(), roll) {
-        Some(upstream) if tries.count < core.limits.tries => Ok(upstream.begin()),
-        _ if tries.count == 0 => Err(Unreached::Nobody),
-        _ => Err(Unreached::Refused { tried: tries.count }),
+    if tries.count >= core.limits.tries {
+        return Err(Unreached::Refused { tried: tries.count });
+    }
+    let mut closed = Vec::new();
+    loop {
+        let tried = if closed.is_empty() { &tries.tried } else { &closed };
+        let Some(upstream) = pick(pool.members(), tried, clock::now(), roll) else {
+            break;
+        };
+        // The pool may be of a moment ago, and this one about to stop by now.
+        if let Some(begun) = upstream.begin_if_open() {
+            return Ok(begun);
+        }
+        closed = tried.iter().chain([upstream]).cloned().collect();
+    }
+    if tries.count == 0 {
+        Err(Unreached::Nobody)
+    } else {
+        Err(Unreached::Refused { tried: tries.count })
     }
 }
 

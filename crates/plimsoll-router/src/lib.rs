@@ -130,7 +130,9 @@ impl Router {
             *one.key().replica == *replica && one.key().generation == generation
         };
         let watched: Vec<_> = self.table().upstreams().filter(is_this).cloned().collect();
-        watched.iter().for_each(|upstream| upstream.close());
+        for upstream in &watched {
+            upstream.close();
+        }
         let quiet = async {
             while watched.iter().any(|upstream| upstream.in_flight() > 0) {
                 sleep(LOOK).await;

@@ -7,12 +7,14 @@ mod campaign;
 mod deaths;
 mod fault;
 mod load;
+mod misdated;
 mod partitions;
 mod pauses;
 mod relief;
 mod routed;
 mod severed;
 mod strain;
+mod unled;
 mod verdict;
 
 use plimsoll_lab::{Lab, missing};
