@@ -106,17 +106,15 @@ fn choose_by(core: &Core, pool: &Pool, tries: &Tries, roll: u64) -> Result<InFli
     if tries.count >= core.limits.tries {
         return Err(Unreached::Refused { tried: tries.count });
     }
-    let mut closed = Vec::new();
+    // The pool may be of a moment ago, and some of it about to stop by now.
+    let mut without: Option<Vec<Arc<Upstream>>> = None;
     loop {
-        let tried = if closed.is_empty() { &tries.tried } else { &closed };
-        let Some(upstream) = pick(pool.members(), tried, clock::now(), roll) else {
-            break;
-        };
-        // The pool may be of a moment ago, and this one about to stop by now.
+        let left_out = without.as_ref().unwrap_or(&tries.tried);
+        let Some(upstream) = pick(pool.members(), left_out, clock::now(), roll) else { break };
         if let Some(begun) = upstream.begin_if_open() {
             return Ok(begun);
         }
-        closed = tried.iter().chain([upstream]).cloned().collect();
+        without = Some(left_out.iter().chain([upstream]).cloned().collect());
     }
     if tries.count == 0 {
         Err(Unreached::Nobody)
@@ -125,14 +123,14 @@ fn choose_by(core: &Core, pool: &Pool, tries: &Tries, roll: u64) -> Result<InFli
     }
 }
 
-/// Connects to one of the pool's upstreams.
+/// Connects to one of the pool's upstreams that was not tried yet.
 pub(crate) async fn reach(
     core: &Arc<Core>,
     mut pool: Arc<Pool>,
+    tries: &mut Tries,
 ) -> Result<(InFlight, Link), Unreached> {
-    let mut tries = Tries::default();
     loop {
-        let chosen = choose_sound(core, &pool, &tries)?;
+        let chosen = choose_sound(core, &pool, tries)?;
         let upstream = chosen.upstream();
         let patience = tries.patience(upstream, &pool);
         match dial(core, upstream, Protocol::Tcp, patience).await {

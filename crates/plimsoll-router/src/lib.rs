@@ -12,6 +12,7 @@ mod explain;
 mod http;
 mod limits;
 pub mod metrics;
+mod opening;
 mod pool;
 mod ports;
 mod relay;

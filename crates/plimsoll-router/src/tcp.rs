@@ -1,5 +1,6 @@
 //! Published TCP ports: a connection is handed to an upstream and carried until both sides are done. If the upstream
-//! leaves, it is carried until the grace is over and then reset, so that nobody takes a cut for an end.
+//! leaves, it is carried until the grace is over and then reset, so that nobody takes a cut for an end. A request that may
+//! be said twice and was not answered is said to another upstream first (see [`opening`](crate::opening)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,11 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 
-use crate::connect::{Link, reach};
+use crate::connect::{Link, Tries, current, reach};
 use crate::core::Core;
+use crate::opening::Opening;
 use crate::relay::relay;
 use crate::seat::{Activity, Seat};
-use crate::table::Published;
+use crate::table::{Pool, Published};
 use crate::upstream::InFlight;
 
 /// A listener that cannot accept, for want of files perhaps, rests for so long.
@@ -58,16 +60,36 @@ async fn carry(core: Arc<Core>, at: Published, mut client: TcpStream, seat: Arc<
     seat.activity.begin();
     let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
     let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return };
-    match reach(&core, Arc::clone(&pool)).await {
-        Ok((in_flight, link)) => {
-            if !between(&mut client, link, &in_flight, &seat.activity).await {
-                let _ = client.set_zero_linger();
+    if !served(&core, pool, &mut client, &seat.activity).await {
+        let _ = client.set_zero_linger();
+    }
+}
+
+/// Hands a client to an upstream, and to another where that is lost before it answered and nothing speaks against it. Says
+/// whether both sides were done in the end.
+async fn served(
+    core: &Arc<Core>,
+    pool: Arc<Pool>,
+    client: &mut TcpStream,
+    activity: &Activity,
+) -> bool {
+    let (mut client, mut tries) = (Opening::new(client), Tries::default());
+    loop {
+        let (in_flight, link) = match reach(core, current(core, &pool), &mut tries).await {
+            Ok(reached) => reached,
+            Err(unreached) => {
+                tracing::debug!(pool = %pool.key(), ?unreached, "a connection found nobody");
+                return false;
             }
+        };
+        if between(&mut client, link, &in_flight, activity).await {
+            return true;
         }
-        Err(unreached) => {
-            tracing::debug!(pool = %pool.key(), ?unreached, "a connection found nobody");
-            let _ = client.set_zero_linger();
+        if !client.may_repeat() {
+            return false;
         }
+        client.repeat();
+        tries.failed(in_flight.upstream(), &io::ErrorKind::ConnectionAborted.into(), &pool);
     }
 }
 

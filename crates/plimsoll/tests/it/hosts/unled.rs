@@ -37,11 +37,8 @@ fn a_leader_killed_under_load_loses_no_request_that_another_node_takes() {
         asked.unwrap()
     };
     println!("killed after {killed:.3?}: {outcome}\nslowest: {:.3?}", &outcome.slowest()[..5]);
-    // What was under way through the daemon that died, on a connection of unknown purpose, died with it.
-    let is_cut = |at: u16, asked| at == PORT && asked < killed;
-    let lost = outcome.failures.iter().filter(|failure| !is_cut(failure.at.port(), failure.asked));
-    assert_eq!(lost.count(), 0, "killed after {killed:?}: {outcome}\n{}", cell.diagnosis());
-    assert!(outcome.failed <= 2 * CLIENTS, "{outcome}");
+    // Also what was under way through the daemon that died: it was said again to another.
+    assert_eq!(outcome.failed, 0, "killed after {killed:?}: {outcome}\n{}", cell.diagnosis());
     cell.kill(leader);
     cell.up(leader, None);
     until_all_answer(&cell, "1");
