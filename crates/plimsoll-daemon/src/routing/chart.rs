@@ -187,6 +187,7 @@ fn listing(
     if before.is_none() && routed.is_empty() && !service.row.specs.values().any(publishes) {
         return None;
     }
+    let known = before.map(Listing::ports).unwrap_or_default();
     let mut containers = Vec::new();
     for (slot, replica) in &service.replicas {
         let id = ReplicaId::new(key.clone(), slot.clone());
@@ -194,7 +195,7 @@ fn listing(
             let Some(spec) = service.spec_of(held) else { continue };
             let own = published(&spec.container).map(|(_, port)| port.target);
             let mut ports: BTreeSet<u16> = own.chain(routed.iter().copied()).collect();
-            ports.extend(before.into_iter().flat_map(|known| known.ports_of(&id, held.generation)));
+            ports.extend(known.get(&(&id, held.generation)).copied().into_iter().flatten());
             if ports.is_empty() {
                 continue;
             }
@@ -221,10 +222,9 @@ fn routed(state: &State, key: &ServiceKey) -> BTreeSet<u16> {
 }
 
 impl Listing {
-    fn ports_of(&self, replica: &ReplicaId, generation: Generation) -> BTreeSet<u16> {
-        let is = |one: &&Container| one.replica == *replica && one.generation == generation;
-        let known = self.containers.iter().find(is);
-        known.map(|one| one.ports.clone()).unwrap_or_default()
+    /// The ports of each container.
+    fn ports(&self) -> BTreeMap<(&ReplicaId, Generation), &BTreeSet<u16>> {
+        self.containers.iter().map(|one| ((&one.replica, one.generation), &one.ports)).collect()
     }
 }
 

@@ -43,6 +43,7 @@ fn enough() -> usize {
 pub(super) fn served(table: &mut Table) {
     let Some(arena) = Arena::open("served", |_, _| told()) else { return };
     arena.apply(REPLICAS);
+    arena.until_answering();
     row(
         table,
         &format!("{REPLICAS} containers updated one by one, again and again"),

@@ -25,8 +25,8 @@ const NODES: usize = 10;
 
 const REPLICAS: usize = 1_000;
 
-/// How many fall ill, one after the other, and how many microseconds apart on the average.
-const ILL: usize = 200;
+/// How many fall ill, one after the other, and how many microseconds after it on the average.
+const ILL: usize = 100;
 const PAUSE: u64 = 100_000;
 
 /// Each is asked this often how it is, from when it was started on: so they are found ill at any time.
@@ -104,33 +104,30 @@ async fn measure(nodes: &[Node]) -> Vec<Duration> {
         nodes.iter().all(known)
     })
     .await;
-    let mut leaving = JoinSet::new();
+    let mut times = Vec::new();
     for _ in 0..ILL {
-        let tag = healthy.swap_remove(chance.below(healthy.len()));
-        // Its own node is the one whose containers have it; the others take no notice.
-        for node in nodes {
-            containers(node).fall_ill(&tag);
-        }
-        for node in nodes {
-            let (routing, tag) = (node.routing().expect("it runs").clone(), tag.clone());
-            leaving.spawn(async move {
-                routing.has_left(&tag.replica.to_string(), tag.generation).await;
-                (tag, Instant::now())
-            });
-        }
         sleep(Duration::from_micros(chance.between(0, 2 * PAUSE))).await;
+        let tag = healthy.swap_remove(chance.below(healthy.len()));
+        times.push(fall_ill(nodes, &tag).await);
     }
-    let mut last = std::collections::BTreeMap::<Tag, Instant>::new();
-    while let Some(left) = leaving.join_next().await {
-        let (tag, at) = left.expect("nobody panics");
-        let latest = last.entry(tag).or_insert(at);
-        *latest = at.max(*latest);
+    times
+}
+
+/// From when it is found unwell to when the last router has left it out.
+async fn fall_ill(nodes: &[Node], tag: &Tag) -> Duration {
+    let mut leaving = JoinSet::new();
+    for node in nodes {
+        // Its own node is the one whose containers have it; the others take no notice.
+        containers(node).fall_ill(tag);
+        let (routing, tag) = (node.routing().expect("it runs").clone(), tag.clone());
+        leaving.spawn(async move {
+            routing.has_left(&tag.replica.to_string(), tag.generation).await;
+            Instant::now()
+        });
     }
-    let found = |tag: &Tag| nodes.iter().find_map(|node| containers(node).found_ill(tag));
-    let since = |(tag, left): (Tag, Instant)| {
-        left.duration_since(found(&tag).expect("it was found ill").into_std())
-    };
-    last.into_iter().map(since).collect()
+    let left = leaving.join_all().await.into_iter().max().expect("there are nodes");
+    let found = nodes.iter().find_map(|node| containers(node).found_ill(tag));
+    left.duration_since(found.expect("it was found ill").into_std())
 }
 
 /// Every replica as its node knows it.
