@@ -62,9 +62,11 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// How long to wait for this one, as the pool stands.
-    pub(crate) fn patience(&self, upstream: &Upstream, pool: &Pool) -> Patience {
-        if has_other(pool.members(), &self.tried, upstream, clock::now()) {
+    /// How long to wait for this one, as the pool stands. The last that may be tried is waited for: where all are late,
+    /// it is the machine that is busy, and to give up would lose what only takes its time.
+    pub(crate) fn patience(&self, core: &Core, upstream: &Upstream, pool: &Pool) -> Patience {
+        let is_last = self.count + 1 >= core.limits.tries;
+        if !is_last && has_other(pool.members(), &self.tried, upstream, clock::now()) {
             Patience::Short
         } else {
             Patience::Full
@@ -132,7 +134,7 @@ pub(crate) async fn reach(
     loop {
         let chosen = choose_sound(core, &pool, tries)?;
         let upstream = chosen.upstream();
-        let patience = tries.patience(upstream, &pool);
+        let patience = tries.patience(core, upstream, &pool);
         match dial(core, upstream, Protocol::Tcp, patience).await {
             Ok(link) => return Ok((chosen, link)),
             Err(error) => {

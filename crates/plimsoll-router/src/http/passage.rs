@@ -132,7 +132,7 @@ impl<'a> Passage<'a> {
     /// A connection to this upstream, kept or new.
     async fn way(&self, upstream: &Arc<Upstream>) -> io::Result<Way> {
         let core = &self.guest.core;
-        let patience = self.tries.patience(upstream, &self.pool);
+        let patience = self.tries.patience(core, upstream, &self.pool);
         if self.is_grpc {
             let (link, was_there) = links::second(core, upstream, patience).await?;
             return Ok(Way::Second { link, is_fresh: !was_there });

@@ -122,6 +122,31 @@ async fn where_there_is_no_other_a_node_is_waited_for_as_long_as_it_may_take() {
     assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
 }
 
+/// Nodes that are there and take their time, as all do on a machine that is too busy.
+struct Slow(Arc<Between>);
+
+impl Tunnel for Slow {
+    fn open(&self, far: Far) -> Opening<'_> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            self.0.open(far).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn where_all_are_late_the_last_that_is_tried_is_waited_for() {
+    let names: Vec<String> = (0..8).map(|number| format!("web-{number}")).collect();
+    let near = echo("A").await;
+    let far: Vec<Member> = names.iter().map(|name| inside(name, near)).collect();
+    let members: Vec<Member> = names.iter().map(|name| via(name)).collect();
+    let limits = Limits { late: Duration::from_millis(50), ..Limits::default() };
+    let bench = Bench::with(Protocol::Tcp, limits, Arc::new(Slow(between(&far))), &members);
+    for _ in 0..5 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "A");
+    }
+}
+
 #[tokio::test]
 async fn a_node_that_cannot_be_reached_is_left_with_all_its_replicas_at_once() {
     let tunnel = Arc::new(Lost { fails: AtomicBool::new(true), opened: AtomicUsize::new(0) });
