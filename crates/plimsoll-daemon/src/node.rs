@@ -384,11 +384,9 @@ impl Node {
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
 
-        let routing = self.routing(options, &client, names)?;
-        self.routing.clone_from(&routing);
-        if let Some(routing) = &routing {
-            server.beside(Arc::clone(routing));
-        }
+        let routing = self.open_routing(options, &client, names)?;
+        server.beside(Arc::clone(&routing));
+        self.routing = Some(Arc::clone(&routing));
         if let Some(peers) = peers {
             let host = link::Host { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
             let gate = Gate {
@@ -396,7 +394,7 @@ impl Node {
                 log: log.clone(),
                 client: client.clone(),
                 host,
-                routing: routing.clone(),
+                routing: Some(Arc::clone(&routing)),
             };
             let router = gate::router(Arc::new(gate), server.for_peers());
             self.tasks.spawn(peers.serve_beside(router, stop.clone(), self.plane.stay()));
@@ -410,10 +408,7 @@ impl Node {
         let ends = link::Ends { orders, reports: seen, facts, key: own_key };
         let reach = Arc::new(Reach(client));
         self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
-        let mut agent = Agent::new(&cell, policy, reports);
-        if let Some(routing) = routing {
-            agent = agent.beside_traffic(routing);
-        }
+        let agent = Agent::new(&cell, policy, reports).beside_traffic(routing);
         self.tasks.spawn(agent.run(told, stop.clone()));
         let (root, pace) = (options.host_root(), options.pace);
         self.tasks.spawn(sampler::run(cell.clone(), root, own_key, pace, stop.clone()));
@@ -422,16 +417,15 @@ impl Node {
     }
 
     /// What leads to this node's replicas and, where it listens on published ports, to all others.
-    fn routing(
+    fn open_routing(
         &mut self,
         options: &Options,
         client: &Client,
         names: Option<Answering>,
-    ) -> Result<Option<Arc<Routing>>, Error> {
+    ) -> Result<Arc<Routing>, Error> {
         let listens = match self.kind {
             Kind::Docker => Listens::Yes,
-            Kind::Process => Listens::No,
-            Kind::Fake => return Ok(None),
+            Kind::Process | Kind::Fake => Listens::No,
         };
         let entrances = Entrances {
             plain: self.entrance("http", options.http)?,
@@ -443,7 +437,7 @@ impl Node {
         let routing = Arc::new(Routing::new(cell, client, certificates, sockets, names));
         let stage = self.plane.stage();
         self.plane.spawn(Arc::clone(&routing).run(listens, entrances, stage));
-        Ok(Some(routing))
+        Ok(routing)
     }
 
     fn entrance(
@@ -480,6 +474,11 @@ impl Node {
 
     pub fn cell(&self) -> &Cell {
         &self.cell
+    }
+
+    /// What leads requests to replicas from here, once it runs.
+    pub fn routing(&self) -> Option<&Arc<Routing>> {
+        self.routing.as_ref()
     }
 
     /// What its runtime said of itself; none while it does not answer.

@@ -107,7 +107,7 @@ impl Routing {
     ) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
         let tunnels = Tunnels { soft: Arc::clone(&cell.soft), client: client.for_tunnels() };
-        let router = Router::on(Limits::default(), Arc::new(tunnels), sockets.clone());
+        let router = Router::on(Limits::of_this_process(), Arc::new(tunnels), sockets.clone());
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         let certificates = Mutex::new(Certificates::new(certificates));
         let open = watch::Sender::default();
@@ -306,7 +306,8 @@ impl Routing {
         Some(all.chain([first]).any(|upstream| upstream.standing() == Standing::In))
     }
 
-    async fn has_left(&self, replica: &str, generation: Generation) {
+    /// Returns once nothing is sent to this container from here any more.
+    pub async fn has_left(&self, replica: &str, generation: Generation) {
         let mut fed = self.fed.subscribe();
         while self.is_in(replica, generation) == Some(true) {
             if fed.changed().await.is_err() {

@@ -23,8 +23,17 @@ impl Engine {
 
     /// Where it listens once it is started.
     pub fn socket(&self) -> PathBuf {
+        self.dir().join("docker.sock")
+    }
+
+    /// Where it has a directory for each of its containers, by their ids.
+    pub(crate) fn containers(&self) -> PathBuf {
+        self.dir().join("data/containers")
+    }
+
+    fn dir(&self) -> PathBuf {
         let lab = std::env::var_os("PLIMSOLL_LAB").map_or_else(|| LAB.into(), PathBuf::from);
-        lab.join(&self.name).join("docker.sock")
+        lab.join(&self.name)
     }
 
     /// Starts it, with the images of the tests, and waits until it answers.

@@ -10,10 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 mod chance;
+mod counters;
 mod engine;
 mod error;
 pub mod history;
 mod host;
+pub mod load;
 mod machine;
 mod process;
 mod rule;
@@ -21,6 +23,7 @@ mod switch;
 pub mod watch;
 
 pub use chance::Chance;
+pub use counters::Counters;
 pub use engine::Engine;
 pub use error::Error;
 pub use host::{Host, within};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncWriteExt, split};
 
-use crate::connect::{Link, dial_at};
+use crate::connect::{Link, Patience, dial};
 use crate::core::Core;
 use crate::seat::Activity;
 use crate::table::{ANY, Protocol};
@@ -19,6 +19,8 @@ use crate::{tcp, udp};
 pub enum ArriveError {
     #[error("{0} does not run on this node, or not any more")]
     Unknown(UpstreamKey),
+    #[error("{0} is about to stop")]
+    Leaves(UpstreamKey),
     #[error("cannot connect to {key}")]
     Connect { key: UpstreamKey, source: io::Error },
 }
@@ -45,16 +47,19 @@ impl std::fmt::Debug for Way {
 }
 
 /// Connects for a stream that is about to come. Whether the upstream takes requests is settled by the node that asks:
-/// it may know of a drain later than this one, and what it sends then is still served.
+/// it may know of a drain later than this one, and what it sends then is still served, until it is about to stop.
 pub(crate) async fn arrive(
     core: &Core,
     key: &UpstreamKey,
     protocol: Protocol,
 ) -> Result<Arrival, ArriveError> {
     let (upstream, address) = local(core, key).ok_or_else(|| ArriveError::Unknown(key.clone()))?;
-    let in_flight = upstream.begin();
+    let in_flight = upstream.begin_if_open().ok_or_else(|| ArriveError::Leaves(key.clone()))?;
     let way = match protocol {
-        Protocol::Tcp => dial_at(core, &upstream, key.port, protocol).await.map(Way::Stream),
+        Protocol::Tcp => {
+            let dialling = dial(core, &upstream, key.port, protocol, Patience::Full);
+            dialling.await.map(Way::Stream)
+        }
         Protocol::Udp => udp::connected(address).await.map(Way::Datagrams),
     };
     match way {

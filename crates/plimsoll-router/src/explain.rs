@@ -48,7 +48,7 @@ fn verdicts(pool: &Pool, now: Moment) -> Vec<(UpstreamKey, Target, Verdict)> {
 fn verdict(upstream: &Upstream, now: Moment) -> Verdict {
     let in_flight = upstream.in_flight();
     match upstream.standing() {
-        Standing::In if upstream.is_ejected(now) => {
+        Standing::In if upstream.is_suspect() => {
             Verdict::Ejected { left: upstream.ejected_until().since(now) }
         }
         Standing::In => Verdict::In { weight: upstream.weight(now), in_flight },

@@ -12,6 +12,7 @@ mod explain;
 mod http;
 mod limits;
 pub mod metrics;
+mod opening;
 mod pool;
 mod ports;
 mod relay;
@@ -157,6 +158,7 @@ impl Router {
     }
 
     /// Waits until nothing is under way to this generation of a replica, but no longer than that; says whether nothing is.
+    /// Streams that other nodes still open to it are turned away from now on, unless it comes to be in again.
     /// A replica that is out of the table, and stopped after this, loses no request; one that is stopped at once loses what
     /// it has not read yet, and what of that may not be said twice is lost.
     pub async fn is_quiet(&self, replica: &str, generation: u64, patience: Duration) -> bool {
@@ -166,6 +168,9 @@ impl Router {
             *one.key().replica == *replica && one.key().generation == generation
         };
         let watched: Vec<_> = self.table().upstreams().filter(is_this).cloned().collect();
+        for upstream in &watched {
+            upstream.close();
+        }
         let quiet = async {
             while watched.iter().any(|upstream| upstream.in_flight() > 0) {
                 sleep(LOOK).await;

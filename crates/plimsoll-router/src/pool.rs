@@ -62,6 +62,35 @@ pub fn pick_near<'a>(
     Some(nearest.filter(is_worth).unwrap_or(chosen))
 }
 
+/// Upstreams that failed and are to be tried again by now. They are looked for only where [`pick`] would come across one,
+/// so that a pool in which all is well costs nothing.
+pub(crate) fn due<'a>(
+    members: &'a [Arc<Upstream>],
+    tried: &[Arc<Upstream>],
+    now: Moment,
+    roll: u64,
+) -> impl Iterator<Item = &'a Arc<Upstream>> {
+    let drawn = Dice(roll).two_of(members);
+    let meets_one = |(a, b): (&Arc<Upstream>, &Arc<Upstream>)| {
+        !tried.is_empty() || a.is_suspect() || b.is_suspect()
+    };
+    // Of one alone there is no choice, and the request itself is the trial.
+    let looked_at = if drawn.is_some_and(meets_one) { members } else { &[] };
+    looked_at.iter().filter(move |one| one.is_suspect() && !one.is_ejected(now))
+}
+
+/// Whether another than these could be chosen now.
+pub(crate) fn has_other(
+    members: &[Arc<Upstream>],
+    tried: &[Arc<Upstream>],
+    this: &Upstream,
+    now: Moment,
+) -> bool {
+    let is_new = |one: &Arc<Upstream>| !tried.iter().any(|other| Arc::ptr_eq(one, other));
+    let is_this = |one: &Arc<Upstream>| std::ptr::eq(Arc::as_ptr(one), this);
+    members.iter().any(|one| !one.is_ejected(now) && !is_this(one) && is_new(one))
+}
+
 /// A newcomer is passed over as often as its share is short of a whole one; otherwise less under way wins.
 fn better<'a>(
     a: &'a Arc<Upstream>,

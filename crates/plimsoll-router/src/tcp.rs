@@ -1,5 +1,6 @@
 //! Published TCP ports: a connection is handed to an upstream and carried until both sides are done. If the upstream
-//! leaves, it is carried until the grace is over and then reset, so that nobody takes a cut for an end.
+//! leaves, it is carried until the grace is over and then reset, so that nobody takes a cut for an end. A request that may
+//! be said twice and was not answered is said to another upstream first (see [`opening`](crate::opening)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,8 +13,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::connect::{Link, reach};
+use crate::connect::{Link, Tries, current, reach};
 use crate::core::Core;
+use crate::opening::Opening;
 use crate::relay::relay;
 use crate::seat::{Activity, Seat};
 use crate::sockets::Held;
@@ -72,7 +74,7 @@ async fn carry_in(core: Arc<Core>, at: Published, client: TcpStream, seat: Arc<S
 }
 
 /// Carries a connection that somebody else has accepted to a port of the pool's service.
-pub(crate) async fn carry_to(core: &Core, key: &PoolKey, port: u16, client: TcpStream) {
+pub(crate) async fn carry_to(core: &Arc<Core>, key: &PoolKey, port: u16, client: TcpStream) {
     let pool = core.table.load().pool(key).map(Arc::clone);
     let Some(pool) = pool else {
         let _ = client.set_zero_linger();
@@ -82,21 +84,48 @@ pub(crate) async fn carry_to(core: &Core, key: &PoolKey, port: u16, client: TcpS
     carry(core, &pool, port, client, seat).await;
 }
 
-async fn carry(core: &Core, pool: &Arc<Pool>, port: u16, mut client: TcpStream, seat: Arc<Seat>) {
+async fn carry(
+    core: &Arc<Core>,
+    pool: &Arc<Pool>,
+    port: u16,
+    mut client: TcpStream,
+    seat: Arc<Seat>,
+) {
     // Never an idle one that could make room: what it carries may be silent for hours and still be wanted. One whose
     // other end is no more is found by probes.
     seat.activity.begin();
     let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
-    match reach(core, Arc::clone(pool), port).await {
-        Ok((in_flight, link)) => {
-            if !between(&mut client, link, &in_flight, &seat.activity).await {
-                let _ = client.set_zero_linger();
+    if !served(core, pool, port, &mut client, &seat.activity).await {
+        let _ = client.set_zero_linger();
+    }
+}
+
+/// Hands a client to an upstream, and to another where that is lost before it answered and nothing speaks against it. Says
+/// whether both sides were done in the end.
+async fn served(
+    core: &Arc<Core>,
+    pool: &Arc<Pool>,
+    port: u16,
+    client: &mut TcpStream,
+    activity: &Activity,
+) -> bool {
+    let (mut client, mut tries) = (Opening::new(client), Tries::default());
+    loop {
+        let (in_flight, link) = match reach(core, current(core, pool), port, &mut tries).await {
+            Ok(reached) => reached,
+            Err(unreached) => {
+                tracing::debug!(pool = %pool.key(), ?unreached, "a connection found nobody");
+                return false;
             }
+        };
+        if between(&mut client, link, &in_flight, activity).await {
+            return true;
         }
-        Err(unreached) => {
-            tracing::debug!(pool = %pool.key(), ?unreached, "a connection found nobody");
-            let _ = client.set_zero_linger();
+        if !client.may_repeat() {
+            return false;
         }
+        client.repeat();
+        tries.failed(in_flight.upstream(), &io::ErrorKind::ConnectionAborted.into(), pool);
     }
 }
 

@@ -35,8 +35,8 @@ pub type Opening<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> 
 
 /// The connections between nodes.
 pub trait Tunnel: Send + Sync + 'static {
-    /// A stream to the upstream, open once its node has connected to it. A refusal counts as a connection that could
-    /// not be made.
+    /// A stream to the upstream, open once its node has connected to it. An error of the kind `ConnectionRefused` is the
+    /// upstream's own; any other is one of its node, and of all that is reached through it.
     fn open(&self, far: Far) -> Opening<'_>;
 }
 

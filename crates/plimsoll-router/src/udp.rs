@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::clock::{self, Moment};
-use crate::connect::{Link, Tries, choose, dial};
+use crate::connect::{Link, Patience, Tries, choose, dial};
 use crate::core::Core;
 use crate::sockets::Held;
 use crate::table::{Protocol, Published};
@@ -200,7 +200,8 @@ async fn exchange(
             ended
         }
         Target::Via { .. } => {
-            let link = dial(core, upstream, Protocol::Udp).await?;
+            let link =
+                dial(core, upstream, upstream.key().port, Protocol::Udp, Patience::Full).await?;
             through(link, upstream, client, waiting).await
         }
     }

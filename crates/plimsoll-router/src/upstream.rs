@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -14,10 +14,10 @@ use crate::clock::{self, Moment};
 use crate::http::Links;
 use crate::metrics::UpstreamMeter;
 
-/// How long the first failed connection keeps an upstream out of the choice. Doubled by each that follows.
+/// How long after the first failed connection an upstream is tried again. Doubled by each trial that fails.
 const FIRST_EJECTION: Duration = Duration::from_millis(250);
 
-/// The longest that failed connections keep an upstream out: one that came back is found within this.
+/// The longest that nobody tries an upstream: one that came back is found within this.
 const LONGEST_EJECTION: Duration = Duration::from_secs(8);
 
 /// How long a new upstream takes to get its full share. Caches fill and code is compiled in the first seconds.
@@ -105,6 +105,8 @@ pub struct Upstream {
     ejected_until: AtomicU64,
     joined: AtomicU64,
     standing: watch::Sender<Standing>,
+    /// It is about to stop, and not even other nodes' streams are taken for it.
+    is_closed: AtomicBool,
     pub(crate) meter: UpstreamMeter,
     pub(crate) links: Links,
 }
@@ -119,6 +121,7 @@ impl Upstream {
             ejected_until: AtomicU64::new(0),
             joined: AtomicU64::new(0),
             standing: watch::Sender::new(Standing::Joining),
+            is_closed: AtomicBool::new(false),
             meter: UpstreamMeter::default(),
             links: Links::default(),
         }
@@ -133,7 +136,7 @@ impl Upstream {
     }
 
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Relaxed)
+        self.in_flight.load(SeqCst)
     }
 
     pub fn standing(&self) -> Standing {
@@ -162,7 +165,9 @@ impl Upstream {
             *standing = next;
             is_new
         });
-        if !self.is_kept() {
+        if self.is_kept() {
+            self.is_closed.store(false, SeqCst);
+        } else {
             // Idle connections are ours to close first, so that no request is sent on one that the upstream closes.
             self.links.clear();
         }
@@ -179,6 +184,11 @@ impl Upstream {
         FIRST_WEIGHT + u32::try_from(rise).unwrap_or(0)
     }
 
+    /// Whether connections to it have failed, and none has been made since.
+    pub fn is_suspect(&self) -> bool {
+        self.failures.load(Relaxed) != 0
+    }
+
     pub fn is_ejected(&self, now: Moment) -> bool {
         now.0 < self.ejected_until.load(Relaxed)
     }
@@ -190,17 +200,36 @@ impl Upstream {
     /// A connection could not be made. Those that fail together are one failure.
     pub fn note_failure(&self, now: Moment) {
         self.meter.connect_errors.add(1);
+        self.suspect(now);
+    }
+
+    /// There is reason to think that no connection could be made.
+    pub fn suspect(&self, now: Moment) {
         let until = self.ejected_until.load(Relaxed);
         if now.0 < until {
             return;
         }
         let failures = self.failures.load(Relaxed);
-        let span = FIRST_EJECTION.saturating_mul(1 << failures.min(16)).min(LONGEST_EJECTION);
-        let ejection =
-            self.ejected_until.compare_exchange(until, now.after(span).0, Relaxed, Relaxed);
-        if ejection.is_ok() {
+        let next = now.after(pause(failures));
+        if self.ejected_until.compare_exchange(until, next.0, Relaxed, Relaxed).is_ok() {
             self.failures.store(failures.saturating_add(1), Relaxed);
         }
+    }
+
+    /// Takes it upon the caller to try whether it can be reached again, if that is due; until it is known, it stays out.
+    pub fn claim_trial(&self, now: Moment) -> bool {
+        let until = self.ejected_until.load(Relaxed);
+        let is_due = self.is_suspect() && now.0 >= until;
+        let lease = now.after(LONGEST_EJECTION).0;
+        is_due && self.ejected_until.compare_exchange(until, lease, Relaxed, Relaxed).is_ok()
+    }
+
+    /// A trial has failed.
+    pub fn note_failed_trial(&self, now: Moment) {
+        self.meter.connect_errors.add(1);
+        let failures = self.failures.load(Relaxed);
+        self.ejected_until.store(now.after(pause(failures)).0, Relaxed);
+        self.failures.store(failures.saturating_add(1), Relaxed);
     }
 
     /// A connection was made.
@@ -214,8 +243,21 @@ impl Upstream {
 
     /// Counts one connection or request more, until what is returned is dropped.
     pub fn begin(self: &Arc<Self>) -> InFlight {
-        self.in_flight.fetch_add(1, Relaxed);
+        self.in_flight.fetch_add(1, SeqCst);
         InFlight(Arc::clone(self))
+    }
+
+    /// The same, unless it is about to stop.
+    pub fn begin_if_open(self: &Arc<Self>) -> Option<InFlight> {
+        // In this order, and `close` in the other: either this sees that it is closed, or whoever closed it sees this.
+        let begun = self.begin();
+        (!self.is_closed.load(SeqCst)).then_some(begun)
+    }
+
+    /// It is about to stop. Another node may not know yet that it leaves, and what it still sends is turned away, to be
+    /// sent elsewhere.
+    pub fn close(&self) {
+        self.is_closed.store(true, SeqCst);
     }
 
     /// Returns when what is still open to this upstream must end.
@@ -250,6 +292,11 @@ impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Upstream({} at {}, {:?})", self.key, self.target, self.standing())
     }
+}
+
+/// How long an upstream is left alone after so many failures and one more.
+fn pause(failures: u32) -> Duration {
+    FIRST_EJECTION.saturating_mul(1 << failures.min(16)).min(LONGEST_EJECTION)
 }
 
 /// One connection or request under way.

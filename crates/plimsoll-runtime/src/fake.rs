@@ -37,6 +37,8 @@ struct World {
     containers: BTreeMap<Tag, Container>,
     calls: Vec<Call>,
     is_down: bool,
+    /// Those that are unwell whatever their image's script says, and when that was first found.
+    ill: BTreeMap<Tag, Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -81,6 +83,16 @@ impl FakeRuntime {
         if !quietly {
             self.bus.tell(Event::Removed { tag: tag.clone() });
         }
+    }
+
+    /// From now on commands beside this container find it unwell.
+    pub fn fall_ill(&self, tag: &Tag) {
+        self.world().ill.insert(tag.clone(), None);
+    }
+
+    /// When a command first found that.
+    pub fn found_ill(&self, tag: &Tag) -> Option<Instant> {
+        self.world().ill.get(tag).copied().flatten()
     }
 
     pub fn set_usage(&self, tag: &Tag, usage: Usage) {
@@ -315,7 +327,7 @@ impl Runtime for FakeRuntime {
 
     fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a Exec) -> BoxFuture<'a, Result<Executed>> {
         Box::pin(async {
-            let world = self.enter(Call::Exec(tag.clone(), exec.command.clone()))?;
+            let mut world = self.enter(Call::Exec(tag.clone(), exec.command.clone()))?;
             let container = world.containers.get(tag).filter(|c| c.status.is_running());
             let Some(container) = container else {
                 return Err(Error::NotRunning { operation: Operation::Exec, tag: tag.clone() });
@@ -325,6 +337,11 @@ impl Runtime for FakeRuntime {
                 Wellness::Never => false,
                 Wellness::After(age) => container.started.elapsed() >= age,
             };
+            let illness = world.ill.get_mut(tag);
+            let is_well = is_well && illness.is_none();
+            if let Some(found) = illness {
+                found.get_or_insert_with(Instant::now);
+            }
             let outcome = Outcome::Done { status: i32::from(!is_well) };
             Ok(Executed { outcome, stdout: Vec::new(), stderr: Vec::new(), is_cut: false })
         })

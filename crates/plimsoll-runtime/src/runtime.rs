@@ -3,6 +3,7 @@
 //! Everything is asked for by [`Tag`]: a runtime knows replicas only by what it can write on a container and read back
 //! after the daemon was killed. Calls are idempotent, so an agent that lost its memory repeats them without harm.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -34,7 +35,7 @@ const EVENTS_KEPT: usize = 1_024;
 ///
 /// A runtime serves one cell: it lists, stops and removes what carries that cell's name and nothing else. Who drops
 /// a future gives up waiting; whether the work is done all the same, [`Runtime::list`] shows.
-pub trait Runtime: Send + Sync + fmt::Debug {
+pub trait Runtime: Any + Send + Sync + fmt::Debug {
     /// Who this is, in words for people. Also the way to ask whether the runtime answers at all.
     fn describe(&self) -> BoxFuture<'_, Result<Description>>;
 

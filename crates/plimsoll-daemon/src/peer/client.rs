@@ -33,6 +33,9 @@ const IDLE: Duration = Duration::from_mins(5);
 /// Idle connections are looked for when there are this many more than the last time.
 const SWEEP_EVERY: usize = 16;
 
+/// After so much silence a node is asked whether it is there, where requests wait for it.
+const TUNNEL_PING: Duration = Duration::from_millis(500);
+
 /// An answer, whatever its status.
 #[derive(Debug, Clone)]
 pub struct Response {
@@ -87,9 +90,11 @@ impl Client {
         Self::with(self.shared.credentials.clone(), self.shared.options)
     }
 
-    /// The same with connections of its own that carry tunnels.
+    /// The same with connections of its own that carry tunnels. Clients wait at the other end of them, so that a node that
+    /// falls silent is asked sooner whether it is there; it has as much time to answer as any.
     pub fn for_tunnels(&self) -> Self {
-        let options = Options { carries: Carries::Tunnels, ..self.shared.options };
+        let ping_after = self.shared.options.ping_after.min(TUNNEL_PING);
+        let options = Options { carries: Carries::Tunnels, ping_after, ..self.shared.options };
         Self::with(self.shared.credentials.clone(), options)
     }
 

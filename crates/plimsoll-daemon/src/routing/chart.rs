@@ -266,6 +266,7 @@ fn listing(
     let desired = || service.desired().map(|spec| &spec.container);
     let networks = desired().map(|container| networks(key, container)).unwrap_or_default();
     let datagrams = desired().map(datagrams).unwrap_or_default();
+    let known = before.map(Listing::ports).unwrap_or_default();
     let mut containers = Vec::new();
     for (slot, replica) in &service.replicas {
         let id = ReplicaId::new(key.clone(), slot.clone());
@@ -274,7 +275,7 @@ fn listing(
             let own = published(&spec.container).map(|(_, port)| port.target);
             let mut ports: BTreeSet<u16> = own.chain(routed.iter().copied()).collect();
             ports.extend(&datagrams);
-            ports.extend(before.into_iter().flat_map(|known| known.ports_of(&id, held.generation)));
+            ports.extend(known.get(&(&id, held.generation)).copied().into_iter().flatten());
             containers.push(Container {
                 replica: id.clone(),
                 generation: held.generation,
@@ -312,10 +313,9 @@ fn routed(state: &State, key: &ServiceKey) -> BTreeSet<u16> {
 }
 
 impl Listing {
-    fn ports_of(&self, replica: &ReplicaId, generation: Generation) -> BTreeSet<u16> {
-        let is = |one: &&Container| one.replica == *replica && one.generation == generation;
-        let known = self.containers.iter().find(is);
-        known.map(|one| one.ports.clone()).unwrap_or_default()
+    /// The ports of each container.
+    fn ports(&self) -> BTreeMap<(&ReplicaId, Generation), &BTreeSet<u16>> {
+        self.containers.iter().map(|one| ((&one.replica, one.generation), &one.ports)).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::source::Outgoing;
 use super::wire::Counted;
 use crate::clock::{self, Moment};
-use crate::connect::dial;
+use crate::connect::{Patience, dial};
 use crate::core::Core;
 use crate::limits::Limits;
 use crate::table::Protocol;
@@ -115,6 +115,7 @@ pub(super) fn keep(limits: &Limits, upstream: &Upstream, link: First) {
 pub(super) async fn first(
     core: &Core,
     upstream: &Arc<Upstream>,
+    patience: Patience,
 ) -> io::Result<(First, Option<OwnedSemaphorePermit>)> {
     let links = &upstream.links;
     loop {
@@ -127,7 +128,7 @@ pub(super) async fn first(
                 let room = room.expect("it is never closed");
                 return match kept(core, links).await {
                     Some(link) => Ok((link, None)),
-                    None => Ok((open(core, upstream).await?, Some(room))),
+                    None => Ok((open(core, upstream, patience).await?, Some(room))),
                 };
             }
             () = links.freed.notified() => {}
@@ -145,8 +146,8 @@ async fn kept(core: &Core, links: &Links) -> Option<First> {
     None
 }
 
-async fn open(core: &Core, upstream: &Arc<Upstream>) -> io::Result<First> {
-    let link = dial(core, upstream, Protocol::Tcp).await?;
+async fn open(core: &Core, upstream: &Arc<Upstream>, patience: Patience) -> io::Result<First> {
+    let link = dial(core, upstream, upstream.key().port, Protocol::Tcp, patience).await?;
     let io = TokioIo::new(Counted::new(link, Arc::clone(upstream)));
     let mut builder = http1::Builder::new();
     let bytes = core.limits.header_bytes;
@@ -157,7 +158,11 @@ async fn open(core: &Core, upstream: &Arc<Upstream>) -> io::Result<First> {
 }
 
 /// The connection of HTTP/2, opened where there is none; says whether it was there already.
-pub(super) async fn second(core: &Core, upstream: &Arc<Upstream>) -> io::Result<(Second, bool)> {
+pub(super) async fn second(
+    core: &Core,
+    upstream: &Arc<Upstream>,
+    patience: Patience,
+) -> io::Result<(Second, bool)> {
     let links = &upstream.links;
     if let Some(link) = links.shared() {
         return Ok((link, true));
@@ -170,7 +175,7 @@ pub(super) async fn second(core: &Core, upstream: &Arc<Upstream>) -> io::Result<
         // Whoever opened before us failed just now; to try it one after the other would add up.
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    let link = dial(core, upstream, Protocol::Tcp).await?;
+    let link = dial(core, upstream, upstream.key().port, Protocol::Tcp, patience).await?;
     let io = TokioIo::new(Counted::new(link, Arc::clone(upstream)));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder

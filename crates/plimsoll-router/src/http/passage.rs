@@ -20,7 +20,7 @@ use super::page::Problem;
 use super::source::{Outgoing, Source};
 use super::{Guest, head};
 use crate::clock;
-use crate::connect::{Tries, Unreached, choose, current};
+use crate::connect::{Tries, Unreached, choose_sound, current};
 use crate::table::{Pool, Route};
 use crate::upstream::{InFlight, Upstream};
 
@@ -103,7 +103,7 @@ impl<'a> Passage<'a> {
     /// Has an upstream answer.
     pub(super) async fn run(mut self) -> Result<Passed, Problem> {
         loop {
-            let chosen = choose(&self.guest.core, &self.pool, &self.tries);
+            let chosen = choose_sound(&self.guest.core, &self.pool, &self.tries);
             let in_flight = chosen.map_err(|unreached| self.unreached(unreached))?;
             let upstream = in_flight.upstream();
             let mut way = match self.way(upstream).await {
@@ -132,11 +132,12 @@ impl<'a> Passage<'a> {
     /// A connection to this upstream, kept or new.
     async fn way(&self, upstream: &Arc<Upstream>) -> io::Result<Way> {
         let core = &self.guest.core;
+        let patience = self.tries.patience(core, upstream, &self.pool);
         if self.is_grpc {
-            let (link, was_there) = links::second(core, upstream).await?;
+            let (link, was_there) = links::second(core, upstream, patience).await?;
             return Ok(Way::Second { link, is_fresh: !was_there });
         }
-        let (link, room) = links::first(core, upstream).await?;
+        let (link, room) = links::first(core, upstream, patience).await?;
         Ok(Way::First { link, is_fresh: room.is_some(), room })
     }
 

@@ -95,6 +95,33 @@ fn an_upstream_that_refuses_is_left_out_for_longer_each_time_until_it_answers() 
 }
 
 #[test]
+fn one_at_a_time_tries_an_upstream_that_failed_and_it_stays_out_until_that_is_done() {
+    let members = upstreams(3);
+    let at = |millis| old().after(Duration::from_millis(millis));
+    let due = |now| (0..100).any(|roll| due(&members, &[], now, roll).next().is_some());
+    assert!(!due(at(0)) && !members[0].claim_trial(at(0)), "all is well");
+    members[0].note_failure(at(0));
+    assert!(!due(at(249)) && !members[0].claim_trial(at(249)), "it has just failed");
+    assert!(due(at(250)) && members[0].claim_trial(at(250)));
+    assert!(!due(at(251)) && !members[0].claim_trial(at(251)), "somebody tries already");
+    assert_eq!(shares(&members, at(3_000))[0], 0, "and has not been answered");
+    members[0].note_failed_trial(at(3_000));
+    assert!(!members[0].claim_trial(at(3_499)) && members[0].claim_trial(at(3_500)));
+    members[0].note_success();
+    assert!(!members[0].is_suspect() && shares(&members, at(3_501))[0] > 0);
+}
+
+#[test]
+fn there_is_another_if_it_is_neither_tried_nor_left_out() {
+    let members = upstreams(3);
+    let other = |tried| has_other(&members, tried, &members[0], old());
+    assert!(other(&[]) && other(&members[..2]));
+    members[2].note_failure(old());
+    assert!(other(&[]) && !other(&members[..2]));
+    assert!(!has_other(&members[..1], &[], &members[0], old()), "it is alone");
+}
+
+#[test]
 fn an_ejection_ends_within_seconds_however_often_it_failed() {
     let one = upstream("web-0");
     let mut now = old();

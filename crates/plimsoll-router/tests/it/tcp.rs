@@ -202,3 +202,53 @@ async fn an_upstream_that_does_not_accept_costs_each_of_the_first_one_wait_and_n
     }
     assert!(began.elapsed() < Duration::from_millis(250), "it was not left out");
 }
+
+/// A server that reads what it is sent, says this of an answer, and is gone.
+async fn dies_saying(word: &'static str) -> SocketAddr {
+    let at = address();
+    let listener = TcpListener::bind(at).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 1_024]).await;
+                let _ = stream.write_all(word.as_bytes()).await;
+            });
+        }
+    });
+    at
+}
+
+#[tokio::test]
+async fn a_request_that_changes_nothing_is_said_again_if_its_upstream_dies_before_it_answers() {
+    let members = [inside("web-1", dies_saying("").await), inside("web-2", dies_saying("B").await)];
+    let bench = bench(&members);
+    let said = async |words: &'static str| {
+        let mut client = bench.connect().await;
+        client.write_all(words.as_bytes()).await.unwrap();
+        let mut all = String::new();
+        let _ = timeout(PATIENCE, client.read_to_string(&mut all)).await.expect("in time");
+        all
+    };
+    for _ in 0..20 {
+        assert_eq!(said("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await, "B");
+    }
+    let mut lost = 0;
+    for _ in 0..40 {
+        lost += usize::from(said("POST / HTTP/1.1\r\nHost: a\r\n\r\n").await.is_empty());
+    }
+    assert!(lost > 0, "what changes something is not");
+}
+
+#[tokio::test]
+async fn an_answer_that_has_begun_is_never_begun_again() {
+    let members =
+        [inside("web-1", dies_saying("A").await), inside("web-2", dies_saying("B").await)];
+    let bench = bench(&members);
+    for _ in 0..20 {
+        let mut client = bench.connect().await;
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut all = String::new();
+        let _ = timeout(PATIENCE, client.read_to_string(&mut all)).await.expect("in time");
+        assert_eq!(all.len(), 1, "{all}");
+    }
+}

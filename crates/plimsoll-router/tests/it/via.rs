@@ -2,7 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use plimsoll_router::{
     Far, Limits, Member, NoTunnel, Opening, PoolKey, Protocol, Router, State, Target, Tunnel,
@@ -10,7 +11,7 @@ use plimsoll_router::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::kit::{Bench, PATIENCE, echo, inside, text, web};
 use crate::udp;
@@ -27,7 +28,8 @@ impl Tunnel for Between {
             self.opened.fetch_add(1, Relaxed);
             assert_eq!(&*far.node, "birch");
             let arrival = self.far.arrive(&far.upstream, far.protocol).await;
-            let arrival = arrival.map_err(io::Error::other)?;
+            let refused = |error| io::Error::new(io::ErrorKind::ConnectionRefused, error);
+            let arrival = arrival.map_err(refused)?;
             let (here, mut there): (DuplexStream, DuplexStream) = tokio::io::duplex(16 << 10);
             tokio::spawn(async move { arrival.carry(&mut there).await });
             Ok(Box::new(here) as _)
@@ -70,6 +72,95 @@ async fn a_replica_that_its_node_no_longer_has_is_left_for_another() {
     assert!((1..10).contains(&tunnel.opened.load(Relaxed)), "it was left out after failing");
 }
 
+/// A node that answers nothing, or that cannot be reached.
+struct Lost {
+    fails: AtomicBool,
+    opened: AtomicUsize,
+}
+
+impl Tunnel for Lost {
+    fn open(&self, _: Far) -> Opening<'_> {
+        self.opened.fetch_add(1, Relaxed);
+        Box::pin(async {
+            if self.fails.load(Relaxed) {
+                return Err(io::ErrorKind::HostUnreachable.into());
+            }
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_falls_silent_holds_up_one_connection_for_a_moment_and_no_other() {
+    let tunnel = Arc::new(Lost { fails: AtomicBool::new(false), opened: AtomicUsize::new(0) });
+    let members = [via("web-1"), inside("web-2", echo("B").await)];
+    let late = Duration::from_millis(100);
+    let limits = Limits { late, ..Limits::default() };
+    let bench = Bench::with(Protocol::Tcp, limits, tunnel.clone(), &members);
+    let (began, mut waited) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(1) {
+        let asked = Instant::now();
+        assert_eq!(text(&mut bench.connect().await, 1).await, "B");
+        waited += usize::from(asked.elapsed() >= late);
+    }
+    assert_eq!(waited, 1, "who came first");
+    let opened = tunnel.opened.load(Relaxed);
+    assert_eq!(opened, 2, "and one trial, which nobody waits for, goes on");
+}
+
+#[tokio::test]
+async fn where_there_is_no_other_a_node_is_waited_for_as_long_as_it_may_take() {
+    let tunnel = Arc::new(Lost { fails: AtomicBool::new(false), opened: AtomicUsize::new(0) });
+    let limits = Limits {
+        late: Duration::from_millis(1),
+        connect_via: Duration::from_millis(300),
+        tries: 1,
+        ..Limits::default()
+    };
+    let bench = Bench::with(Protocol::Tcp, limits, tunnel, &[via("web-1")]);
+    let (mut client, began) = (bench.connect().await, Instant::now());
+    let end = timeout(PATIENCE, client.read(&mut [0; 1])).await.expect("in time");
+    assert!(matches!(end, Ok(0) | Err(_)));
+    assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
+}
+
+/// Nodes that are there and take their time, as all do on a machine that is too busy.
+struct Slow(Arc<Between>);
+
+impl Tunnel for Slow {
+    fn open(&self, far: Far) -> Opening<'_> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            self.0.open(far).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn where_all_are_late_the_last_that_is_tried_is_waited_for() {
+    let names: Vec<String> = (0..8).map(|number| format!("web-{number}")).collect();
+    let near = echo("A").await;
+    let far: Vec<Member> = names.iter().map(|name| inside(name, near)).collect();
+    let members: Vec<Member> = names.iter().map(|name| via(name)).collect();
+    let limits = Limits { late: Duration::from_millis(50), ..Limits::default() };
+    let bench = Bench::with(Protocol::Tcp, limits, Arc::new(Slow(between(&far))), &members);
+    for _ in 0..5 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "A");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_be_reached_is_left_with_all_its_replicas_at_once() {
+    let tunnel = Arc::new(Lost { fails: AtomicBool::new(true), opened: AtomicUsize::new(0) });
+    let mut members: Vec<_> = (0..50).map(|number| via(&format!("far-{number}"))).collect();
+    members.push(inside("near", echo("B").await));
+    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &members);
+    for _ in 0..20 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "B");
+    }
+    assert_eq!(tunnel.opened.load(Relaxed), 1, "one was enough to know");
+}
+
 #[tokio::test]
 async fn a_connection_ends_on_both_nodes_when_the_replica_leaves_its_own() {
     let tunnel = between(&[inside("web-1", echo("A").await)]);
@@ -79,6 +170,33 @@ async fn a_connection_ends_on_both_nodes_when_the_replica_leaves_its_own() {
     tunnel.far.feed(&Wanted::default());
     let end = timeout(PATIENCE, client.read(&mut [0; 1])).await.expect("in time");
     assert!(matches!(end, Ok(0) | Err(_)));
+}
+
+#[tokio::test]
+async fn a_node_that_has_yet_to_learn_of_a_stop_is_turned_away_and_tries_another() {
+    let tunnel = between(&[inside("web-1", echo("A").await)]);
+    let members = [via("web-1"), inside("web-2", echo("B").await)];
+    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &members);
+    let mut under_way = Vec::new();
+    while under_way.is_empty() {
+        let mut client = bench.connect().await;
+        if text(&mut client, 1).await == "A" {
+            under_way.push(client);
+        }
+    }
+    let far = tunnel.far.clone();
+    let quiet = tokio::spawn(async move { far.is_quiet("web-1", 1, PATIENCE).await });
+    let upstream = tunnel.far.table().upstreams().next().unwrap().clone();
+    crate::kit::eventually("it takes nothing new", || async {
+        upstream.begin_if_open().is_none().then_some(())
+    })
+    .await;
+    for _ in 0..20 {
+        assert_eq!(text(&mut bench.connect().await, 1).await, "B");
+    }
+    assert!(!quiet.is_finished(), "what was under way goes on");
+    under_way.clear();
+    assert!(quiet.await.unwrap(), "and may end");
 }
 
 #[tokio::test]

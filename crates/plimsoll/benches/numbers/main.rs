@@ -1,6 +1,6 @@
 //! The numbers plimsoll promises, measured: `cargo bench`. With `-- --write` the tables go into
 //! docs/reference/performance.md as well; with names, only those parts run: `cargo bench -- dirty simulating`. The names
-//! `decisions`, `node`, `cell` and `moves` stand for all parts of a table.
+//! `decisions`, `node`, `cell`, `moves` and `requests` stand for all parts of a table.
 //!
 //! Times are the best and the median of several runs in one process; the best is what the code costs, the median
 //! what this machine made of it. Parts that need a Docker engine are left out where `PLIMSOLL_TEST_DOCKER` names none;
@@ -31,6 +31,7 @@ mod cell;
 mod moves;
 mod node;
 mod relief;
+mod requests;
 
 /// One part of a table.
 type Part = (&'static str, fn(&mut Table));
@@ -56,6 +57,13 @@ const CELL: [Part; 5] = [
 
 const MOVES: [Part; 2] = [("update", moves::update), ("drain", moves::drain)];
 
+const REQUESTS: [Part; 4] = [
+    ("served", requests::served),
+    ("relieved", requests::relieved),
+    ("unwell", requests::unwell),
+    ("charting", requests::charting),
+];
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some((word, words)) = args.split_first()
@@ -65,8 +73,13 @@ fn main() {
     }
     let write = args.iter().any(|arg| arg == "--write");
     let named: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let groups: [(&str, &[Part]); 4] =
-        [("decisions", &DECISIONS), ("node", &NODE), ("cell", &CELL), ("moves", &MOVES)];
+    let groups: [(&str, &[Part]); 5] = [
+        ("decisions", &DECISIONS),
+        ("node", &NODE),
+        ("cell", &CELL),
+        ("moves", &MOVES),
+        ("requests", &REQUESTS),
+    ];
     for (group, parts) in groups {
         let mut table = Table::default();
         let is_meant = |name: &str| named.iter().any(|asked| *asked == name);

@@ -275,7 +275,7 @@ fn loaded(text: &str) -> (String, Apply) {
         load(&[source], &Options::default(), &NoFiles).expect("it is a compose file");
     (
         deployment.name.to_string(),
-        Apply { services: deployment.services, routes: Vec::new(), expect: None },
+        Apply { services: deployment.services, routes: deployment.routes, expect: None },
     )
 }
 

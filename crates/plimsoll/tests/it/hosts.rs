@@ -8,12 +8,15 @@ mod deaths;
 mod fault;
 mod handover;
 mod load;
+mod misdated;
 mod names;
 mod partitions;
 mod pauses;
 mod relief;
 mod routed;
+mod severed;
 mod strain;
+mod unled;
 mod verdict;
 
 use plimsoll_lab::{Lab, missing};

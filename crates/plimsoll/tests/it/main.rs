@@ -7,6 +7,7 @@ mod bad_cases;
 mod bad_cells;
 mod bad_events;
 mod bad_scenarios;
+mod besieged;
 mod cell;
 mod cell_people;
 mod decide;

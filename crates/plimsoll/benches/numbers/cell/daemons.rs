@@ -1,5 +1,6 @@
 //! A cell of daemons, each a process of its own: on loopback addresses, or on hosts that can be switched off.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 const PORT: u16 = 7117;
 
+const SERVERS: usize = 3;
+
 /// Where the daemons run.
 pub(crate) enum Site {
     Loopback,
@@ -27,9 +30,11 @@ pub(crate) enum Site {
 
 pub(crate) struct Cell {
     site: Site,
-    daemons: Vec<Option<Process>>,
+    daemons: RefCell<Vec<Option<Process>>>,
     /// The sockets of the engines they run containers on; none: they run processes.
     engines: Vec<PathBuf>,
+    /// What else each is told.
+    told: Vec<Vec<String>>,
     dir: TempDir,
 }
 
@@ -41,10 +46,16 @@ impl Cell {
 
     /// The same, with an engine each.
     pub(crate) async fn on_engines(site: Site, engines: Vec<PathBuf>) -> Self {
+        Self::told(site, engines, vec![Vec::new(); SERVERS]).await
+    }
+
+    /// The same, each told something more.
+    pub(crate) async fn told(site: Site, engines: Vec<PathBuf>, told: Vec<Vec<String>>) -> Self {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut cell = Self { site, daemons: vec![None, None, None], engines, dir };
+        let daemons = RefCell::new(vec![None; SERVERS]);
+        let cell = Self { site, daemons, engines, told, dir };
         cell.up(0, None).await;
-        for at in 1..3 {
+        for at in 1..SERVERS {
             let asked = NewJoinToken::default();
             let token = cell.client(0).create_join_token(&asked).await.expect("a token is made");
             cell.up(at, Some(&token.join)).await;
@@ -73,13 +84,13 @@ impl Cell {
             None => up.args(["--runtime", "process"]),
         };
         up.args(["--name", NAMES[at], "--address", &address, "--data-dir"]).arg(self.path(at));
-        up.args(join.map(|join| ["--join", join]).into_iter().flatten());
+        up.args(&self.told[at]).args(join.map(|join| ["--join", join]).into_iter().flatten());
         up.stdout(Stdio::null()).stderr(Stdio::null());
         up
     }
 
     /// Starts a daemon, and waits until it can serve.
-    pub(crate) async fn up(&mut self, at: usize, join: Option<&str>) {
+    pub(crate) async fn up(&self, at: usize, join: Option<&str>) {
         let command = self.command(at, join);
         let daemon = match &self.site {
             Site::Loopback => Process::new({ command }.spawn().expect("a daemon starts")),
@@ -88,7 +99,7 @@ impl Cell {
                 lab.host(at).spawn(command).expect("a daemon starts")
             }
         };
-        self.daemons[at] = Some(daemon);
+        self.daemons.borrow_mut()[at] = Some(daemon);
         let client = self.client(at);
         until("a daemon can serve", async || {
             client.ready(false).await.is_ok_and(|ready| ready.is_ready)
@@ -110,8 +121,8 @@ impl Cell {
     async fn agreed(&self) -> Option<usize> {
         let cluster = self.client(0).cluster().await.ok()?;
         let votes = cluster.servers.iter().filter(|server| server.votes).count();
-        let leader = cluster.leader.filter(|_| votes == self.daemons.len())?;
-        for at in 0..self.daemons.len() {
+        let leader = cluster.leader.filter(|_| votes == SERVERS)?;
+        for at in 0..SERVERS {
             let ready = self.client(at).ready(false).await.ok()?;
             let agrees = ready.health.leader.as_ref() == Some(&leader);
             let is_whole = ready.is_ready && ready.health.lag == 0;
@@ -123,14 +134,14 @@ impl Cell {
     }
 
     /// Ends a daemon as a crash does, and returns when that was.
-    pub(crate) fn kill(&mut self, at: usize) -> Instant {
+    pub(crate) fn kill(&self, at: usize) -> Instant {
         let begun = Instant::now();
         self.take(at).kill();
         begun
     }
 
     /// Asks a daemon to end, and returns it and when that was.
-    pub(crate) fn stop(&mut self, at: usize) -> (Process, Instant) {
+    pub(crate) fn stop(&self, at: usize) -> (Process, Instant) {
         let daemon = self.take(at);
         let begun = Instant::now();
         daemon.terminate().expect("the daemon lives");
@@ -138,22 +149,26 @@ impl Cell {
     }
 
     /// Ends all there is on the daemon's host, as a power cut does, and returns when that was.
-    pub(crate) fn switch_off(&mut self, at: usize) -> Instant {
-        let Site::Hosts(lab) = &self.site else { panic!("loopback has no hosts") };
+    pub(crate) fn switch_off(&self, at: usize) -> Instant {
         let begun = Instant::now();
-        lab.host(at).switch_off();
-        self.daemons[at] = None;
+        self.lab().host(at).switch_off();
+        self.daemons.borrow_mut()[at] = None;
         begun
     }
 
-    fn take(&mut self, at: usize) -> Process {
-        self.daemons[at].take().expect("its daemon runs")
+    pub(crate) fn lab(&self) -> &Lab {
+        let Site::Hosts(lab) = &self.site else { panic!("loopback has no hosts") };
+        lab
+    }
+
+    fn take(&self, at: usize) -> Process {
+        self.daemons.borrow_mut()[at].take().expect("its daemon runs")
     }
 }
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        self.daemons.iter().flatten().for_each(Process::kill);
+        self.daemons.borrow().iter().flatten().for_each(Process::kill);
         if let Site::Hosts(lab) = &self.site {
             lab.hosts().iter().for_each(plimsoll_lab::Host::switch_off);
         }

@@ -21,10 +21,10 @@ const RETRY: Duration = Duration::from_millis(2);
 pub(in super::super) fn failover(table: &mut Table) {
     let (mut killed, mut stopped) = (Vec::new(), Vec::new());
     threads().block_on(async {
-        let mut cell = Cell::of_three(Site::Loopback).await;
+        let cell = Cell::of_three(Site::Loopback).await;
         for round in 0..ROUNDS {
-            killed.push(lose(&mut cell, round, false).await);
-            stopped.push(lose(&mut cell, round, true).await);
+            killed.push(lose(&cell, round, false).await);
+            stopped.push(lose(&cell, round, true).await);
             let [killed, stopped] = [&killed, &stopped].map(|times| times[round]);
             eprintln!("failover, round {round}: killed {killed:.2?}, stopped {stopped:.2?}");
         }
@@ -44,7 +44,7 @@ pub(in super::super) fn failover(table: &mut Table) {
 }
 
 /// Ends the leader and says how long nobody could write.
-async fn lose(cell: &mut Cell, round: usize, gently: bool) -> Duration {
+async fn lose(cell: &Cell, round: usize, gently: bool) -> Duration {
     let leader = cell.until_whole().await;
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
     let client = cell.client(others[round % others.len()]);

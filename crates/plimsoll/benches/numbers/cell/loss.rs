@@ -20,7 +20,7 @@ pub(in super::super) fn loss(table: &mut Table) {
     }
     let mut times: Vec<Duration> = threads().block_on(async {
         let lab = Lab::new(3, 1).expect("hosts can be made");
-        let mut cell = Cell::of_three(Site::Hosts(lab)).await;
+        let cell = Cell::of_three(Site::Hosts(lab)).await;
         let text = format!(
             "name: shop\nservices:\n  web:\n    image: any\n    command: [sleep, '100000']\n    \
              healthcheck: {{test: [CMD, 'true'], interval: 100ms}}\n    deploy: {{replicas: {REPLICAS}}}\n"
@@ -28,7 +28,7 @@ pub(in super::super) fn loss(table: &mut Table) {
         steady(&cell.client(0), &text).await;
         let mut times = Vec::new();
         for round in 0..ROUNDS {
-            let time = lose(&mut cell).await;
+            let time = lose(&cell).await;
             eprintln!("loss, round {round}: {time:.2?}");
             times.push(time);
         }
@@ -42,7 +42,7 @@ pub(in super::super) fn loss(table: &mut Table) {
 }
 
 /// Switches the leader's host off, and on again once nothing is missing.
-async fn lose(cell: &mut Cell) -> Duration {
+async fn lose(cell: &Cell) -> Duration {
     let leader = cell.until_whole().await;
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
     let client = cell.client(others[0]);

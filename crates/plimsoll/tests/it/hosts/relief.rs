@@ -1,16 +1,10 @@
 //! The rebalancer on three hosts with an engine each: containers burn real processor time under real limits, and each node
-//! measures what its own engine's containers used. One machine plays three hosts here, so a node is given counters of its
-//! own: files as the kernel has them for a host with half a core, kept up to date from the containers' cgroups.
+//! measures what its own engine's containers used: one machine plays three hosts here, and each has counters of its own.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle, sleep};
+use std::thread::sleep;
 use std::time::Duration;
 
-use plimsoll_lab::Engine;
+use plimsoll_lab::{Counters, Engine};
 use serde_json::Value;
 
 use super::routed::{apply, asked_while, get, must_do, three_with_engines};
@@ -19,8 +13,8 @@ use crate::lab::compose::{compose, sh};
 
 const PORT: u16 = 8081;
 
-/// Where the kernel counts a container's processor time, in nanoseconds.
-const COUNTERS: [&str; 2] = ["/sys/fs/cgroup/cpuacct/docker", "/sys/fs/cgroup/cpu,cpuacct/docker"];
+/// Each host has half a core.
+const MILLI_CPUS: u32 = 500;
 
 /// How much faster than usual the gates run: ten minutes are half a minute. With more haste than this a single sample from
 /// before a move would outweigh all that is known.
@@ -28,62 +22,6 @@ const HASTE: u32 = 20;
 
 /// Ten minutes at the usual pace.
 const CALM: Duration = Duration::from_mins(10).checked_div(HASTE).unwrap();
-
-/// A host with half a core, whose counters are those of one engine's containers.
-struct Counters {
-    is_over: Arc<AtomicBool>,
-    keeper: Option<JoinHandle<()>>,
-}
-
-impl Counters {
-    fn keep(root: &Path, engine: &Engine) -> Self {
-        let (cgroup, proc) = (root.join("sys/fs/cgroup"), root.join("proc"));
-        fs::create_dir_all(&cgroup).unwrap();
-        fs::create_dir_all(&proc).unwrap();
-        fs::write(cgroup.join("cgroup.controllers"), "cpu memory").unwrap();
-        fs::write(cgroup.join("cpu.max"), "50000 100000").unwrap();
-        fs::write(cgroup.join("cpu.stat"), "usage_usec 0").unwrap();
-        for file in ["stat", "meminfo"] {
-            fs::copy(Path::new("/proc").join(file), proc.join(file)).unwrap();
-        }
-        let containers = engine.socket().parent().unwrap().join("data/containers");
-        let is_over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&is_over);
-        let keeper = thread::spawn(move || {
-            let mut used = BTreeMap::new();
-            while !until.load(Ordering::Relaxed) {
-                count(&containers, &mut used);
-                let total: u64 = used.values().sum();
-                let next = cgroup.join("cpu.stat.next");
-                fs::write(&next, format!("usage_usec {}\n", total / 1_000)).unwrap();
-                fs::rename(next, cgroup.join("cpu.stat")).unwrap();
-                sleep(Duration::from_millis(20));
-            }
-        });
-        Self { is_over, keeper: Some(keeper) }
-    }
-}
-
-impl Drop for Counters {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        let ended = self.keeper.take().map(JoinHandle::join);
-        assert!(ended.is_none_or(|ended| ended.is_ok()) || thread::panicking());
-    }
-}
-
-/// Takes note of what every container of the engine has used. What is gone used what it used.
-fn count(containers: &Path, used: &mut BTreeMap<PathBuf, u64>) {
-    let ids = fs::read_dir(containers).into_iter().flatten().flatten();
-    for id in ids.map(|entry| entry.file_name()) {
-        for file in COUNTERS.map(|dir| Path::new(dir).join(&id).join("cpuacct.usage")) {
-            let spent = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
-            if let Some(spent) = spent {
-                used.insert(PathBuf::from(&id), spent);
-            }
-        }
-    }
-}
 
 /// Web servers that have a lot to do: each burns all it may of a core, which is 0.24 of its node.
 fn busy(replicas: usize) -> String {
@@ -106,15 +44,15 @@ fn reliefs(cell: &Cell, word: &str) -> Vec<Value> {
 
 #[test]
 fn the_replica_that_helps_most_leaves_a_hot_node_and_no_request_is_lost() {
-    if !COUNTERS.iter().any(|dir| Path::new(dir).parent().is_some_and(Path::is_dir)) {
-        println!("not tested: this kernel does not count as cgroup v1 does");
+    if let Some(missing) = Counters::missing() {
+        println!("not tested: {missing}");
         return;
     }
     let roots = tempfile::tempdir().unwrap();
     let root = |at: usize| roots.path().join(at.to_string());
     let counters = std::cell::RefCell::new(Vec::new());
     let told = |at: usize, engine: &Engine| {
-        counters.borrow_mut().push(Counters::keep(&root(at), engine));
+        counters.borrow_mut().push(Counters::keep(&root(at), engine, MILLI_CPUS).unwrap());
         let root = root(at).to_str().unwrap().to_owned();
         let haste = HASTE.to_string();
         ["--node-status-interval", "5s", "--gate-haste", &haste, "--host-root", &root]

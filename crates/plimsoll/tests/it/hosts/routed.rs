@@ -11,7 +11,7 @@ use std::time::Duration;
 use plimsoll_lab::Engine;
 
 use super::site;
-use crate::harness::{Cell, Site};
+use crate::harness::{Cell, Habit, Site};
 use crate::lab::compose::{compose, sh};
 use crate::lab::harness::{lab, unique};
 
@@ -48,6 +48,13 @@ impl Drop for Engines {
 pub(super) fn three_with_engines(
     told: impl Fn(usize, &Engine) -> Vec<String>,
 ) -> Option<(Engines, Cell)> {
+    three_with_habits(|at, engine| Habit { args: told(at, engine), ..Habit::default() })
+}
+
+/// The same, each started in a way of its own.
+pub(super) fn three_with_habits(
+    habit: impl Fn(usize, &Engine) -> Habit,
+) -> Option<(Engines, Cell)> {
     lab("DOCKER")?;
     let site = site(NODES)?;
     let Site::Hosts(hosts) = &site else { unreachable!("hosts were asked for") };
@@ -61,8 +68,7 @@ pub(super) fn three_with_engines(
     });
     let mut cell = Cell::idle(site);
     for (at, engine) in engines.0.iter().enumerate() {
-        cell.habits[at].engine = Some(engine.socket());
-        cell.habits[at].args = told(at, engine);
+        cell.habits[at] = Habit { engine: Some(engine.socket()), ..habit(at, engine) };
     }
     cell.form(NODES);
     Some((engines, cell))
