@@ -25,7 +25,6 @@ mod delete;
 mod diff;
 mod nodes;
 mod plan;
-mod ports;
 mod problem;
 mod restart;
 mod revise;
@@ -231,12 +230,7 @@ async fn revise(
     decide: impl Fn(&State) -> Result<Revised, Error>,
 ) -> Result<(u64, Revised), Error> {
     for _ in 0..MAX_RETRIES {
-        let revised = cell.engine.machine().read(|state| {
-            let revised = decide(state)?;
-            let before = revised.before.as_ref().map(|(_, content)| &content.services);
-            ports::check(state, name, before, &revised.content.services)?;
-            Ok::<_, Error>(revised)
-        })?;
+        let revised = cell.engine.machine().read(&decide)?;
         let before = revised.before.as_ref().map(|(_, content)| &content.services);
         caller.check_privileges(before, &revised.content.services)?;
         let change = revised.content.clone().deploy(name);
@@ -272,6 +266,9 @@ fn refused(error: WriteError) -> Error {
         WriteError::Refused(Rejection { reason: Refusal::RouteTaken { route, by }, .. }) => {
             Error::RouteTaken { route, by }
         }
+        WriteError::Refused(Rejection {
+            reason: Refusal::PortTaken { service, port, by }, ..
+        }) => Error::PortTaken { service, port, by },
         error => error.into(),
     }
 }

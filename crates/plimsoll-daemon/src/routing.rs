@@ -359,12 +359,9 @@ fn addresses(facts: &Facts) -> Addresses {
 
 /// Says which ports this node does not listen on for their services, and why.
 fn tell(facts: &mut Facts, asked: &Asked, troubles: &BTreeMap<Published, String>) {
-    let late = asked.late.iter().map(|((service, at), owner)| {
-        ((service.clone(), at.address), format!("{at} is published by {owner} already"))
-    });
     let unbound = troubles.iter().filter_map(|(at, text)| {
         let service: &ServiceKey = asked.owners.get(at)?;
         Some(((service.clone(), at.address), text.clone()))
     });
-    facts.ports = late.chain(unbound).collect();
+    facts.ports = unbound.collect();
 }

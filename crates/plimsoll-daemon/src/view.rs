@@ -318,6 +318,9 @@ pub struct Revision {
     pub is_current: bool,
     /// What it changed in the revision before it that is still kept.
     pub changes: Vec<ServiceChange>,
+    /// Routes that came, went or changed, a line each.
+    #[serde(default)]
+    pub routes: Vec<String>,
 }
 
 /// What a revision asked for.

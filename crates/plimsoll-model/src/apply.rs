@@ -15,6 +15,7 @@ use crate::units::{Generation, Term, Timestamp};
 mod access;
 mod deployments;
 mod nodes;
+mod ports;
 mod replicas;
 mod rollouts;
 mod undo;

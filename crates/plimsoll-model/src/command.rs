@@ -16,7 +16,7 @@ use crate::reason::{Undone, Unplaced, Waiting};
 use crate::rebalance::{Relief, Skipped};
 use crate::replica::{MoveCause, Observation};
 use crate::rollout::Halt;
-use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
+use crate::spec::{HostPort, RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
 /// The most changes one command may carry: a pass that places a full cell from empty fits ten times over.
@@ -389,6 +389,8 @@ pub enum Refusal {
         "the key of {node} is of a node that was removed; empty its data directory for another one"
     )]
     KeyRevoked { node: NodeId },
+    #[error("service \"{service}\" publishes {}/{}, which {by} has already", port.number, port.protocol)]
+    PortTaken { service: ServiceName, port: HostPort, by: ServiceKey },
     #[error("the route {route} leads to \"{service}\", and there is no such service")]
     RouteNowhere { route: String, service: ServiceName },
     #[error("the route {route} is {by}'s already")]

@@ -7,7 +7,7 @@ use plimsoll_model::DeploymentName;
 use plimsoll_model::spec::{RouteSpec, Tls};
 
 use super::diff::changes;
-use super::{Caller, Content, Error, Revised, check, current, plan, ports, revise, routes};
+use super::{Caller, Content, Error, Revised, check, current, plan, revise, routes};
 use crate::cell::{Cell, now};
 use crate::view::build::signals;
 use crate::view::{Applied, Apply, Reason};
@@ -40,7 +40,6 @@ pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result
     expect(&name, expected, before.as_ref())?;
     let had = before.as_ref().map(|(_, content)| &content.services);
     caller.check_privileges(had, &content.services)?;
-    ports::check(&state, &name, had, &content.services)?;
     let (policy, now) = (Policy::default(), now());
     let signals = signals(&cell.soft.facts(), &policy, now);
     let (revision, plan) = plan::of(state, &signals, &policy, &name, &content, now)?;

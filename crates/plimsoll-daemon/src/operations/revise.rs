@@ -9,6 +9,7 @@ use super::apply::applied;
 use super::diff::changes;
 use super::{
     Caller, Content, Error, Revised, Services, current, find_deployment, find_service, revise,
+    routes,
 };
 use crate::cell::Cell;
 use crate::view::build::revision_specs;
@@ -104,8 +105,8 @@ fn kept(name: &DeploymentName, deployment: &Deployment, asked: u64) -> Result<Re
 pub fn history(state: &State, name: &str) -> Result<Vec<view::Revision>, Error> {
     let name = find_deployment(state, name)?;
     let deployment = &state.deployments()[&name];
-    let nothing = Services::new();
-    let mut before = &nothing;
+    let nothing = (Services::new(), Vec::new());
+    let mut before = (&nothing.0, &nothing.1);
     let mut revisions = Vec::with_capacity(deployment.history.len());
     for (revision, record) in &deployment.history {
         revisions.push(view::Revision {
@@ -113,9 +114,10 @@ pub fn history(state: &State, name: &str) -> Result<Vec<view::Revision>, Error> 
             at: Time(record.at),
             by: record.by.identity.to_string(),
             is_current: *revision == deployment.revision,
-            changes: changes(before, &record.services),
+            changes: changes(before.0, &record.services),
+            routes: routes::changes(before.1, &record.routes),
         });
-        before = &record.services;
+        before = (&record.services, &record.routes);
     }
     revisions.reverse();
     Ok(revisions)

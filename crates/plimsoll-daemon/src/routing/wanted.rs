@@ -25,24 +25,17 @@ pub struct Asked {
     pub wanted: router::Wanted,
     /// Whose each published port is.
     pub owners: BTreeMap<Published, ServiceKey>,
-    /// Services that ask for a port that another has, and which that is.
-    pub late: BTreeMap<(ServiceKey, Published), ServiceKey>,
 }
 
-/// What the router of this node is to do, on which names are answered on the `open` networks. Of two services that ask for
-/// one port, the first by name has it.
+/// What the router of this node is to do, on which names are answered on the `open` networks. A port is one service's.
 pub fn wanted(chart: &Chart, node: &NodeId, addresses: &Addresses, open: &Open) -> Asked {
     let mut asked = Asked::default();
     for (key, listing) in &chart.services {
         let name = key.to_string();
         for (place, target) in &listing.published {
             let Some(at) = at(*place) else { continue };
-            let owner = asked.owners.entry(at).or_insert_with(|| key.clone());
-            if owner == key {
-                asked.wanted.published.insert(at, PoolKey::new(&name, *target));
-            } else {
-                asked.late.insert((key.clone(), at), owner.clone());
-            }
+            asked.owners.insert(at, key.clone());
+            asked.wanted.published.insert(at, PoolKey::new(&name, *target));
         }
         let here = Here { node, addresses };
         for (port, members) in pools(listing, &here) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Txn;
+use super::{Txn, ports};
 use crate::audit::Happening;
 use crate::command::Refusal;
 use crate::ids::{DeploymentName, ReplicaId, ServiceKey, ServiceName};
@@ -17,7 +17,7 @@ use crate::state::{
 };
 use crate::units::Revision;
 
-type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
+pub(super) type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
 
 impl Txn<'_> {
     pub(super) fn deploy(
@@ -29,6 +29,8 @@ impl Txn<'_> {
         within_bounds(services)?;
         self.check_routes(name, services, routes)?;
         let current = self.state.deployments.get(name);
+        let before = current.and_then(Deployment::current).map(|record| &record.services);
+        ports::check(self.state, name, before, services)?;
         let is_same = |r: &RevisionRecord| r.services == *services && r.routes == *routes;
         if let Some(current) = current
             && current.current().is_some_and(is_same)

@@ -54,7 +54,7 @@ fn text(revisions: &[Revision], now: Timestamp, width: Option<usize>) -> String 
             revision.revision.to_string(),
             age(revision.at, now),
             revision.by.clone(),
-            changes(&revision.changes) + mark,
+            changes(revision) + mark,
         ]);
     }
     table.within(width)
@@ -76,9 +76,10 @@ fn short(change: &FieldChange) -> String {
     diff::field(&FieldChange { field: change.field.clone(), before, after })
 }
 
-/// `web: image: nginx:1.27 → nginx:1.28; +cache; -old`
-fn changes(changes: &[ServiceChange]) -> String {
-    let shown: Vec<String> = changes
+/// `web: image: nginx:1.27 → nginx:1.28; +cache; -old; route + shop.example → web:80`
+fn changes(revision: &Revision) -> String {
+    let services = revision
+        .changes
         .iter()
         .filter_map(|change| match change.what.as_str() {
             "unchanged" => None,
@@ -88,8 +89,9 @@ fn changes(changes: &[ServiceChange]) -> String {
                 let fields: Vec<String> = change.fields.iter().map(short).collect();
                 Some(format!("{} {}", change.service, fields.join(", ")))
             }
-        })
-        .collect();
+        });
+    let routes = revision.routes.iter().map(|line| format!("route {line}"));
+    let shown: Vec<String> = services.chain(routes).collect();
     if shown.is_empty() { "none".to_owned() } else { shown.join("; ") }
 }
 
@@ -119,6 +121,7 @@ mod tests {
             by: "ada".into(),
             is_current: revision == 3,
             changes,
+            routes: if revision == 3 { vec!["+ shop.example → web port 80".into()] } else { vec![] },
         };
         let revisions = [
             revision(3, 250, vec![change("web", "changed", vec![image])]),

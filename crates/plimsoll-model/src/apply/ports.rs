@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
-use plimsoll_model::spec::{HostPort, Port, PortMode};
-use plimsoll_model::{DeploymentName, ServiceKey, ServiceName, State};
-
-use super::{Error, Services};
+use super::deployments::Services;
+use crate::command::Refusal;
+use crate::ids::{DeploymentName, ServiceKey, ServiceName};
+use crate::spec::{HostPort, Port, PortMode};
+use crate::state::State;
 
 /// Refuses ports that a service of another deployment has, or another of this one. What the deployment had before stays
 /// as it is: a change of something else is not the time to take it away.
@@ -15,13 +16,13 @@ pub(super) fn check(
     deployment: &DeploymentName,
     before: Option<&Services>,
     services: &Services,
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     for (name, port) in ports(services) {
         let had = before.into_iter().flat_map(ports).any(|it| it == (name, port));
         let holder = if had { None } else { holder(state, deployment, services, name, port) };
         if let (Some(by), Some(number)) = (holder, port.published) {
             let port = HostPort { number, protocol: port.protocol };
-            return Err(Error::PortTaken { service: name.clone(), port, by });
+            return Err(Refusal::PortTaken { service: name.clone(), port, by });
         }
     }
     Ok(())
@@ -70,10 +71,9 @@ fn host(port: &Port) -> Option<IpAddr> {
 mod tests {
     use std::sync::Arc;
 
-    use plimsoll_model::ServiceSpec;
-    use plimsoll_model::testkit::{cell, spread};
-
     use super::*;
+    use crate::spec::ServiceSpec;
+    use crate::testkit::{cell, spread};
 
     fn at(mut spec: ServiceSpec, host: &str) -> ServiceSpec {
         spec.container.ports[0].host_ip = Some(host.to_owned());
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn a_deployment_keeps_its_ports_and_gives_each_to_one_service() {
         let web = || spread(1).published(8080, 80);
-        let cell = cell().deploy("blog", [("web", web())]).deploy("shop", [("web", web())]);
+        let cell = cell().deploy("blog", [("web", web())]);
         let shop = DeploymentName::new("shop").unwrap();
         let (one, two) = (services([("web", web())]), services([("api", web()), ("web", web())]));
         assert!(check(&cell.state, &shop, Some(&one), &one).is_ok(), "it had it before");
         assert!(check(&cell.state, &shop, None, &one).is_err(), "another has it by now");
-        let alone = plimsoll_model::testkit::cell();
+        let alone = crate::testkit::cell();
         let refused = check(&alone.state, &shop, None, &two).unwrap_err().to_string();
         assert_eq!(refused, "service \"web\" publishes 8080/tcp, which shop/api has already");
         let gone = cell.undeploy("blog");
