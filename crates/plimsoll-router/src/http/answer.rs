@@ -42,7 +42,12 @@ pub(super) struct Held {
 #[derive(Debug)]
 enum Content {
     Page(Option<Bytes>),
-    Streamed { body: Incoming, held: Held },
+    /// What was read of it before, and the rest.
+    Streamed {
+        first: Bytes,
+        body: Incoming,
+        held: Held,
+    },
 }
 
 /// See the module's own words.
@@ -57,14 +62,14 @@ impl Answer {
         Self { content: Content::Page((!text.is_empty()).then_some(text)), busy }
     }
 
-    pub(super) fn streamed(body: Incoming, held: Held, busy: Busy) -> Self {
-        Self { content: Content::Streamed { body, held }, busy }
+    pub(super) fn streamed(first: Bytes, body: Incoming, held: Held, busy: Busy) -> Self {
+        Self { content: Content::Streamed { first, body, held }, busy }
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let Content::Streamed { body, held } = &mut self.content else { return };
+        let Content::Streamed { body, held, .. } = &mut self.content else { return };
         // A request whose body the upstream has not read to its end leaves the connection in the middle of it.
         let is_free = held.source.as_ref().is_none_or(|source| source.is_done());
         if let Some(link) = held.link.take()
@@ -86,6 +91,9 @@ impl Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match &mut self.content {
             Content::Page(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Content::Streamed { first, .. } if !first.is_empty() => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(first)))))
+            }
             Content::Streamed { body, .. } => Pin::new(body).poll_frame(cx),
         }
     }
@@ -93,7 +101,7 @@ impl Body for Answer {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Page(text) => text.is_none(),
-            Content::Streamed { body, .. } => body.is_end_stream(),
+            Content::Streamed { first, body, .. } => first.is_empty() && body.is_end_stream(),
         }
     }
 
@@ -102,7 +110,15 @@ impl Body for Answer {
             Content::Page(text) => {
                 SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
             }
-            Content::Streamed { body, .. } => body.size_hint(),
+            Content::Streamed { first, body, .. } => {
+                let rest = body.size_hint();
+                let mut size = SizeHint::new();
+                size.set_lower(rest.lower() + first.len() as u64);
+                if let Some(upper) = rest.upper() {
+                    size.set_upper(upper + first.len() as u64);
+                }
+                size
+            }
         }
     }
 }

@@ -92,7 +92,7 @@ fn redirect(address: &str, busy: Busy) -> Response<Answer> {
 
 /// Gives the client what the upstream answered.
 fn pass(route: &Route, passed: Passed, began: Instant, busy: Busy) -> Response<Answer> {
-    let Passed { mut response, in_flight, link, source, near } = passed;
+    let Passed { mut response, first, in_flight, link, source, near } = passed;
     let meter = &in_flight.upstream().meter;
     meter.classes.note(response.status().as_u16());
     meter.latency.note(began.elapsed());
@@ -112,5 +112,5 @@ fn pass(route: &Route, passed: Passed, began: Instant, busy: Busy) -> Response<A
     head::strip_hops(&mut parts.headers);
     parts.version = Version::HTTP_11;
     let held = Held { in_flight, link, source };
-    Response::from_parts(parts, Answer::streamed(body, held, busy))
+    Response::from_parts(parts, Answer::streamed(first, body, held, busy))
 }

@@ -6,7 +6,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::TrySendError;
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
@@ -27,9 +29,15 @@ use crate::upstream::{InFlight, Upstream};
 /// After so long a new connection is taken to be accepted, whether or not its first answer has come.
 const ACCEPTED: Duration = Duration::from_millis(25);
 
+/// The largest body that is waited for before the client is told of its head, and for how long.
+const SMALL: u64 = 16 << 10;
+const WHOLE: Duration = Duration::from_secs(1);
+
 /// An upstream's answer, and what is needed until it is over.
 pub(super) struct Passed {
     pub(super) response: Response<Incoming>,
+    /// What was read of its body.
+    pub(super) first: Bytes,
     pub(super) in_flight: InFlight,
     /// What it came on, if that is for one request at a time.
     pub(super) link: Option<First>,
@@ -114,19 +122,53 @@ impl<'a> Passage<'a> {
                     continue;
                 }
             };
-            match self.send(&mut way).await {
-                Ok(response) => return Ok(self.passed(response, in_flight, way)),
+            let answered = match self.send(&mut way).await {
+                Ok(mut response) => {
+                    self.beginning(&mut response).await.map(|first| (response, first))
+                }
+                Err(lost) => Err(lost),
+            };
+            match answered {
+                Ok((response, first)) => return Ok(self.passed(response, first, in_flight, way)),
                 Err(lost) => self.recover(lost, &way, upstream)?,
             }
         }
     }
 
-    fn passed(self, response: Response<Incoming>, in_flight: InFlight, way: Way) -> Passed {
+    /// All of a small body, where the request may be repeated: so half an answer is as good as none. Of one that takes its
+    /// time, what has come.
+    async fn beginning(&self, response: &mut Response<Incoming>) -> Result<Bytes, Lost> {
+        let length = response.body().size_hint().exact().unwrap_or(0);
+        let is_plain = self.may_repeat && self.source.is_none() && self.near.is_none();
+        if !is_plain || !(1..=SMALL).contains(&length) {
+            return Ok(Bytes::new());
+        }
+        let mut first = BytesMut::new();
+        let body = response.body_mut();
+        let reading = async {
+            while (first.len() as u64) < length {
+                let frame = body.frame().await.ok_or(Lost::Broken)?;
+                let Ok(data) = frame.map_err(|_| Lost::Broken)?.into_data() else { break };
+                first.extend_from_slice(&data);
+            }
+            Ok(())
+        };
+        timeout(WHOLE, reading).await.unwrap_or(Ok(()))?;
+        Ok(first.freeze())
+    }
+
+    fn passed(
+        self,
+        response: Response<Incoming>,
+        first: Bytes,
+        in_flight: InFlight,
+        way: Way,
+    ) -> Passed {
         let link = match way {
             Way::First { link, .. } => Some(link),
             Way::Second { .. } => None,
         };
-        Passed { response, in_flight, link, source: self.source, near: self.near }
+        Passed { response, first, in_flight, link, source: self.source, near: self.near }
     }
 
     /// A connection to this upstream, kept or new.

@@ -252,3 +252,19 @@ async fn an_answer_that_has_begun_is_never_begun_again() {
         assert_eq!(all.len(), 1, "{all}");
     }
 }
+
+#[tokio::test]
+async fn half_of_a_small_answer_is_as_good_as_none() {
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+    let whole = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let members =
+        [inside("web-1", dies_saying(half).await), inside("web-2", dies_saying(whole).await)];
+    let bench = bench(&members);
+    for _ in 0..20 {
+        let mut client = bench.connect().await;
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut all = String::new();
+        let _ = timeout(PATIENCE, client.read_to_string(&mut all)).await.expect("in time");
+        assert_eq!(all, whole);
+    }
+}

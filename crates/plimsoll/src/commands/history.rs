@@ -78,18 +78,15 @@ fn short(change: &FieldChange) -> String {
 
 /// `web: image: nginx:1.27 → nginx:1.28; +cache; -old; route + shop.example → web:80`
 fn changes(revision: &Revision) -> String {
-    let services = revision
-        .changes
-        .iter()
-        .filter_map(|change| match change.what.as_str() {
-            "unchanged" => None,
-            "added" => Some(format!("+{}", change.service)),
-            "removed" => Some(format!("-{}", change.service)),
-            _ => {
-                let fields: Vec<String> = change.fields.iter().map(short).collect();
-                Some(format!("{} {}", change.service, fields.join(", ")))
-            }
-        });
+    let services = revision.changes.iter().filter_map(|change| match change.what.as_str() {
+        "unchanged" => None,
+        "added" => Some(format!("+{}", change.service)),
+        "removed" => Some(format!("-{}", change.service)),
+        _ => {
+            let fields: Vec<String> = change.fields.iter().map(short).collect();
+            Some(format!("{} {}", change.service, fields.join(", ")))
+        }
+    });
     let routes = revision.routes.iter().map(|line| format!("route {line}"));
     let shown: Vec<String> = services.chain(routes).collect();
     if shown.is_empty() { "none".to_owned() } else { shown.join("; ") }
@@ -121,7 +118,11 @@ mod tests {
             by: "ada".into(),
             is_current: revision == 3,
             changes,
-            routes: if revision == 3 { vec!["+ shop.example → web port 80".into()] } else { vec![] },
+            routes: if revision == 3 {
+                vec!["+ shop.example → web port 80".into()]
+            } else {
+                vec![]
+            },
         };
         let revisions = [
             revision(3, 250, vec![change("web", "changed", vec![image])]),

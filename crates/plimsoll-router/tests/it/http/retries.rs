@@ -40,6 +40,24 @@ async fn what_may_be_said_twice_is_said_to_another_when_one_ends_without_an_answ
     assert!(heard.load(Relaxed) >= 1, "one of them met the other first");
 }
 
+/// Reads a head and ends in the middle of a short answer.
+async fn halting(mut stream: TcpStream, _: usize) {
+    head_of(&mut stream).await;
+    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhal").await;
+}
+
+#[tokio::test]
+async fn half_of_a_short_answer_is_as_good_as_none() {
+    let (halting, heard) = by_hand(halting).await;
+    let server = Server::new(mirror).await;
+    let members = [inside("web-1", halting), inside("web-2", server.at)];
+    let site = Site::new(Limits::default(), &members).await;
+    for _ in 0..20 {
+        assert_eq!(site.get("/").await.status, 200);
+    }
+    assert!(heard.load(Relaxed) >= 1, "one of them met the other first");
+}
+
 #[tokio::test]
 async fn what_may_not_be_said_twice_is_not() {
     let (silent, heard) = by_hand(mute).await;
