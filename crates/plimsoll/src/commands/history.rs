@@ -1,6 +1,6 @@
 //! `plimsoll history`: what was applied to a deployment, when and by whom.
 
-use plimsoll_daemon::view::{FieldChange, Revision, ServiceChange};
+use plimsoll_daemon::view::{FieldChange, Revision};
 use plimsoll_model::Timestamp;
 
 use super::apply::diff;
@@ -95,6 +95,7 @@ fn changes(revision: &Revision) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use plimsoll_daemon::view::ServiceChange;
 
     use super::*;
     use crate::sample::{NOW, ago};
@@ -140,7 +141,7 @@ mod tests {
         let text = text(&revisions, NOW, None);
         expect![[r#"
             REVISION  AGE  BY   CHANGES
-                   3   4m  ada  web image: nginx:1.27 → nginx:1.28 (current)
+                   3   4m  ada  web image: nginx:1.27 → nginx:1.28; route + shop.example → web port 80 (current)
                    2   2h  ada  -old
                    1   1d  ada  +db; +web
         "#]]

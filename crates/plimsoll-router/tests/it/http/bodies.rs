@@ -101,10 +101,10 @@ async fn parts_of_an_answer_arrive_as_they_are_made() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_breaks_off_for_the_client_too() {
+async fn a_long_answer_that_breaks_off_breaks_off_for_the_client_too() {
     let (at, _) = by_hand(|mut stream, _| async move {
         head_of(&mut stream).await;
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf").await.unwrap();
     })
     .await;
     let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
