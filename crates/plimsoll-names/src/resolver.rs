@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_runtime::Bridge;
+use plimsoll_runtime::bridge::name_servers;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -29,7 +30,7 @@ const LARGEST: usize = 4_096;
 const STREAM: Duration = Duration::from_secs(10);
 
 /// How long a container that was just started may ask from an address that is not known yet.
-const LEARN: Duration = Duration::from_millis(500);
+const PLACED: Duration = Duration::from_millis(500);
 
 /// A socket that cannot receive rests for so long.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -180,13 +181,13 @@ async fn after_a_look(
     let IpAddr::V4(address) = from else { return None };
     let mut directory = inner.directory.subscribe();
     let is_placed = |known: &Arc<Directory>| known.placed.contains(&address);
-    let _ = timeout(LEARN, directory.wait_for(is_placed)).await;
+    let _ = timeout(PLACED, directory.wait_for(is_placed)).await;
     known(inner, bridge, question, from)
 }
 
 /// What the first of this host's name servers says that says anything.
 async fn others(root: &Path, text: &[u8], way: Way) -> Option<Vec<u8>> {
-    for server in servers(root) {
+    for server in name_servers(root) {
         let asking = ask((server, PORT).into(), text, way);
         match timeout(WAIT, asking).await {
             Ok(Ok(answer)) => return Some(answer),
@@ -219,11 +220,4 @@ async fn ask(server: SocketAddr, text: &[u8], way: Way) -> io::Result<Vec<u8>> {
             return Ok(space);
         }
     }
-}
-
-/// This host's name servers, as they are written down now.
-fn servers(root: &Path) -> Vec<IpAddr> {
-    let text = std::fs::read_to_string(root.join("etc/resolv.conf")).unwrap_or_default();
-    let words = text.lines().filter_map(|line| line.strip_prefix("nameserver"));
-    words.filter_map(|word| word.trim().parse().ok()).collect()
 }

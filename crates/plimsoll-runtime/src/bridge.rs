@@ -1,7 +1,8 @@
 //! Networks on which somebody else has services find each other by name: what a runtime says of each, and whom it tells.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::runtime::BoxFuture;
@@ -114,6 +115,13 @@ pub trait Names: Send + Sync + fmt::Debug {
 
     /// The network is gone.
     fn close<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()>;
+}
+
+/// A host's name servers, as they are written down now. What cannot be read is none.
+pub fn name_servers(root: &Path) -> Vec<IpAddr> {
+    let text = std::fs::read_to_string(root.join("etc/resolv.conf")).unwrap_or_default();
+    let words = text.lines().filter_map(|line| line.strip_prefix("nameserver"));
+    words.filter_map(|word| word.trim().parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Containers and those who answer for names: which networks they answer on, and which resolvers a container is given.
 
-use std::net::IpAddr;
 use std::path::Path;
 
 use bollard::Docker;
@@ -9,7 +8,7 @@ use plimsoll_model::ContainerSpec;
 use super::fault::Fault;
 use super::networks::{self, Endpoint};
 use super::{Inner, Naming};
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, name_servers};
 
 /// How many of this host's own name servers a container is given, for when nobody else answers. An engine takes three.
 const SPARE: usize = 2;
@@ -76,10 +75,7 @@ pub(super) fn resolvers(spec: &ContainerSpec, bridge: Option<&Bridge>) -> Vec<St
 
 /// This host's name servers that a container can reach: one on the host's loopback it cannot.
 fn servers(root: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(root.join("etc/resolv.conf")).unwrap_or_default();
-    let words = text.lines().filter_map(|line| line.strip_prefix("nameserver"));
-    let addresses = words.filter_map(|word| word.trim().parse::<IpAddr>().ok());
-    let reached = addresses.filter(|address| !address.is_loopback());
+    let reached = name_servers(root).into_iter().filter(|address| !address.is_loopback());
     reached.take(SPARE).map(|address| address.to_string()).collect()
 }
 
