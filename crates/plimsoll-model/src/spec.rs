@@ -13,8 +13,10 @@ use crate::ids::{DeploymentName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
 mod networks;
+mod routes;
 
 pub use networks::NetworkAttachment;
+pub use routes::{RouteSpec, Tls};
 
 /// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by plimsoll-compose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -566,60 +568,4 @@ pub struct DeploymentSpec {
     pub name: DeploymentName,
     pub services: BTreeMap<ServiceName, ServiceSpec>,
     pub routes: Vec<RouteSpec>,
-}
-
-/// HTTP requests for a host and path, and the service that answers them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RouteSpec {
-    /// `None` answers for every host.
-    pub host: Option<String>,
-    /// A prefix, beginning with `/`.
-    pub path: String,
-    /// Whether the service sees the request without the prefix.
-    pub strip_path: bool,
-    pub service: ServiceName,
-    pub port: u16,
-    pub tls: Tls,
-}
-
-impl RouteSpec {
-    /// Whether two routes ask for the same requests, however they are written.
-    pub fn is_same_claim(&self, other: &Self) -> bool {
-        self.claim() == other.claim()
-    }
-
-    /// The prefix without a slash at its end, which makes no difference.
-    pub fn prefix(&self) -> &str {
-        match self.path.trim_end_matches('/') {
-            "" => "/",
-            path => path,
-        }
-    }
-
-    /// Hosts are compared without case and final dot.
-    fn claim(&self) -> (Option<String>, &str) {
-        let host = self.host.as_deref();
-        let host = host.map(|host| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase());
-        (host, self.prefix())
-    }
-}
-
-/// `shop.example/api`, or `*/api` for every host.
-impl fmt::Display for RouteSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (host, prefix) = self.claim();
-        write!(f, "{}{prefix}", host.as_deref().unwrap_or("*"))
-    }
-}
-
-/// Where a route's certificate comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tls {
-    #[default]
-    Off,
-    /// Issued by the cell's own authority.
-    Internal,
-    /// Read from the nodes' certificate directory.
-    Files,
 }
