@@ -271,6 +271,14 @@ impl State {
         &self.services
     }
 
+    /// The services of a deployment, without a look at others.
+    pub fn services_of(&self, name: &DeploymentName) -> impl Iterator<Item = &ServiceKey> {
+        // No service name sorts before "0": it is the least letter or digit, and names start with one.
+        let least = ServiceName::new("0").expect("a digit is a name");
+        let rows = self.services.range(ServiceKey::new(name.clone(), least)..);
+        rows.map(|(key, _)| key).take_while(move |key| key.deployment == *name)
+    }
+
     pub fn service(&self, service: &ServiceKey) -> Option<&Service> {
         self.services.get(service)
     }

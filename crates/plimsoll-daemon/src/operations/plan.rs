@@ -27,8 +27,7 @@ pub(super) fn of(
     state.apply(&command).map_err(|rejection| refused(WriteError::Refused(rejection)))?;
     let revision = state.deployments().get(name).map_or(0, |deployment| deployment.revision.0);
 
-    let keys: BTreeSet<ServiceKey> =
-        state.services().keys().filter(|key| key.deployment == *name).cloned().collect();
+    let keys: BTreeSet<ServiceKey> = state.services_of(name).cloned().collect();
     let mut roster = Roster::new(&state, signals, policy);
     let decision = reconcile(&state, &mut roster, policy, Scope::Services(&keys), now);
     let mut lines: Vec<String> =

@@ -190,8 +190,7 @@ impl Touched {
             }
             Event::Deployment(name) => {
                 // Routes lead to ports that services themselves do not name.
-                let own = state.services().keys().filter(|key| key.deployment == *name);
-                self.services.extend(own.cloned());
+                self.services.extend(state.services_of(name).cloned());
                 self.deployments.insert(name.clone());
             }
             Event::Access

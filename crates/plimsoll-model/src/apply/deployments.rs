@@ -194,10 +194,7 @@ impl Txn<'_> {
     }
 
     fn services_of(&self, name: &DeploymentName) -> Vec<ServiceKey> {
-        // No service name sorts before "0": it is the least letter or digit, and names start with one.
-        let least = ServiceName::new("0").expect("a digit is a name");
-        let rows = self.state.services.range(ServiceKey::new(name.clone(), least)..);
-        rows.map(|(key, _)| key).take_while(|key| key.deployment == *name).cloned().collect()
+        self.state.services_of(name).cloned().collect()
     }
 
     pub(super) fn service(&self, key: &ServiceKey) -> Result<&Service, Refusal> {
