@@ -7,18 +7,22 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub mod build;
+mod cluster;
 pub mod freshness;
 mod nodes;
 mod relief;
+mod routes;
 pub mod tenure;
 mod time;
 
+pub use cluster::{Cluster, JoinToken, NewJoinToken, NewOperator, Operator, OperatorToken, Server};
 pub use freshness::Freshness;
 pub use nodes::{
     ChangeRollout, Drain, DrainPlan, DrainState, Move, NodeChanged, PlannedMove, RolloutAction,
     RolloutChanged, Shortfall,
 };
 pub use relief::{Gate, NodeAccount, Relief, WeighedMove};
+pub use routes::{Route, RouteContainer, RouteExplanation, RouteQuery};
 pub use tenure::Tenure;
 pub use time::Time;
 
@@ -554,56 +558,6 @@ pub struct HealthQuery {
     pub hash: bool,
 }
 
-/// Which HTTP requests go to which service, and whether anyone is there to answer them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Route {
-    /// `shop.example`, `*.shop.example`; none: every host.
-    pub host: Option<String>,
-    pub path: String,
-    pub deployment: String,
-    pub service: String,
-    pub port: u16,
-    /// Whether the service sees requests without the path.
-    pub strip_path: bool,
-    /// `off`, `internal` or `files`.
-    pub tls: String,
-    /// How many containers take requests.
-    pub taking: u32,
-    /// What keeps this node from serving it as it is asked for.
-    pub notes: Vec<Reason>,
-}
-
-/// Where a request goes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RouteExplanation {
-    pub route: Route,
-    /// Whose router tells what is under way.
-    pub told_by: String,
-    /// Every container of the service, those that take requests first.
-    pub containers: Vec<RouteContainer>,
-}
-
-/// A container that a route may lead to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RouteContainer {
-    pub replica: String,
-    pub generation: u64,
-    pub node: String,
-    pub takes_requests: bool,
-    /// Requests under way to it from the node that tells this.
-    pub in_flight: Option<u32>,
-    /// Why it takes requests, or why not.
-    pub reason: Reason,
-}
-
-/// Which request is asked about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct RouteQuery {
-    pub host: String,
-    pub path: String,
-}
-
 /// A switch of a query: `?follow` is as good as `?follow=true`.
 pub(crate) fn flag<'de, D: serde::Deserializer<'de>>(source: D) -> Result<bool, D::Error> {
     match String::deserialize(source)?.as_str() {
@@ -611,90 +565,4 @@ pub(crate) fn flag<'de, D: serde::Deserializer<'de>>(source: D) -> Result<bool, 
         "false" | "0" => Ok(false),
         other => Err(serde::de::Error::custom(format!("{other:?} is neither true nor false"))),
     }
-}
-
-/// The servers of the cell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Cluster {
-    pub cluster: String,
-    /// The node that answers.
-    pub node: String,
-    pub leader: Option<String>,
-    pub term: u64,
-    pub applied: u64,
-    /// Whether nodes can join it.
-    pub joinable: bool,
-    /// Why nobody leads; none while somebody does.
-    #[serde(default)]
-    pub trouble: Option<Problem>,
-    #[serde(flatten)]
-    pub tenure: Tenure,
-    /// The forms it writes, which every server can read.
-    #[serde(default)]
-    pub level: u32,
-    /// What is said while nodes run different versions.
-    #[serde(default)]
-    pub upgrade: Option<String>,
-    /// Servers come, go, or get or lose their votes just now: what is shown of them is not settled.
-    #[serde(default)]
-    pub is_changing: bool,
-    pub servers: Vec<Server>,
-}
-
-/// A node that holds the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Server {
-    pub id: u64,
-    pub node: String,
-    pub address: String,
-    pub votes: bool,
-    pub is_leader: bool,
-    /// As it says itself: `leader`, `voter`, `learner` or `standby`. None if it does not answer.
-    #[serde(default)]
-    pub role: Option<String>,
-    /// The last entry that it has applied.
-    #[serde(default)]
-    pub applied: Option<u64>,
-    /// How many entries it lacks of those that the node that answers has applied.
-    #[serde(default)]
-    pub lag: Option<u64>,
-    /// Of the program it runs, as it last said.
-    #[serde(default)]
-    pub version: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct NewJoinToken {
-    /// How long it is good for; a day at most, and when left out.
-    pub minutes: Option<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct JoinToken {
-    /// What `plimsoll up --join` takes.
-    pub join: String,
-    pub expires_at: Time,
-}
-
-/// Somebody who may ask for things over the network.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Operator {
-    pub name: String,
-    /// `read`, `deploy` or `admin`.
-    pub role: String,
-    pub created_at: Time,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NewOperator {
-    pub name: String,
-    pub role: String,
-}
-
-/// A token, told once and never again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct OperatorToken {
-    pub name: String,
-    pub role: String,
-    pub token: String,
 }
