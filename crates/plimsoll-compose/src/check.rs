@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_model::ids::ServiceName;
 use plimsoll_model::spec::{Dependency, Port, PortMode, Protocol, RouteSpec, ServiceSpec};
 
-use crate::diagnostic::{Problem, Report, Span};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::nearest;
-use crate::routes::Route;
-use crate::service::{Drafts, Edge};
+use crate::routes::RouteEntry;
+use crate::service::{DependencyEdge, Drafts};
 
 /// Checks the services together and gives each its dependencies.
 pub(crate) fn whole(
-    report: &mut Report,
+    report: &mut Findings,
     mut drafts: Drafts,
-    routes: Vec<Route>,
+    routes: Vec<RouteEntry>,
 ) -> (BTreeMap<ServiceName, ServiceSpec>, Vec<RouteSpec>) {
     dependencies(report, &mut drafts);
     cycles(report, &drafts);
@@ -23,7 +23,7 @@ pub(crate) fn whole(
     for route in &routes {
         let name = &route.spec.service;
         if !drafts.enabled.contains_key(name) {
-            missing(report, &drafts, "the route leads to", name.as_str(), route.span);
+            missing(report, &drafts, "the route targets", name.as_str(), route.span);
         }
     }
     let services = drafts.enabled.into_iter().map(|(name, draft)| (name, draft.spec)).collect();
@@ -31,7 +31,7 @@ pub(crate) fn whole(
 }
 
 /// Says what became of a service that is not there, unless its own mistakes were said already.
-fn missing(report: &mut Report, drafts: &Drafts, what: &str, name: &str, span: Span) {
+fn missing(report: &mut Findings, drafts: &Drafts, what: &str, name: &str, span: SourceSpan) {
     if drafts.broken.iter().any(|broken| broken == name) {
         return;
     }
@@ -39,14 +39,14 @@ fn missing(report: &mut Report, drafts: &Drafts, what: &str, name: &str, span: S
         let message = format!("{what} \"{name}\", which no active profile includes");
         let profile = profiles.first().map_or("", String::as_str);
         let hint = format!("activate it with `--profile {profile}`");
-        report.push(Problem::new(span, message).hint(hint));
+        report.push(Finding::new(span, message).hint(hint));
         return;
     }
     let message = format!("{what} \"{name}\", and there is no such service");
     if !report.wants(span, &message) {
         return;
     }
-    let problem = Problem::new(span, message);
+    let problem = Finding::new(span, message);
     let known = drafts.enabled.keys().map(ServiceName::as_str);
     report.push(match nearest(name, known) {
         Some(key) => problem.hint(format!("did you mean `{key}`?")),
@@ -54,7 +54,7 @@ fn missing(report: &mut Report, drafts: &Drafts, what: &str, name: &str, span: S
     });
 }
 
-fn dependencies(report: &mut Report, drafts: &mut Drafts) {
+fn dependencies(report: &mut Findings, drafts: &mut Drafts) {
     let names: Vec<ServiceName> = drafts.enabled.keys().cloned().collect();
     for name in names {
         let edges = drafts.enabled[&name].depends_on.clone();
@@ -78,12 +78,12 @@ fn dependencies(report: &mut Report, drafts: &mut Drafts) {
 }
 
 /// Names each circle once, whole, at the edge that closes it.
-fn cycles(report: &mut Report, drafts: &Drafts) {
+fn cycles(report: &mut Findings, drafts: &Drafts) {
     let mut done: BTreeSet<&str> = BTreeSet::new();
     for start in drafts.enabled.keys() {
         // The path from `start`, each step with the edges it has yet to try. No recursion: a file may chain
         // more services than a stack has room for.
-        let mut path: Vec<(&str, std::slice::Iter<'_, Edge>)> = Vec::new();
+        let mut path: Vec<(&str, std::slice::Iter<'_, DependencyEdge>)> = Vec::new();
         let mut on_path: BTreeSet<&str> = BTreeSet::new();
         let edges = |name: &str| drafts.enabled.get(name).map(|draft| draft.depends_on.iter());
         if done.contains(start.as_str()) {
@@ -102,7 +102,7 @@ fn cycles(report: &mut Report, drafts: &Drafts) {
                 let names = path.iter().map(|(name, _)| *name);
                 let circle = names.skip_while(|name| *name != edge.on).chain([edge.on.as_str()]);
                 let circle = circle.collect::<Vec<_>>().join(" → ");
-                report.error(edge.span, format!("services wait for each other: {circle}"));
+                report.error(edge.span, format!("dependency cycle: {circle}"));
             } else if !done.contains(edge.on.as_str())
                 && let Some(next) = edges(&edge.on)
             {
@@ -114,15 +114,15 @@ fn cycles(report: &mut Report, drafts: &Drafts) {
 }
 
 /// A port that someone holds already.
-struct Held<'d> {
+struct HeldPort<'d> {
     service: &'d ServiceName,
     port: &'d Port,
-    span: Span,
+    span: SourceSpan,
 }
 
-fn ports(report: &mut Report, drafts: &Drafts) {
-    let mut held: BTreeMap<(u16, Protocol), Vec<Held<'_>>> = BTreeMap::new();
-    let mut reported: BTreeSet<(Span, Span)> = BTreeSet::new();
+fn ports(report: &mut Findings, drafts: &Drafts) {
+    let mut held: BTreeMap<(u16, Protocol), Vec<HeldPort<'_>>> = BTreeMap::new();
+    let mut reported: BTreeSet<(SourceSpan, SourceSpan)> = BTreeSet::new();
     for (service, draft) in &drafts.enabled {
         for placed in &draft.ports {
             let Some(published) = placed.port.published else { continue };
@@ -135,18 +135,18 @@ fn ports(report: &mut Report, drafts: &Drafts) {
                         "port {published}/{} is published twice, by \"{}\" and \"{service}\"",
                         placed.port.protocol, holder.service
                     );
-                    let problem = Problem::new(placed.span, message);
+                    let problem = Finding::new(placed.span, message);
                     report.push(problem.also(holder.span, "again here", "first here"));
                 }
                 continue;
             }
-            holders.push(Held { service, port: &placed.port, span: placed.span });
+            holders.push(HeldPort { service, port: &placed.port, span: placed.span });
         }
     }
 }
 
 /// Whether two ports of one number cannot both be had. Host ports of two services can: on two nodes.
-fn meet(holder: &Held<'_>, service: &ServiceName, port: &Port) -> bool {
+fn meet(holder: &HeldPort<'_>, service: &ServiceName, port: &Port) -> bool {
     let both_host = holder.port.mode == PortMode::Host && port.mode == PortMode::Host;
     if both_host && holder.service != service {
         return false;

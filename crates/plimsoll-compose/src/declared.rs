@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::spec::{FileContent, VolumeSpec};
 
-use crate::diagnostic::{Problem, Report, Span};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::Section;
-use crate::keys::Keys;
-use crate::yaml::{Entry, Mapping};
-use crate::{Files, Options};
+use crate::keys::KeyReader;
+use crate::yaml::{Mapping, YamlEntry};
+use crate::{Files, LoadOptions};
 
 /// What Swarm allows a config to be. Content travels through the replicated log, which is no file server.
 pub(crate) const MAX_CONTENT_BYTES: usize = 1_000 * 1024;
@@ -40,13 +40,13 @@ pub(crate) struct Stored {
 
 #[derive(Debug)]
 enum Origin {
-    File(String, Span),
-    Environment(String, Span),
+    File(String, SourceSpan),
+    Environment(String, SourceSpan),
     Content(String),
     External(String),
 }
 
-pub(crate) fn read(report: &mut Report, top: &Mapping) -> Declared {
+pub(crate) fn read(report: &mut Findings, top: &Mapping) -> Declared {
     let mut declared = Declared::default();
     each(report, top, "volumes", Section::Volume, |entry, keys| {
         let (external, old_name) = external(keys);
@@ -76,36 +76,37 @@ pub(crate) fn read(report: &mut Report, top: &Mapping) -> Declared {
 
 /// Calls `read` for each declaration of a kind; one without a body has no keys.
 fn each(
-    report: &mut Report,
+    report: &mut Findings,
     top: &Mapping,
     kind: &str,
     section: Section,
-    mut read: impl FnMut(&Entry, &mut Keys<'_, '_>),
+    mut read: impl FnMut(&YamlEntry, &mut KeyReader<'_, '_>),
 ) {
-    let Some(declarations) = Keys::of(report, top).mapping(kind) else { return };
+    let Some(declarations) = KeyReader::of(report, top).mapping(kind) else { return };
     let nothing = Mapping::default();
     for entry in declarations.entries().iter().filter(|entry| !entry.key.starts_with("x-")) {
         let is_bare = entry.node.is_null();
         let body = if is_bare { Some(&nothing) } else { crate::read::mapping(report, entry) };
         if let Some(body) = body {
-            read(entry, &mut Keys::checked(report, section, body));
+            read(entry, &mut KeyReader::checked(report, section, body));
         }
     }
 }
 
 /// `external: true`, or the older `external: {name: x}`.
-fn external(keys: &mut Keys<'_, '_>) -> (bool, Option<String>) {
+fn external(keys: &mut KeyReader<'_, '_>) -> (bool, Option<String>) {
     let Some(entry) = keys.get("external") else { return (false, None) };
     match entry.node.as_mapping() {
-        Some(old) => (true, Keys::of(keys.report, old).text("name")),
+        Some(old) => (true, KeyReader::of(keys.report, old).text("name")),
         None => (keys.boolean("external").unwrap_or_default(), None),
     }
 }
 
-fn stored(entry: &Entry, keys: &mut Keys<'_, '_>) -> Stored {
+fn stored(entry: &YamlEntry, keys: &mut KeyReader<'_, '_>) -> Stored {
     let (is_external, old_name) = external(keys);
     let name = keys.text("name").or(old_name).unwrap_or_else(|| entry.key.clone());
-    let value_span = |keys: &Keys<'_, '_>, key: &str| keys.get(key).map(|entry| entry.node.span);
+    let value_span =
+        |keys: &KeyReader<'_, '_>, key: &str| keys.get(key).map(|entry| entry.node.span);
     let mut origins = Vec::new();
     if let (Some(path), Some(span)) = (keys.text("file"), value_span(keys, "file")) {
         origins.push(Origin::File(path, span));
@@ -122,7 +123,7 @@ fn stored(entry: &Entry, keys: &mut Keys<'_, '_>) -> Stored {
         let found = if origin.is_none() { "nothing says" } else { "more than one key says" };
         let message = format!("{found} where `{}` comes from", entry.key);
         let hint = "write one of `file`, `content`, `environment` or `external: true`";
-        keys.report.push(Problem::new(entry.key_span, message).hint(hint));
+        keys.report.push(Finding::new(entry.key_span, message).hint(hint));
     }
     // An origin in doubt is not read: that mistake was named just now.
     let origin = origin.filter(|_| origins.is_empty());
@@ -134,8 +135,8 @@ impl Stored {
     /// Its content, or `None` when it cannot be had, which is said once.
     pub(crate) fn content(
         &self,
-        report: &mut Report,
-        options: &Options,
+        report: &mut Findings,
+        options: &LoadOptions,
         files: &dyn Files,
     ) -> Option<FileContent> {
         let (bytes, span) = match &self.origin {

@@ -1,5 +1,5 @@
 //! What is wrong, where, and what to do about it: a [`Diagnostic`] shows the line it speaks of. The
-//! [`Report`] collects them while a file is read, so that one run names every mistake.
+//! [`Findings`] collects them while a file is read, so that one run names every mistake.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -119,13 +119,13 @@ impl std::error::Error for Diagnostics {}
 
 /// A place in one of the files being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span {
+pub(crate) struct SourceSpan {
     file: u32,
     start: u32,
     end: u32,
 }
 
-impl Span {
+impl SourceSpan {
     pub(crate) fn new(file: u32, range: &Range<usize>) -> Self {
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Self { file, start: offset(range.start), end: offset(range.end.max(range.start)) }
@@ -143,16 +143,16 @@ impl Span {
 
 /// A message on its way into the report.
 #[derive(Debug)]
-pub(crate) struct Problem {
-    at: Span,
+pub(crate) struct Finding {
+    at: SourceSpan,
     message: String,
     hint: Option<String>,
-    also: Option<(Span, &'static str)>,
+    also: Option<(SourceSpan, &'static str)>,
     label: Option<&'static str>,
 }
 
-impl Problem {
-    pub(crate) fn new(at: Span, message: impl Into<String>) -> Self {
+impl Finding {
+    pub(crate) fn new(at: SourceSpan, message: impl Into<String>) -> Self {
         Self { at, message: message.into(), hint: None, also: None, label: None }
     }
 
@@ -162,7 +162,7 @@ impl Problem {
     }
 
     /// A second place that explains the first.
-    pub(crate) fn also(mut self, at: Span, label: &'static str, other: &'static str) -> Self {
+    pub(crate) fn also(mut self, at: SourceSpan, label: &'static str, other: &'static str) -> Self {
         self.label = Some(label);
         self.also = Some((at, other));
         self
@@ -175,19 +175,19 @@ struct SourceText {
 }
 
 /// The files being read and what was found wrong with them.
-pub(crate) struct Report {
+pub(crate) struct Findings {
     sources: Vec<SourceText>,
     errors: Vec<Placed>,
     more: usize,
     warnings: Vec<Placed>,
     /// What was said, and where; bounded as the lists are.
-    said: BTreeSet<(Span, String)>,
+    said: BTreeSet<(SourceSpan, String)>,
 }
 
 /// A diagnostic and where it belongs in the list: files in order, then their lines.
-type Placed = (Option<Span>, Diagnostic);
+type Placed = (Option<SourceSpan>, Diagnostic);
 
-impl Report {
+impl Findings {
     pub(crate) fn new() -> Self {
         Self {
             sources: Vec::new(),
@@ -208,13 +208,13 @@ impl Report {
         self.sources.get(file as usize).map_or("", |source| &source.text)
     }
 
-    pub(crate) fn error(&mut self, at: Span, message: impl Into<String>) {
-        self.push(Problem::new(at, message));
+    pub(crate) fn error(&mut self, at: SourceSpan, message: impl Into<String>) {
+        self.push(Finding::new(at, message));
     }
 
     /// Whether an error is new and there is room for it. An anchor used in many places repeats its mistake in
     /// each; asking first saves the cost of a good hint.
-    pub(crate) fn wants(&mut self, at: Span, message: &str) -> bool {
+    pub(crate) fn wants(&mut self, at: SourceSpan, message: &str) -> bool {
         if self.said.contains(&(at, message.to_owned())) {
             return false;
         }
@@ -223,7 +223,7 @@ impl Report {
         has_room
     }
 
-    pub(crate) fn push(&mut self, problem: Problem) {
+    pub(crate) fn push(&mut self, problem: Finding) {
         if self.wants(problem.at, &problem.message) {
             self.said.insert((problem.at, problem.message.clone()));
             let diagnostic = self.diagnostic(Severity::Error, problem);
@@ -231,11 +231,11 @@ impl Report {
         }
     }
 
-    pub(crate) fn warn(&mut self, at: Span, message: impl Into<String>) {
-        self.push_warning(Problem::new(at, message));
+    pub(crate) fn warn(&mut self, at: SourceSpan, message: impl Into<String>) {
+        self.push_warning(Finding::new(at, message));
     }
 
-    pub(crate) fn push_warning(&mut self, problem: Problem) {
+    pub(crate) fn push_warning(&mut self, problem: Finding) {
         let has_room = self.warnings.len() < MAX_WARNINGS;
         if has_room && self.said.insert((problem.at, problem.message.clone())) {
             let diagnostic = self.diagnostic(Severity::Warning, problem);
@@ -263,13 +263,13 @@ impl Report {
     }
 
     /// The part of `span` that reads `fragment`, where it stands in the file as it is.
-    pub(crate) fn narrow(&self, span: Span, fragment: &str) -> Span {
+    pub(crate) fn narrow(&self, span: SourceSpan, fragment: &str) -> SourceSpan {
         let range = span.range();
         let at = self.text(span.file).get(range.clone()).and_then(|text| text.find(fragment));
         match at {
             Some(at) => {
                 let start = range.start + at;
-                Span::new(span.file, &(start..start + fragment.len()))
+                SourceSpan::new(span.file, &(start..start + fragment.len()))
             }
             None => span,
         }
@@ -286,7 +286,7 @@ impl Report {
         Err(Diagnostics { list: in_order(self.errors), more: self.more })
     }
 
-    fn diagnostic(&self, severity: Severity, problem: Problem) -> Placed {
+    fn diagnostic(&self, severity: Severity, problem: Finding) -> Placed {
         let at = problem.at;
         let first = self.excerpt(problem.at, problem.label);
         let mut diagnostic = Diagnostic {
@@ -305,7 +305,7 @@ impl Report {
         (Some(at), diagnostic)
     }
 
-    fn excerpt(&self, at: Span, label: Option<&'static str>) -> Excerpt {
+    fn excerpt(&self, at: SourceSpan, label: Option<&'static str>) -> Excerpt {
         let source = &self.sources[at.file as usize];
         let text = source.text.as_str();
         let mut start = (at.start as usize).min(text.len());

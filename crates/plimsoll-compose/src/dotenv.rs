@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::diagnostic::{Diagnostics, Problem, Report, Span};
+use crate::diagnostic::{Diagnostics, Finding, Findings, SourceSpan};
 use crate::interpolate::{self, Scope};
 
 /// Larger than any environment an engine would accept.
@@ -10,7 +10,7 @@ pub(crate) const MAX_BYTES: usize = 1 << 20;
 
 /// How the values of an env file are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Format {
+pub(crate) enum EnvFileFormat {
     /// Quotes, escapes, comments and variables.
     Quoted,
     /// Everything behind the `=` is the value.
@@ -25,10 +25,10 @@ pub fn load_env(
     process: impl IntoIterator<Item = (String, String)>,
 ) -> Result<BTreeMap<String, String>, Diagnostics> {
     let process: BTreeMap<String, String> = process.into_iter().collect();
-    let mut report = Report::new();
+    let mut report = Findings::new();
     let mut env = BTreeMap::new();
     if let Some((name, bytes)) = file {
-        for (key, value) in parse(&mut report, name, bytes, Format::Quoted, &process) {
+        for (key, value) in parse(&mut report, name, bytes, EnvFileFormat::Quoted, &process) {
             // A name alone asks for the process's value, which is added below.
             if let Some(value) = value {
                 env.insert(key, value);
@@ -42,10 +42,10 @@ pub fn load_env(
 
 /// The lines of an env file in order; a name without `=` has no value. Mistakes are in the report.
 pub(crate) fn parse(
-    report: &mut Report,
+    report: &mut Findings,
     name: &str,
     bytes: &[u8],
-    format: Format,
+    format: EnvFileFormat,
     env: &BTreeMap<String, String>,
 ) -> Vec<(String, Option<String>)> {
     if bytes.len() > MAX_BYTES {
@@ -63,8 +63,8 @@ pub(crate) fn parse(
     let (lines, known) = (Vec::new(), BTreeMap::new());
     let mut reader = Reader { text: &text, at: 0, file, report, env, lines, known, size: 0 };
     match format {
-        Format::Raw => reader.raw(),
-        Format::Quoted => reader.quoted(),
+        EnvFileFormat::Raw => reader.raw(),
+        EnvFileFormat::Quoted => reader.quoted(),
     }
     reader.lines
 }
@@ -73,7 +73,7 @@ struct Reader<'r> {
     text: &'r str,
     at: usize,
     file: u32,
-    report: &'r mut Report,
+    report: &'r mut Findings,
     env: &'r BTreeMap<String, String>,
     lines: Vec<(String, Option<String>)>,
     known: BTreeMap<String, String>,
@@ -152,7 +152,11 @@ impl Reader<'_> {
         let value = self.value(value_start, end)?;
         self.size += value.len();
         if self.size > MAX_BYTES {
-            return self.wrong(start, start + key.len(), "the values of this file grow too large");
+            return self.wrong(
+                start,
+                start + key.len(),
+                "the expanded values of this file are too large",
+            );
         }
         self.known.insert(key.to_owned(), value.clone());
         self.lines.push((key.to_owned(), Some(value)));
@@ -213,7 +217,7 @@ impl Reader<'_> {
         match interpolate::expand(text, &mut scope) {
             Ok(value) => Some(value),
             Err(failure) => {
-                let problem = failure.problem(self.report, Span::new(self.file, &(from..to)));
+                let problem = failure.problem(self.report, SourceSpan::new(self.file, &(from..to)));
                 self.report.push(problem);
                 None
             }
@@ -225,7 +229,7 @@ impl Reader<'_> {
     }
 
     fn wrong<T>(&mut self, from: usize, to: usize, message: &str) -> Option<T> {
-        self.report.push(Problem::new(Span::new(self.file, &(from..to)), message));
+        self.report.push(Finding::new(SourceSpan::new(self.file, &(from..to)), message));
         None
     }
 }
@@ -267,8 +271,8 @@ mod tests {
 
     fn read(text: &str) -> Vec<(String, Option<String>)> {
         let env = [("HOME".to_owned(), "/root".to_owned())].into();
-        let mut report = Report::new();
-        let lines = parse(&mut report, ".env", text.as_bytes(), Format::Quoted, &env);
+        let mut report = Findings::new();
+        let lines = parse(&mut report, ".env", text.as_bytes(), EnvFileFormat::Quoted, &env);
         report.finish().unwrap();
         lines
     }
@@ -312,9 +316,9 @@ mod tests {
 
     #[test]
     fn raw_values_are_taken_whole() {
-        let mut report = Report::new();
+        let mut report = Findings::new();
         let text = b"A=\"$X\" # kept\n# comment\nB";
-        let lines = parse(&mut report, "raw", text, Format::Raw, &BTreeMap::new());
+        let lines = parse(&mut report, "raw", text, EnvFileFormat::Raw, &BTreeMap::new());
         let kept = Some("\"$X\" # kept".to_owned());
         assert_eq!(lines, [("A".to_owned(), kept), ("B".to_owned(), None)]);
     }
@@ -333,6 +337,6 @@ mod tests {
         let text: String =
             ["A0=xxxxxxxxxxxxxxxx\n".to_owned()].into_iter().chain((1..60).map(double)).collect();
         let error = load_env(Some((".env", text.as_bytes())), []).unwrap_err();
-        assert!(error.to_string().contains("grow too large"), "{error}");
+        assert!(error.to_string().contains("too large"), "{error}");
     }
 }

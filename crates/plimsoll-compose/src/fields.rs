@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
-use crate::diagnostic::{Problem, Report};
-use crate::yaml::{Entry, Mapping};
+use crate::diagnostic::{Finding, Findings};
+use crate::yaml::{Mapping, YamlEntry};
 
 mod deploy;
 mod nested;
@@ -119,7 +119,7 @@ impl Section {
 
 /// What plimsoll does with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum FieldSupport {
     Honoured,
     /// Some of its values are honoured; each other one is named when it is met.
     Partly,
@@ -128,7 +128,7 @@ pub enum Verdict {
     Refused,
 }
 
-impl Verdict {
+impl FieldSupport {
     pub fn word(self) -> &'static str {
         match self {
             Self::Honoured => "honoured",
@@ -144,12 +144,12 @@ impl Verdict {
 pub struct Field {
     pub section: Section,
     pub key: &'static str,
-    pub verdict: Verdict,
+    pub verdict: FieldSupport,
     /// Why, or what to use instead. It completes the warning or is the hint of the refusal.
     pub note: &'static str,
 }
 
-type Row = (&'static str, Verdict, &'static str);
+type Row = (&'static str, FieldSupport, &'static str);
 
 static TABLE: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let sections = Section::ALL.into_iter();
@@ -201,25 +201,25 @@ fn rows(section: Section) -> &'static [Row] {
 }
 
 /// Passes judgement on the keys of a mapping. Values are left to those who read them.
-pub(crate) fn check(report: &mut Report, section: Section, mapping: &Mapping) {
+pub(crate) fn check(report: &mut Findings, section: Section, mapping: &Mapping) {
     for entry in mapping.entries().iter().filter(|entry| !entry.key.starts_with("x-")) {
         match rows(section).iter().find(|(key, ..)| *key == entry.key) {
             None => unknown(report, section, entry),
             // A key without a value is a key left out.
             Some(_) if entry.node.is_null() => {}
-            Some((key, Verdict::Ignored, note)) => {
+            Some((key, FieldSupport::Ignored, note)) => {
                 report.warn(entry.key_span, format!("`{key}` is ignored: {note}"));
             }
-            Some((key, Verdict::Refused, note)) => {
-                let problem = Problem::new(entry.key_span, format!("`{key}` is not supported"));
+            Some((key, FieldSupport::Refused, note)) => {
+                let problem = Finding::new(entry.key_span, format!("`{key}` is not supported"));
                 report.push(problem.hint(*note));
             }
-            Some((_, Verdict::Honoured | Verdict::Partly, _)) => {}
+            Some((_, FieldSupport::Honoured | FieldSupport::Partly, _)) => {}
         }
     }
 }
 
-fn unknown(report: &mut Report, section: Section, entry: &Entry) {
+fn unknown(report: &mut Findings, section: Section, entry: &YamlEntry) {
     let message = format!("unknown key `{}` in {}", entry.key, section.title());
     if !report.wants(entry.key_span, &message) {
         return;
@@ -232,7 +232,7 @@ fn unknown(report: &mut Report, section: Section, entry: &Entry) {
         }
         None => "keys of your own begin with `x-`".to_owned(),
     };
-    report.push(Problem::new(entry.key_span, message).hint(hint));
+    report.push(Finding::new(entry.key_span, message).hint(hint));
 }
 
 /// The known name a person most likely meant: a third of its letters may differ.
@@ -291,7 +291,7 @@ mod tests {
         }
         for field in field_table() {
             assert!(
-                field.verdict == Verdict::Honoured || !field.note.is_empty(),
+                field.verdict == FieldSupport::Honoured || !field.note.is_empty(),
                 "{} of {} has no reason",
                 field.key,
                 field.section.title()

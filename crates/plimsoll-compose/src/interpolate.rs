@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use crate::diagnostic::{Problem, Report, Span};
-use crate::yaml::{Entry, Node, Scalar, Style, Value};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
+use crate::yaml::{Scalar, Style, Value, YamlEntry, YamlNode};
 
 /// Defaults may hold variables with defaults of their own; people nest them twice.
 const MAX_NESTING: usize = 16;
@@ -16,7 +16,7 @@ const MAX_EXPANDED_BYTES: usize = 1 << 20;
 
 /// Why a text cannot be interpolated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum InterpolationError {
     /// A `$` that begins no variable.
     Syntax {
         fragment: String,
@@ -33,12 +33,12 @@ pub(crate) enum Failure {
     TooLong,
 }
 
-impl Failure {
-    pub(crate) fn problem(&self, report: &Report, span: Span) -> Problem {
+impl InterpolationError {
+    pub(crate) fn problem(&self, report: &Findings, span: SourceSpan) -> Finding {
         match self {
             Self::Syntax { fragment } => {
                 let message = format!("`{fragment}` is not a variable");
-                Problem::new(report.narrow(span, fragment), message).hint(
+                Finding::new(report.narrow(span, fragment), message).hint(
                     "write ${NAME}, ${NAME:-default} or ${NAME:?message}; a plain dollar is $$",
                 )
             }
@@ -47,16 +47,16 @@ impl Failure {
                     "" => format!("the variable {name} is required and has no value"),
                     _ => format!("the variable {name} is required and has no value: {message}"),
                 };
-                Problem::new(report.narrow(span, fragment), text)
+                Finding::new(report.narrow(span, fragment), text)
                     .hint(format!("set {name} in the shell or in .env"))
             }
             Self::TooDeep { fragment } => {
                 let message = format!("variables are nested deeper than {MAX_NESTING} levels");
-                Problem::new(report.narrow(span, fragment), message)
+                Finding::new(report.narrow(span, fragment), message)
             }
             Self::TooLong => {
                 let message = format!("the value expands to more than {MAX_EXPANDED_BYTES} bytes");
-                Problem::new(span, message)
+                Finding::new(span, message)
             }
         }
     }
@@ -69,7 +69,7 @@ pub(crate) trait Scope {
 }
 
 /// Replaces the variables in a text.
-pub(crate) fn expand(text: &str, scope: &mut dyn Scope) -> Result<String, Failure> {
+pub(crate) fn expand(text: &str, scope: &mut dyn Scope) -> Result<String, InterpolationError> {
     let mut out = String::with_capacity(text.len());
     expand_into(text, scope, &mut out, 0)?;
     Ok(out)
@@ -80,9 +80,9 @@ fn expand_into(
     scope: &mut dyn Scope,
     out: &mut String,
     depth: usize,
-) -> Result<(), Failure> {
+) -> Result<(), InterpolationError> {
     if depth > MAX_NESTING {
-        return Err(Failure::TooDeep { fragment: text.to_owned() });
+        return Err(InterpolationError::TooDeep { fragment: text.to_owned() });
     }
     let mut rest = text;
     while let Some(dollar) = rest.find('$') {
@@ -94,7 +94,8 @@ fn expand_into(
                 1
             }
             Some('{') => {
-                let syntax = || Failure::Syntax { fragment: first_line(&rest[dollar..]) };
+                let syntax =
+                    || InterpolationError::Syntax { fragment: first_line(&rest[dollar..]) };
                 let end = closing_brace(after).ok_or_else(syntax)?;
                 braced(&after[1..end], &rest[dollar..=dollar + 1 + end], scope, out, depth)?;
                 end + 1
@@ -109,11 +110,11 @@ fn expand_into(
             }
             other => {
                 let fragment = format!("${}", other.map(String::from).unwrap_or_default());
-                return Err(Failure::Syntax { fragment });
+                return Err(InterpolationError::Syntax { fragment });
             }
         };
         if out.len() > MAX_EXPANDED_BYTES {
-            return Err(Failure::TooLong);
+            return Err(InterpolationError::TooLong);
         }
         rest = &after[used..];
     }
@@ -128,8 +129,8 @@ fn braced(
     scope: &mut dyn Scope,
     out: &mut String,
     depth: usize,
-) -> Result<(), Failure> {
-    let syntax = || Failure::Syntax { fragment: first_line(whole) };
+) -> Result<(), InterpolationError> {
+    let syntax = || InterpolationError::Syntax { fragment: first_line(whole) };
     let name = name_at(inside);
     if name.is_empty() {
         return Err(syntax());
@@ -159,7 +160,7 @@ fn braced(
             let mut message = String::new();
             expand_into(word, scope, &mut message, depth + 1)?;
             let (fragment, name) = (first_line(whole), name.to_owned());
-            return Err(Failure::Required { fragment, name, message });
+            return Err(InterpolationError::Required { fragment, name, message });
         }
         _ => return Err(syntax()),
     }
@@ -229,18 +230,22 @@ impl Scope for Variables<'_> {
 }
 
 /// Interpolates the values of a tree. Shared nodes are visited once and stay shared.
-pub(crate) fn tree(report: &mut Report, root: &Rc<Node>, variables: &mut Variables) -> Rc<Node> {
-    Pass { report, variables, done: BTreeMap::new() }.node(root)
+pub(crate) fn tree(
+    report: &mut Findings,
+    root: &Rc<YamlNode>,
+    variables: &mut Variables,
+) -> Rc<YamlNode> {
+    InterpolationPass { report, variables, done: BTreeMap::new() }.node(root)
 }
 
-struct Pass<'r, 'v, 'e> {
-    report: &'r mut Report,
+struct InterpolationPass<'r, 'v, 'e> {
+    report: &'r mut Findings,
     variables: &'v mut Variables<'e>,
-    done: BTreeMap<*const Node, Rc<Node>>,
+    done: BTreeMap<*const YamlNode, Rc<YamlNode>>,
 }
 
-impl Pass<'_, '_, '_> {
-    fn node(&mut self, node: &Rc<Node>) -> Rc<Node> {
+impl InterpolationPass<'_, '_, '_> {
+    fn node(&mut self, node: &Rc<YamlNode>) -> Rc<YamlNode> {
         let id = Rc::as_ptr(node);
         if let Some(done) = self.done.get(&id) {
             return Rc::clone(done);
@@ -255,26 +260,27 @@ impl Pass<'_, '_, '_> {
                 Value::Sequence(items.iter().map(|item| self.node(item)).collect())
             }
             Value::Mapping(mapping) => {
-                let entry = |entry: &Entry| Entry { node: self.node(&entry.node), ..entry.clone() };
+                let entry =
+                    |entry: &YamlEntry| YamlEntry { node: self.node(&entry.node), ..entry.clone() };
                 Value::Mapping(mapping.entries().iter().map(entry).collect())
             }
         };
-        self.keep(id, Node::new(node.span, node.tag, value))
+        self.keep(id, YamlNode::new(node.span, node.tag, value))
     }
 
-    fn keep(&mut self, id: *const Node, node: Node) -> Rc<Node> {
+    fn keep(&mut self, id: *const YamlNode, node: YamlNode) -> Rc<YamlNode> {
         let node = Rc::new(node);
         self.done.insert(id, Rc::clone(&node));
         node
     }
 
-    fn text(&mut self, text: &str, span: Span) -> String {
+    fn text(&mut self, text: &str, span: SourceSpan) -> String {
         let expanded = expand(text, self.variables);
         for name in std::mem::take(&mut self.variables.missing) {
             let at = self.report.narrow(span, &name);
             let message = format!("the variable {name} is not set; it reads as an empty text");
             let hint = format!("set it, or write ${{{name}:-}} if empty is meant");
-            self.report.push_warning(Problem::new(at, message).hint(hint));
+            self.report.push_warning(Finding::new(at, message).hint(hint));
         }
         expanded.unwrap_or_else(|failure| {
             let problem = failure.problem(self.report, span);
@@ -288,7 +294,7 @@ impl Pass<'_, '_, '_> {
 mod tests {
     use super::*;
 
-    fn expand_with(text: &str) -> Result<String, Failure> {
+    fn expand_with(text: &str) -> Result<String, InterpolationError> {
         let env = [("A", "one"), ("EMPTY", ""), ("DOLLAR", "$A")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         expand(text, &mut Variables::new(&env))
@@ -327,13 +333,15 @@ mod tests {
             ("${1A}", "${1A}"),
         ] {
             let fragment = fragment.to_owned();
-            assert_eq!(expand_with(text), Err(Failure::Syntax { fragment }), "{text}");
+            assert_eq!(expand_with(text), Err(InterpolationError::Syntax { fragment }), "{text}");
         }
     }
 
     #[test]
     fn a_required_variable_names_its_message() {
-        let Err(Failure::Required { name, message, .. }) = expand_with("${PASS:?set ${A}}") else {
+        let Err(InterpolationError::Required { name, message, .. }) =
+            expand_with("${PASS:?set ${A}}")
+        else {
             panic!("the variable is required");
         };
         assert_eq!((name.as_str(), message.as_str()), ("PASS", "set one"));
@@ -342,7 +350,7 @@ mod tests {
     #[test]
     fn nesting_and_growth_are_bounded() {
         let deep = format!("{}x{}", "${N:-".repeat(40), "}".repeat(40));
-        assert!(matches!(expand_with(&deep), Err(Failure::TooDeep { .. })));
-        assert_eq!(expand_with(&"$A".repeat(400_000)), Err(Failure::TooLong));
+        assert!(matches!(expand_with(&deep), Err(InterpolationError::TooDeep { .. })));
+        assert_eq!(expand_with(&"$A".repeat(400_000)), Err(InterpolationError::TooLong));
     }
 }

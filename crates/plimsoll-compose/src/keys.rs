@@ -5,29 +5,33 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use crate::diagnostic::Report;
+use crate::diagnostic::Findings;
 use crate::fields::{self, Section};
 use crate::read;
-use crate::yaml::{Entry, Mapping, Node};
+use crate::yaml::{Mapping, YamlEntry, YamlNode};
 
-pub(crate) struct Keys<'c, 'n> {
-    pub(crate) report: &'c mut Report,
+pub(crate) struct KeyReader<'c, 'n> {
+    pub(crate) report: &'c mut Findings,
     mapping: &'n Mapping,
 }
 
-impl<'c, 'n> Keys<'c, 'n> {
+impl<'c, 'n> KeyReader<'c, 'n> {
     /// Checks the keys against the field table first: nothing is read that was not judged.
-    pub(crate) fn checked(report: &'c mut Report, section: Section, mapping: &'n Mapping) -> Self {
+    pub(crate) fn checked(
+        report: &'c mut Findings,
+        section: Section,
+        mapping: &'n Mapping,
+    ) -> Self {
         fields::check(report, section, mapping);
         Self { report, mapping }
     }
 
     /// Reads on in a mapping that was checked before.
-    pub(crate) fn of(report: &'c mut Report, mapping: &'n Mapping) -> Self {
+    pub(crate) fn of(report: &'c mut Findings, mapping: &'n Mapping) -> Self {
         Self { report, mapping }
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<&'n Entry> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'n YamlEntry> {
         self.mapping.get(key)
     }
 
@@ -65,12 +69,12 @@ impl<'c, 'n> Keys<'c, 'n> {
     }
 
     /// A mapping within this one, its keys checked.
-    pub(crate) fn section(&mut self, key: &str, section: Section) -> Option<Keys<'_, 'n>> {
+    pub(crate) fn section(&mut self, key: &str, section: Section) -> Option<KeyReader<'_, 'n>> {
         let mapping = self.mapping(key)?;
-        Some(Keys::checked(self.report, section, mapping))
+        Some(KeyReader::checked(self.report, section, mapping))
     }
 
-    pub(crate) fn items(&mut self, key: &str) -> &'n [Rc<Node>] {
+    pub(crate) fn items(&mut self, key: &str) -> &'n [Rc<YamlNode>] {
         self.mapping.get(key).map_or(&[], |entry| read::items(self.report, entry))
     }
 

@@ -15,7 +15,6 @@ mod diagnostic;
 mod disk;
 mod dotenv;
 mod fields;
-mod hash;
 mod interpolate;
 mod keys;
 mod load;
@@ -29,13 +28,12 @@ mod yaml;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use disk::Disk;
 pub use dotenv::load_env;
-pub use fields::{Field, Section, Verdict, field_table};
-pub use hash::spec_hash;
+pub use fields::{Field, FieldSupport, Section, field_table};
 pub use load::load;
 
 /// A compose file as it was read.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct ComposeSource {
     /// The path shown in messages.
     pub name: String,
     pub text: Vec<u8>,
@@ -48,7 +46,7 @@ pub trait Files {
 
 /// What the command line and the shell add to the files.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct LoadOptions {
     /// `-p`: wins over every name in the files.
     pub name: Option<String>,
     /// Active profiles; `*` stands for all.

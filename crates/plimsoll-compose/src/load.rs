@@ -4,24 +4,24 @@ use std::rc::Rc;
 
 use plimsoll_model::spec::DeploymentSpec;
 
-use crate::diagnostic::{Diagnostics, Report};
+use crate::diagnostic::{Diagnostics, Findings};
 use crate::fields::{self, Section};
 use crate::interpolate::Variables;
-use crate::keys::Keys;
-use crate::service::Context;
-use crate::yaml::Node;
+use crate::keys::KeyReader;
+use crate::service::ServiceContext;
+use crate::yaml::YamlNode;
 use crate::{
-    Files, Loaded, Options, Source, check, declared, interpolate, merge, name, routes, service,
-    yaml,
+    ComposeSource, Files, LoadOptions, Loaded, check, declared, interpolate, merge, name, routes,
+    service, yaml,
 };
 
 /// Reads files, the later laid over the earlier, as one deployment.
 pub fn load(
-    sources: &[Source],
-    options: &Options,
+    sources: &[ComposeSource],
+    options: &LoadOptions,
     files: &dyn Files,
 ) -> Result<Loaded, Diagnostics> {
-    let mut report = Report::new();
+    let mut report = Findings::new();
     let deployment = deployment(&mut report, sources, options, files);
     let warnings = report.finish()?;
     let deployment = deployment.expect("a file that gives no deployment has an error");
@@ -29,9 +29,9 @@ pub fn load(
 }
 
 fn deployment(
-    report: &mut Report,
-    sources: &[Source],
-    options: &Options,
+    report: &mut Findings,
+    sources: &[ComposeSource],
+    options: &LoadOptions,
     files: &dyn Files,
 ) -> Option<DeploymentSpec> {
     let root = tree(report, sources, options)?;
@@ -42,14 +42,14 @@ fn deployment(
     let declared = declared::read(report, top);
     let routes = routes::read(report, top);
 
-    let services = Keys::of(report, top).mapping("services");
+    let services = KeyReader::of(report, top).mapping("services");
     let Some(services) = services.filter(|services| !services.entries().is_empty()) else {
         if report.errors() == 0 {
             report.error(root.span, "the file has no services");
         }
         return None;
     };
-    let mut context = Context::new(report, options, files, &declared);
+    let mut context = ServiceContext::new(report, options, files, &declared);
     let drafts = service::read_all(&mut context, services);
     let report = context.report;
     let (services, routes) = check::whole(report, drafts, routes);
@@ -57,7 +57,11 @@ fn deployment(
 }
 
 /// All files as one tree, variables filled in.
-fn tree(report: &mut Report, sources: &[Source], options: &Options) -> Option<Rc<Node>> {
+fn tree(
+    report: &mut Findings,
+    sources: &[ComposeSource],
+    options: &LoadOptions,
+) -> Option<Rc<YamlNode>> {
     if sources.is_empty() {
         report.refuse_file("compose.yaml", "there is no file to read", "name one with `-f`");
         return None;

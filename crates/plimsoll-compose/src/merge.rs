@@ -3,12 +3,12 @@
 
 use std::rc::Rc;
 
-use crate::diagnostic::{Problem, Report};
+use crate::diagnostic::{Finding, Findings};
 use crate::service::{ports, volumes};
-use crate::yaml::{Entry, Mapping, MergeTag, Node, Style, Value};
+use crate::yaml::{Mapping, MergeTag, Style, Value, YamlEntry, YamlNode};
 
 /// How two values of one key become one.
-enum Rule {
+enum MergeRule {
     /// By their kind: mappings deeply, lists appended, single values replaced.
     Kind,
     Replace,
@@ -17,43 +17,43 @@ enum Rule {
     /// Lists of names and mappings by name, as one mapping.
     Names,
     /// Lists in which a key identifies an item.
-    Keyed(fn(&Node) -> Option<String>),
+    Keyed(fn(&YamlNode) -> Option<String>),
     /// A single value is a list of one.
     Many,
     /// Deeply if both are mappings of one driver, replaced otherwise.
     Driver,
 }
 
-fn rule(path: &[&str]) -> Rule {
+fn rule(path: &[&str]) -> MergeRule {
     match path {
         ["services", _, "command" | "entrypoint" | "build"]
         | ["services", _, "healthcheck", "test"]
-        | ["services", _, "ulimits", _] => Rule::Replace,
+        | ["services", _, "ulimits", _] => MergeRule::Replace,
         ["services", _, "environment" | "labels" | "annotations" | "sysctls" | "storage_opt"]
         | ["services", _, "deploy", "labels"]
-        | ["networks" | "volumes" | "configs" | "secrets", _, "labels"] => Rule::Pairs,
-        ["services", _, "depends_on" | "networks"] => Rule::Names,
-        ["services", _, "ports"] => Rule::Keyed(ports::identity),
-        ["services", _, "volumes"] => Rule::Keyed(volumes::identity),
-        ["services", _, "devices"] => Rule::Keyed(device),
-        ["services", _, "configs" | "secrets"] => Rule::Keyed(file_mount),
+        | ["networks" | "volumes" | "configs" | "secrets", _, "labels"] => MergeRule::Pairs,
+        ["services", _, "depends_on" | "networks"] => MergeRule::Names,
+        ["services", _, "ports"] => MergeRule::Keyed(ports::identity),
+        ["services", _, "volumes"] => MergeRule::Keyed(volumes::identity),
+        ["services", _, "devices"] => MergeRule::Keyed(device),
+        ["services", _, "configs" | "secrets"] => MergeRule::Keyed(file_mount),
         ["services", _, "env_file" | "label_file" | "dns" | "dns_opt" | "dns_search" | "tmpfs"] => {
-            Rule::Many
+            MergeRule::Many
         }
-        ["services", _, "logging"] => Rule::Driver,
-        _ => Rule::Kind,
+        ["services", _, "logging"] => MergeRule::Driver,
+        _ => MergeRule::Kind,
     }
 }
 
 /// All files as one tree.
-pub(crate) fn all(report: &mut Report, files: Vec<Rc<Node>>) -> Option<Rc<Node>> {
+pub(crate) fn all(report: &mut Findings, files: Vec<Rc<YamlNode>>) -> Option<Rc<YamlNode>> {
     let mut files = files.into_iter();
     let base = settle(&files.next()?);
     Some(files.fold(base, |base, over| settle(&merge(report, &mut Vec::new(), &base, &over))))
 }
 
 /// Leaves out what `!reset` takes away. A tree without the tag is returned as it is.
-fn settle(node: &Rc<Node>) -> Rc<Node> {
+fn settle(node: &Rc<YamlNode>) -> Rc<YamlNode> {
     let value = match &node.value {
         Value::Mapping(mapping) => {
             let mut settled = Mapping::default();
@@ -65,7 +65,7 @@ fn settle(node: &Rc<Node>) -> Rc<Node> {
                 }
                 let inner = settle(&entry.node);
                 changed |= !Rc::ptr_eq(&inner, &entry.node);
-                settled.set(Entry { node: inner, ..entry.clone() });
+                settled.set(YamlEntry { node: inner, ..entry.clone() });
             }
             if !changed {
                 return Rc::clone(node);
@@ -74,15 +74,15 @@ fn settle(node: &Rc<Node>) -> Rc<Node> {
         }
         _ => return Rc::clone(node),
     };
-    Rc::new(Node::new(node.span, node.tag, value))
+    Rc::new(YamlNode::new(node.span, node.tag, value))
 }
 
 fn merge<'n>(
-    report: &mut Report,
+    report: &mut Findings,
     path: &mut Vec<&'n str>,
-    base: &'n Rc<Node>,
-    over: &'n Rc<Node>,
-) -> Rc<Node> {
+    base: &'n Rc<YamlNode>,
+    over: &'n Rc<YamlNode>,
+) -> Rc<YamlNode> {
     if over.tag == Some(MergeTag::Override) || base.is_null() {
         return Rc::clone(over);
     }
@@ -90,20 +90,20 @@ fn merge<'n>(
         return Rc::clone(base);
     }
     match rule(path) {
-        Rule::Replace => Rc::clone(over),
-        Rule::Kind => by_kind(report, path, base, over),
-        Rule::Pairs => named(report, path, base, over, |text| match text.split_once('=') {
+        MergeRule::Replace => Rc::clone(over),
+        MergeRule::Kind => by_kind(report, path, base, over),
+        MergeRule::Pairs => named(report, path, base, over, |text| match text.split_once('=') {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (text.to_owned(), None),
         }),
-        Rule::Names => named(report, path, base, over, |text| (text.to_owned(), None)),
-        Rule::Keyed(identity) => keyed(report, base, over, identity),
-        Rule::Many => {
+        MergeRule::Names => named(report, path, base, over, |text| (text.to_owned(), None)),
+        MergeRule::Keyed(identity) => keyed(report, base, over, identity),
+        MergeRule::Many => {
             let items = many(base).into_iter().chain(many(over)).collect();
-            Rc::new(Node::new(over.span, None, Value::Sequence(items)))
+            Rc::new(YamlNode::new(over.span, None, Value::Sequence(items)))
         }
-        Rule::Driver => {
-            let driver = |node: &Node| {
+        MergeRule::Driver => {
+            let driver = |node: &YamlNode| {
                 let entry = node.as_mapping().and_then(|mapping| mapping.get("driver").cloned());
                 entry.and_then(|entry| Some(entry.node.as_scalar()?.text.clone()))
             };
@@ -116,20 +116,20 @@ fn merge<'n>(
 }
 
 fn by_kind<'n>(
-    report: &mut Report,
+    report: &mut Findings,
     path: &mut Vec<&'n str>,
-    base: &'n Rc<Node>,
-    over: &'n Rc<Node>,
-) -> Rc<Node> {
+    base: &'n Rc<YamlNode>,
+    over: &'n Rc<YamlNode>,
+) -> Rc<YamlNode> {
     match (&base.value, &over.value) {
         (Value::Scalar(_), Value::Scalar(_)) => Rc::clone(over),
         (Value::Mapping(below), Value::Mapping(above)) => {
             let merged = mappings(report, path, below, above);
-            Rc::new(Node::new(over.span, over.tag, Value::Mapping(merged)))
+            Rc::new(YamlNode::new(over.span, over.tag, Value::Mapping(merged)))
         }
         (Value::Sequence(below), Value::Sequence(above)) => {
             let items = below.iter().chain(above).cloned().collect();
-            Rc::new(Node::new(over.span, over.tag, Value::Sequence(items)))
+            Rc::new(YamlNode::new(over.span, over.tag, Value::Sequence(items)))
         }
         _ => {
             mismatch(report, base, over);
@@ -139,7 +139,7 @@ fn by_kind<'n>(
 }
 
 fn mappings<'n>(
-    report: &mut Report,
+    report: &mut Findings,
     path: &mut Vec<&'n str>,
     base: &'n Mapping,
     over: &'n Mapping,
@@ -156,31 +156,31 @@ fn mappings<'n>(
             }
             _ => Rc::clone(&entry.node),
         };
-        merged.set(Entry { node, ..entry.clone() });
+        merged.set(YamlEntry { node, ..entry.clone() });
     }
     merged
 }
 
 /// Both sides as mappings, so that a name given twice is one entry.
 fn named<'n>(
-    report: &mut Report,
+    report: &mut Findings,
     path: &mut Vec<&'n str>,
-    base: &'n Rc<Node>,
-    over: &'n Rc<Node>,
+    base: &'n Rc<YamlNode>,
+    over: &'n Rc<YamlNode>,
     split: fn(&str) -> (String, Option<String>),
-) -> Rc<Node> {
-    let as_mapping = |node: &Node| -> Option<Mapping> {
+) -> Rc<YamlNode> {
+    let as_mapping = |node: &YamlNode| -> Option<Mapping> {
         match &node.value {
             Value::Mapping(mapping) => Some(mapping.clone()),
             Value::Sequence(items) => {
-                let entry = |item: &Rc<Node>| {
+                let entry = |item: &Rc<YamlNode>| {
                     let (key, value) = split(&item.as_scalar()?.text);
                     let (text, style) = match value {
                         Some(value) => (value, Style::Text),
                         None => (String::new(), Style::Plain),
                     };
-                    let node = Rc::new(Node::scalar(item.span, text, style));
-                    Some(Entry { key, key_span: item.span, node })
+                    let node = Rc::new(YamlNode::scalar(item.span, text, style));
+                    Some(YamlEntry { key, key_span: item.span, node })
                 };
                 items.iter().map(entry).collect()
             }
@@ -199,22 +199,22 @@ fn named<'n>(
             }
             _ => Rc::clone(&entry.node),
         };
-        merged.set(Entry { node, ..entry.clone() });
+        merged.set(YamlEntry { node, ..entry.clone() });
     }
-    Rc::new(Node::new(over.span, over.tag, Value::Mapping(merged)))
+    Rc::new(YamlNode::new(over.span, over.tag, Value::Mapping(merged)))
 }
 
 /// Below here no rule but the kind applies.
-fn merge_inner(report: &mut Report, base: &Rc<Node>, over: &Rc<Node>) -> Rc<Node> {
+fn merge_inner(report: &mut Findings, base: &Rc<YamlNode>, over: &Rc<YamlNode>) -> Rc<YamlNode> {
     merge(report, &mut vec![""], base, over)
 }
 
 fn keyed(
-    report: &mut Report,
-    base: &Rc<Node>,
-    over: &Rc<Node>,
-    identity: fn(&Node) -> Option<String>,
-) -> Rc<Node> {
+    report: &mut Findings,
+    base: &Rc<YamlNode>,
+    over: &Rc<YamlNode>,
+    identity: fn(&YamlNode) -> Option<String>,
+) -> Rc<YamlNode> {
     let (Value::Sequence(below), Value::Sequence(above)) = (&base.value, &over.value) else {
         mismatch(report, base, over);
         return Rc::clone(base);
@@ -223,25 +223,25 @@ fn keyed(
         above.iter().filter_map(|item| identity(item)).collect();
     let kept = below.iter().filter(|item| identity(item).is_none_or(|id| !replaced.contains(&id)));
     let items = kept.chain(above).cloned().collect();
-    Rc::new(Node::new(over.span, over.tag, Value::Sequence(items)))
+    Rc::new(YamlNode::new(over.span, over.tag, Value::Sequence(items)))
 }
 
-fn many(node: &Rc<Node>) -> Vec<Rc<Node>> {
+fn many(node: &Rc<YamlNode>) -> Vec<Rc<YamlNode>> {
     match &node.value {
         Value::Sequence(items) => items.clone(),
         _ => vec![Rc::clone(node)],
     }
 }
 
-fn mismatch(report: &mut Report, base: &Node, over: &Node) {
+fn mismatch(report: &mut Findings, base: &YamlNode, over: &YamlNode) {
     let message =
         format!("{} cannot be merged with {} of an earlier file", over.kind(), base.kind());
-    let problem = Problem::new(over.span, message).also(base.span, "this", "the earlier value");
+    let problem = Finding::new(over.span, message).also(base.span, "this", "the earlier value");
     report.push(problem.hint("`!override` replaces the earlier value whole"));
 }
 
 /// `/dev/a:/dev/b:rwm` is the device `/dev/b` in the container.
-fn device(node: &Node) -> Option<String> {
+fn device(node: &YamlNode) -> Option<String> {
     match &node.value {
         Value::Scalar(scalar) => {
             let mut parts = scalar.text.split(':');
@@ -256,7 +256,7 @@ fn device(node: &Node) -> Option<String> {
     }
 }
 
-fn file_mount(node: &Node) -> Option<String> {
+fn file_mount(node: &YamlNode) -> Option<String> {
     match &node.value {
         Value::Scalar(scalar) => Some(scalar.text.clone()),
         Value::Mapping(mapping) => {

@@ -2,16 +2,19 @@
 
 use plimsoll_model::ids::DeploymentName;
 
-use crate::diagnostic::{Problem, Report, Span};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::interpolate::{Variables, expand};
-use crate::yaml::{Mapping, Node};
-use crate::{Options, read};
+use crate::yaml::{Mapping, YamlNode};
+use crate::{LoadOptions, read};
 
 /// The variable by which Compose names a project, and tells its files the name.
 pub(crate) const VARIABLE: &str = "COMPOSE_PROJECT_NAME";
 
 /// The name as far as it is known before interpolation, which may ask for it.
-pub(crate) fn early<'n>(options: &Options, roots: impl Iterator<Item = &'n Node>) -> String {
+pub(crate) fn early<'n>(
+    options: &LoadOptions,
+    roots: impl Iterator<Item = &'n YamlNode>,
+) -> String {
     let given = options.name.clone().or_else(|| options.env.get(VARIABLE).cloned());
     given.unwrap_or_else(|| {
         let written = roots.filter_map(|root| {
@@ -24,10 +27,10 @@ pub(crate) fn early<'n>(options: &Options, roots: impl Iterator<Item = &'n Node>
 
 /// The name of the merged file, checked.
 pub(crate) fn resolve(
-    report: &mut Report,
-    options: &Options,
+    report: &mut Findings,
+    options: &LoadOptions,
     top: &Mapping,
-    at: Span,
+    at: SourceSpan,
 ) -> Option<DeploymentName> {
     let given = options.name.as_ref().map(|name| (name, "-p"));
     let given = given.or_else(|| options.env.get(VARIABLE).map(|name| (name, VARIABLE)));
@@ -37,7 +40,7 @@ pub(crate) fn resolve(
         (None, None) => (from_directory(&options.default_name), at, Some("the directory")),
     };
     if name.is_empty() {
-        let problem = Problem::new(place, "the deployment has no name");
+        let problem = Finding::new(place, "the deployment has no name");
         report.push(problem.hint("add `name:` at the top of the file, or pass `-p`"));
         return None;
     }
@@ -52,7 +55,7 @@ pub(crate) fn resolve(
 }
 
 /// The name a file gives itself: `x-plimsoll.name`, then `name`.
-fn written(top: &Mapping) -> Option<(String, Span)> {
+fn written(top: &Mapping) -> Option<(String, SourceSpan)> {
     let extension = top.get("x-plimsoll").and_then(|entry| entry.node.as_mapping());
     let entry = extension.and_then(|keys| keys.get("name")).or_else(|| top.get("name"))?;
     Some((entry.node.as_scalar()?.text.clone(), entry.node.span))
@@ -66,7 +69,7 @@ fn from_directory(directory: &str) -> String {
 }
 
 /// Reports a name that is not a single value.
-pub(crate) fn check_kind(report: &mut Report, top: &Mapping) {
+pub(crate) fn check_kind(report: &mut Findings, top: &Mapping) {
     let extension = top.get("x-plimsoll").and_then(|entry| entry.node.as_mapping());
     for entry in extension.into_iter().chain([top]).filter_map(|keys| keys.get("name")) {
         read::text(report, entry);

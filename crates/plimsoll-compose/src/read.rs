@@ -5,30 +5,30 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use crate::diagnostic::{Problem, Report, Span};
-use crate::yaml::{Entry, Mapping, Node, Style, Value};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
+use crate::yaml::{Mapping, Style, Value, YamlEntry, YamlNode};
 
 /// One `KEY=value` of a mapping or a list. Without a value, its meaning is the field's.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
     pub(crate) key: String,
     pub(crate) value: Option<String>,
-    pub(crate) span: Span,
+    pub(crate) span: SourceSpan,
 }
 
 /// A text and where it stands.
 #[derive(Debug, Clone)]
 pub(crate) struct Text {
     pub(crate) text: String,
-    pub(crate) span: Span,
+    pub(crate) span: SourceSpan,
 }
 
-fn expected(report: &mut Report, what: &str, wanted: &str, node: &Node) {
+fn expected(report: &mut Findings, what: &str, wanted: &str, node: &YamlNode) {
     report.error(node.span, format!("`{what}` must be {wanted}, found {}", node.kind()));
 }
 
 /// A single value as its text.
-pub(crate) fn text_of(report: &mut Report, what: &str, node: &Node) -> Option<String> {
+pub(crate) fn text_of(report: &mut Findings, what: &str, node: &YamlNode) -> Option<String> {
     if let Some(scalar) = node.as_scalar() {
         return Some(scalar.text.clone());
     }
@@ -36,12 +36,12 @@ pub(crate) fn text_of(report: &mut Report, what: &str, node: &Node) -> Option<St
     None
 }
 
-pub(crate) fn text(report: &mut Report, entry: &Entry) -> Option<String> {
+pub(crate) fn text(report: &mut Findings, entry: &YamlEntry) -> Option<String> {
     text_of(report, &entry.key, &entry.node)
 }
 
 /// A single value that has a type of its own.
-pub(crate) fn parse_node<T>(report: &mut Report, what: &str, node: &Node) -> Option<T>
+pub(crate) fn parse_node<T>(report: &mut Findings, what: &str, node: &YamlNode) -> Option<T>
 where
     T: FromStr,
     T::Err: Display,
@@ -60,7 +60,7 @@ where
     }
 }
 
-pub(crate) fn parse<T>(report: &mut Report, entry: &Entry) -> Option<T>
+pub(crate) fn parse<T>(report: &mut Findings, entry: &YamlEntry) -> Option<T>
 where
     T: FromStr,
     T::Err: Display,
@@ -69,7 +69,12 @@ where
 }
 
 /// A whole number between two others, both allowed.
-pub(crate) fn integer<T>(report: &mut Report, entry: &Entry, least: i64, most: i64) -> Option<T>
+pub(crate) fn integer<T>(
+    report: &mut Findings,
+    entry: &YamlEntry,
+    least: i64,
+    most: i64,
+) -> Option<T>
 where
     T: TryFrom<i64>,
 {
@@ -77,9 +82,9 @@ where
 }
 
 pub(crate) fn integer_node<T: TryFrom<i64>>(
-    report: &mut Report,
+    report: &mut Findings,
     what: &str,
-    node: &Node,
+    node: &YamlNode,
     least: i64,
     most: i64,
 ) -> Option<T> {
@@ -97,7 +102,7 @@ pub(crate) fn integer_node<T: TryFrom<i64>>(
 }
 
 /// `true` and `false`, in the spellings YAML has had for them.
-pub(crate) fn boolean(report: &mut Report, entry: &Entry) -> Option<bool> {
+pub(crate) fn boolean(report: &mut Findings, entry: &YamlEntry) -> Option<bool> {
     let text = text(report, entry)?;
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "y" | "1" => Some(true),
@@ -111,7 +116,11 @@ pub(crate) fn boolean(report: &mut Report, entry: &Entry) -> Option<bool> {
 }
 
 /// One of a few words.
-pub(crate) fn word<T: Copy>(report: &mut Report, entry: &Entry, words: &[(&str, T)]) -> Option<T> {
+pub(crate) fn word<T: Copy>(
+    report: &mut Findings,
+    entry: &YamlEntry,
+    words: &[(&str, T)],
+) -> Option<T> {
     let text = text(report, entry)?;
     let found = words.iter().find(|(word, _)| *word == text);
     if found.is_none() {
@@ -131,14 +140,14 @@ pub(crate) fn or(words: &[&str]) -> String {
     }
 }
 
-pub(crate) fn mapping<'n>(report: &mut Report, entry: &'n Entry) -> Option<&'n Mapping> {
+pub(crate) fn mapping<'n>(report: &mut Findings, entry: &'n YamlEntry) -> Option<&'n Mapping> {
     mapping_of(report, &entry.key, &entry.node)
 }
 
 pub(crate) fn mapping_of<'n>(
-    report: &mut Report,
+    report: &mut Findings,
     what: &str,
-    node: &'n Node,
+    node: &'n YamlNode,
 ) -> Option<&'n Mapping> {
     let mapping = node.as_mapping();
     if mapping.is_none() {
@@ -147,7 +156,7 @@ pub(crate) fn mapping_of<'n>(
     mapping
 }
 
-pub(crate) fn items<'n>(report: &mut Report, entry: &'n Entry) -> &'n [Rc<Node>] {
+pub(crate) fn items<'n>(report: &mut Findings, entry: &'n YamlEntry) -> &'n [Rc<YamlNode>] {
     entry.node.as_sequence().unwrap_or_else(|| {
         expected(report, &entry.key, "a list", &entry.node);
         &[]
@@ -155,7 +164,7 @@ pub(crate) fn items<'n>(report: &mut Report, entry: &'n Entry) -> &'n [Rc<Node>]
 }
 
 /// A list of single values.
-pub(crate) fn texts(report: &mut Report, entry: &Entry) -> Vec<Text> {
+pub(crate) fn texts(report: &mut Findings, entry: &YamlEntry) -> Vec<Text> {
     let mut texts = Vec::new();
     for item in items(report, entry) {
         if let Some(text) = text_of(report, &entry.key, item) {
@@ -166,7 +175,7 @@ pub(crate) fn texts(report: &mut Report, entry: &Entry) -> Vec<Text> {
 }
 
 /// A single value, or a list of them.
-pub(crate) fn one_or_many(report: &mut Report, entry: &Entry) -> Vec<Text> {
+pub(crate) fn one_or_many(report: &mut Findings, entry: &YamlEntry) -> Vec<Text> {
     match &entry.node.value {
         Value::Scalar(scalar) => {
             vec![Text { text: scalar.text.clone(), span: entry.node.span }]
@@ -180,7 +189,7 @@ pub(crate) fn plain(texts: Vec<Text>) -> Vec<String> {
 }
 
 /// A mapping, or a list of `KEY=value`.
-pub(crate) fn pairs(report: &mut Report, entry: &Entry) -> Vec<Pair> {
+pub(crate) fn pairs(report: &mut Findings, entry: &YamlEntry) -> Vec<Pair> {
     let mut pairs = Vec::new();
     match &entry.node.value {
         Value::Mapping(mapping) => {
@@ -219,12 +228,12 @@ pub(crate) fn pairs(report: &mut Report, entry: &Entry) -> Vec<Pair> {
 }
 
 /// A command line: a list as it is, a text split as a shell would.
-pub(crate) fn command(report: &mut Report, entry: &Entry) -> Option<Vec<String>> {
+pub(crate) fn command(report: &mut Findings, entry: &YamlEntry) -> Option<Vec<String>> {
     match &entry.node.value {
         Value::Scalar(scalar) => match split_words(&scalar.text) {
             Ok(words) => Some(words),
             Err(message) => {
-                let problem = Problem::new(entry.node.span, format!("`{}`: {message}", entry.key));
+                let problem = Finding::new(entry.node.span, format!("`{}`: {message}", entry.key));
                 report.push(problem.hint("write the command as a list to keep it as it is"));
                 None
             }
@@ -280,7 +289,7 @@ pub(crate) fn split_words(text: &str) -> Result<Vec<String>, &'static str> {
 }
 
 /// File permissions: `0440`, `0o440` and `"440"` are octal; a plain number is decimal, as in Compose.
-pub(crate) fn file_mode(report: &mut Report, entry: &Entry) -> Option<u32> {
+pub(crate) fn file_mode(report: &mut Findings, entry: &YamlEntry) -> Option<u32> {
     let text = text(report, entry)?;
     let is_text = entry.node.as_scalar().is_some_and(|scalar| scalar.style == Style::Text);
     let is_octal = text.starts_with('0') || is_text;
@@ -290,12 +299,12 @@ pub(crate) fn file_mode(report: &mut Report, entry: &Entry) -> Option<u32> {
     match mode {
         None => {
             let message = format!("`{}` must be a file mode, found {text}", entry.key);
-            report.push(Problem::new(entry.node.span, message).hint("write it as 0440"));
+            report.push(Finding::new(entry.node.span, message).hint("write it as 0440"));
         }
         Some(mode) if !is_octal && u32::from_str_radix(&text, 8).is_ok() => {
             let message = format!("{text} is read as a decimal number: file mode 0{mode:o}");
             let hint = format!("write 0{text} if the digits are meant as octal");
-            report.push_warning(Problem::new(entry.node.span, message).hint(hint));
+            report.push_warning(Finding::new(entry.node.span, message).hint(hint));
         }
         Some(_) => {}
     }

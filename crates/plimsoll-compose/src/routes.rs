@@ -3,46 +3,47 @@
 use plimsoll_model::ids::ServiceName;
 use plimsoll_model::spec::{RouteSpec, Tls};
 
-use crate::diagnostic::{Problem, Report, Span};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::Mapping;
 
 /// A route and where its service is named.
-pub(crate) struct Route {
+pub(crate) struct RouteEntry {
     pub(crate) spec: RouteSpec,
-    pub(crate) span: Span,
+    pub(crate) span: SourceSpan,
 }
 
-pub(crate) fn read(report: &mut Report, top: &Mapping) -> Vec<Route> {
-    let mut top = Keys::of(report, top);
+pub(crate) fn read(report: &mut Findings, top: &Mapping) -> Vec<RouteEntry> {
+    let mut top = KeyReader::of(report, top);
     let Some(mut extension) = top.section("x-plimsoll", Section::TopExtension) else {
         return Vec::new();
     };
-    let mut routes: Vec<Route> = Vec::new();
+    let mut routes: Vec<RouteEntry> = Vec::new();
     for item in extension.items("routes") {
         let Some(mapping) = read::mapping_of(extension.report, "routes", item) else { continue };
-        let mut keys = Keys::checked(extension.report, Section::Route, mapping);
+        let mut keys = KeyReader::checked(extension.report, Section::Route, mapping);
         let Some(spec) = route(&mut keys, item.span) else { continue };
         let span = mapping.get("service").map_or(item.span, |entry| entry.node.span);
-        let same = |other: &&Route| other.spec.host == spec.host && other.spec.path == spec.path;
+        let same =
+            |other: &&RouteEntry| other.spec.host == spec.host && other.spec.path == spec.path;
         if let Some(other) = routes.iter().find(same) {
             let host = spec.host.as_deref().unwrap_or("every host");
-            let problem = Problem::new(span, format!("two routes for {host}, path {}", spec.path));
+            let problem = Finding::new(span, format!("two routes for {host}, path {}", spec.path));
             keys.report.push(problem.also(other.span, "again here", "first here"));
         }
-        routes.push(Route { spec, span });
+        routes.push(RouteEntry { spec, span });
     }
     routes
 }
 
-fn route(keys: &mut Keys<'_, '_>, span: Span) -> Option<RouteSpec> {
+fn route(keys: &mut KeyReader<'_, '_>, span: SourceSpan) -> Option<RouteSpec> {
     let host = keys.text("host");
     if let (Some(host), Some(entry)) = (&host, keys.get("host")) {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*');
         if host.is_empty() || !host.chars().all(fits) {
-            let problem = Problem::new(entry.node.span, format!("{host:?} is not a host name"));
+            let problem = Finding::new(entry.node.span, format!("{host:?} is not a host name"));
             keys.report.push(problem.hint("write shop.example.org, without scheme, port or path"));
         }
     }
@@ -55,7 +56,7 @@ fn route(keys: &mut Keys<'_, '_>, span: Span) -> Option<RouteSpec> {
     let tls = keys.word("tls", &words).unwrap_or_default();
     if let (None, true, Some(entry)) = (&host, tls != Tls::Off, keys.get("tls")) {
         let problem =
-            Problem::new(entry.node.span, "a certificate is for a host, and none is named");
+            Finding::new(entry.node.span, "a certificate is for a host, and none is named");
         keys.report.push(problem.hint("name one with `host`"));
     }
     let (service, port) = (keys.parse::<ServiceName>("service"), keys.integer("port", 1, 65_535));

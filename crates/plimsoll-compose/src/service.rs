@@ -6,15 +6,15 @@ use std::io;
 use std::rc::Rc;
 
 use plimsoll_model::ids::ServiceName;
-use plimsoll_model::spec::{ContainerSpec, ServiceSpec};
+use plimsoll_model::spec::{ContainerSpec, ServiceSpec, SpecHash};
 
 use crate::declared::Declared;
-use crate::diagnostic::{Problem, Report, Span};
-use crate::dotenv::{self, Format};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
+use crate::dotenv::{self, EnvFileFormat};
 use crate::fields::{self, Section};
-use crate::keys::Keys;
-use crate::yaml::{Entry, Mapping};
-use crate::{Files, Options, hash, read};
+use crate::keys::KeyReader;
+use crate::yaml::{Mapping, YamlEntry};
+use crate::{Files, LoadOptions, read};
 
 mod basics;
 mod depends;
@@ -31,7 +31,7 @@ mod resources;
 mod update;
 pub(crate) mod volumes;
 
-pub(crate) use depends::Edge;
+pub(crate) use depends::DependencyEdge;
 pub(crate) use ports::PlacedPort;
 
 /// Ports of a whole deployment. A port is published once, so more than this cannot be meant; ranges make it easy
@@ -42,24 +42,24 @@ const MAX_PORTS: usize = 100_000;
 pub(crate) const MAX_CARRIED_BYTES: usize = 16 << 20;
 
 /// What reading a service needs beside its mapping.
-pub(crate) struct Context<'a> {
-    pub(crate) report: &'a mut Report,
-    options: &'a Options,
+pub(crate) struct ServiceContext<'a> {
+    pub(crate) report: &'a mut Findings,
+    options: &'a LoadOptions,
     files: &'a dyn Files,
     declared: &'a Declared,
     ports: usize,
     carried: usize,
     /// Env files by path and format: services share them, and their mistakes are said once.
-    env_files: BTreeMap<(String, Format), Rc<Lines>>,
+    env_files: BTreeMap<(String, EnvFileFormat), Rc<Lines>>,
 }
 
 /// The lines of an env file; a name without a value has none.
 type Lines = Vec<(String, Option<String>)>;
 
-impl<'a> Context<'a> {
+impl<'a> ServiceContext<'a> {
     pub(crate) fn new(
-        report: &'a mut Report,
-        options: &'a Options,
+        report: &'a mut Findings,
+        options: &'a LoadOptions,
         files: &'a dyn Files,
         declared: &'a Declared,
     ) -> Self {
@@ -67,7 +67,7 @@ impl<'a> Context<'a> {
         Self { report, options, files, declared, ports: 0, carried: 0, env_files }
     }
 
-    fn env_file(&mut self, path: &str, format: Format) -> io::Result<Rc<Lines>> {
+    fn env_file(&mut self, path: &str, format: EnvFileFormat) -> io::Result<Rc<Lines>> {
         let key = (path.to_owned(), format);
         if let Some(lines) = self.env_files.get(&key) {
             return Ok(Rc::clone(lines));
@@ -80,7 +80,7 @@ impl<'a> Context<'a> {
     }
 
     /// Counts what the deployment carries; once it is too much, that is said and `false` returned.
-    fn carry(&mut self, bytes: usize, span: Span) -> bool {
+    fn carry(&mut self, bytes: usize, span: SourceSpan) -> bool {
         let was_within = self.carried <= MAX_CARRIED_BYTES;
         self.carried = self.carried.saturating_add(bytes);
         let within = self.carried <= MAX_CARRIED_BYTES;
@@ -88,7 +88,7 @@ impl<'a> Context<'a> {
             let message = format!(
                 "environment and file content of the deployment exceed {MAX_CARRIED_BYTES} bytes"
             );
-            let problem = Problem::new(span, message);
+            let problem = Finding::new(span, message);
             self.report.push(problem.hint("keep large files in the image or in a volume"));
         }
         within
@@ -108,18 +108,18 @@ pub(crate) struct Drafts {
 /// A service with the places that checks of the whole point at.
 pub(crate) struct Draft {
     pub(crate) spec: ServiceSpec,
-    pub(crate) depends_on: Vec<Edge>,
+    pub(crate) depends_on: Vec<DependencyEdge>,
     pub(crate) ports: Vec<PlacedPort>,
 }
 
-pub(crate) fn read_all(context: &mut Context<'_>, services: &Mapping) -> Drafts {
+pub(crate) fn read_all(context: &mut ServiceContext<'_>, services: &Mapping) -> Drafts {
     let mut drafts = Drafts::default();
     for entry in services.entries().iter().filter(|entry| !entry.key.starts_with("x-")) {
         let Some(mapping) = read::mapping(context.report, entry) else {
             drafts.broken.push(entry.key.clone());
             continue;
         };
-        let profiles = Keys::of(context.report, mapping).texts("profiles");
+        let profiles = KeyReader::of(context.report, mapping).texts("profiles");
         if !is_active(&profiles, context.options) {
             fields::check(context.report, Section::Service, mapping);
             drafts.disabled.insert(entry.key.clone(), profiles);
@@ -141,12 +141,16 @@ pub(crate) fn read_all(context: &mut Context<'_>, services: &Mapping) -> Drafts 
     drafts
 }
 
-fn is_active(profiles: &[String], options: &Options) -> bool {
+fn is_active(profiles: &[String], options: &LoadOptions) -> bool {
     let is_on = |profile: &String| options.profiles.contains(profile);
     profiles.is_empty() || options.profiles.contains("*") || profiles.iter().any(is_on)
 }
 
-fn read_one(context: &mut Context<'_>, entry: &Entry, mapping: &Mapping) -> Option<Draft> {
+fn read_one(
+    context: &mut ServiceContext<'_>,
+    entry: &YamlEntry,
+    mapping: &Mapping,
+) -> Option<Draft> {
     fields::check(context.report, Section::Service, mapping);
     let image = image(context.report, entry, mapping);
     let mut container = ContainerSpec { image: image.unwrap_or_default(), ..Default::default() };
@@ -159,7 +163,7 @@ fn read_one(context: &mut Context<'_>, entry: &Entry, mapping: &Mapping) -> Opti
     health::fill(context.report, mapping, &mut container);
     isolation::fill(context.report, mapping, &mut container);
 
-    let deploy = Keys::of(context.report, mapping).mapping("deploy");
+    let deploy = KeyReader::of(context.report, mapping).mapping("deploy");
     if let Some(deploy) = deploy {
         fields::check(context.report, Section::Deploy, deploy);
     }
@@ -170,7 +174,7 @@ fn read_one(context: &mut Context<'_>, entry: &Entry, mapping: &Mapping) -> Opti
     let update = deploy.map(|deploy| update::read(context.report, deploy)).unwrap_or_default();
     let depends_on = depends::read(context.report, mapping);
 
-    let hash = hash::spec_hash(&container);
+    let hash = SpecHash::of(&container);
     let spec = ServiceSpec {
         container,
         hash,
@@ -180,14 +184,16 @@ fn read_one(context: &mut Context<'_>, entry: &Entry, mapping: &Mapping) -> Opti
         priority: extension.priority,
         interruption_penalty: extension.interruption_penalty,
         reschedule: extension.reschedule,
+        replay: extension.replay,
     };
     Some(Draft { spec, depends_on, ports })
 }
 
 /// The image. Plimsoll builds none: a node that gets a replica could not find it.
-fn image(report: &mut Report, service: &Entry, mapping: &Mapping) -> Option<String> {
+fn image(report: &mut Findings, service: &YamlEntry, mapping: &Mapping) -> Option<String> {
     let build = mapping.get("build");
-    let image = Keys::of(report, mapping).text("image").filter(|image| !image.trim().is_empty());
+    let image =
+        KeyReader::of(report, mapping).text("image").filter(|image| !image.trim().is_empty());
     match (&image, build) {
         (Some(image), Some(build)) => {
             let message = format!("`build` is ignored: {image} is used as it is in the registry");
@@ -195,13 +201,13 @@ fn image(report: &mut Report, service: &Entry, mapping: &Mapping) -> Option<Stri
         }
         (None, Some(build)) => {
             let message = format!("service \"{}\" has `build` and no `image`", service.key);
-            let hint = "plimsoll builds no images: build and push it, and name it with `image`";
-            report.push(Problem::new(build.key_span, message).hint(hint));
+            let hint = "plimsoll does not build images: build and push it, then set `image`";
+            report.push(Finding::new(build.key_span, message).hint(hint));
         }
         (None, None) => {
             let at = mapping.entry("image").map_or(service.key_span, |entry| entry.key_span);
             let message = format!("service \"{}\" has no image", service.key);
-            report.push(Problem::new(at, message).hint("add `image: name:tag`"));
+            report.push(Finding::new(at, message).hint("add `image: name:tag`"));
         }
         (Some(_), None) => {}
     }

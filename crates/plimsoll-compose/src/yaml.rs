@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::diagnostic::{Report, Span};
+use crate::diagnostic::{Findings, SourceSpan};
 
 mod parse;
 
@@ -22,8 +22,8 @@ pub(crate) const MAX_DEPTH: usize = 64;
 pub(crate) const MAX_EXPANDED: u64 = 256 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) span: Span,
+pub(crate) struct YamlNode {
+    pub(crate) span: SourceSpan,
     pub(crate) tag: Option<MergeTag>,
     pub(crate) value: Value,
     weight: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) enum Value {
     Scalar(Scalar),
-    Sequence(Vec<Rc<Node>>),
+    Sequence(Vec<Rc<YamlNode>>),
     Mapping(Mapping),
 }
 
@@ -61,36 +61,36 @@ pub(crate) enum MergeTag {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct YamlEntry {
     pub(crate) key: String,
-    pub(crate) key_span: Span,
-    pub(crate) node: Rc<Node>,
+    pub(crate) key_span: SourceSpan,
+    pub(crate) node: Rc<YamlNode>,
 }
 
 /// Entries in the order of the file, each key once.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mapping {
-    entries: Vec<Entry>,
+    entries: Vec<YamlEntry>,
     by_key: BTreeMap<String, usize>,
 }
 
 impl Mapping {
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[YamlEntry] {
         &self.entries
     }
 
     /// The entry of a key, set to null or not.
-    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&YamlEntry> {
         self.by_key.get(key).map(|index| &self.entries[*index])
     }
 
     /// The entry of a key that has a value: in a compose file a key without one is a key left out.
-    pub(crate) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn get(&self, key: &str) -> Option<&YamlEntry> {
         self.entry(key).filter(|entry| !entry.node.is_null())
     }
 
     /// Adds an entry, unless its key is taken: then the earlier entry is returned.
-    pub(crate) fn add(&mut self, entry: Entry) -> Result<(), &Entry> {
+    pub(crate) fn add(&mut self, entry: YamlEntry) -> Result<(), &YamlEntry> {
         if let Some(index) = self.by_key.get(&entry.key) {
             return Err(&self.entries[*index]);
         }
@@ -100,7 +100,7 @@ impl Mapping {
     }
 
     /// Sets a key, in its old place if it has one.
-    pub(crate) fn set(&mut self, entry: Entry) {
+    pub(crate) fn set(&mut self, entry: YamlEntry) {
         if let Some(index) = self.by_key.get(&entry.key) {
             self.entries[*index] = entry;
             return;
@@ -110,17 +110,17 @@ impl Mapping {
     }
 }
 
-impl FromIterator<Entry> for Mapping {
+impl FromIterator<YamlEntry> for Mapping {
     /// The last entry of a key wins.
-    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = YamlEntry>>(entries: I) -> Self {
         let mut mapping = Self::default();
         entries.into_iter().for_each(|entry| mapping.set(entry));
         mapping
     }
 }
 
-impl Node {
-    pub(crate) fn new(span: Span, tag: Option<MergeTag>, value: Value) -> Self {
+impl YamlNode {
+    pub(crate) fn new(span: SourceSpan, tag: Option<MergeTag>, value: Value) -> Self {
         let (weight, height) = match &value {
             Value::Scalar(scalar) => (1 + scalar.text.len() as u64 / 64, 1),
             Value::Sequence(items) => totals(items.iter()),
@@ -129,7 +129,7 @@ impl Node {
         Self { span, tag, value, weight, height }
     }
 
-    pub(crate) fn scalar(span: Span, text: String, style: Style) -> Self {
+    pub(crate) fn scalar(span: SourceSpan, text: String, style: Style) -> Self {
         Self::new(span, None, Value::Scalar(Scalar { text, style }))
     }
 
@@ -152,7 +152,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn as_sequence(&self) -> Option<&[Rc<Node>]> {
+    pub(crate) fn as_sequence(&self) -> Option<&[Rc<YamlNode>]> {
         match &self.value {
             Value::Sequence(items) => Some(items),
             _ => None,
@@ -170,14 +170,14 @@ impl Node {
     }
 }
 
-fn totals<'n>(children: impl Iterator<Item = &'n Rc<Node>>) -> (u64, usize) {
+fn totals<'n>(children: impl Iterator<Item = &'n Rc<YamlNode>>) -> (u64, usize) {
     children.fold((1, 1), |(weight, height), child| {
         (weight.saturating_add(child.weight), height.max(child.height + 1))
     })
 }
 
 /// Refuses a tree that has grown too large, whether by aliases or by interpolation.
-pub(crate) fn within_bounds(report: &mut Report, root: &Node) -> bool {
+pub(crate) fn within_bounds(report: &mut Findings, root: &YamlNode) -> bool {
     let fits = root.weight <= MAX_EXPANDED;
     if !fits {
         report.error(root.span, too_large());

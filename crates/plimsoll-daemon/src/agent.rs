@@ -11,35 +11,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_kernel::Policy;
-use plimsoll_kernel::agent::{self, Local, Phase, Step};
+use plimsoll_kernel::agent::{self, ContainerPhase, ContainerStep, LocalContainer};
 use plimsoll_model::{
-    ClusterId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
+    CellId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
 };
-use plimsoll_runtime::health::probe::Health;
+use plimsoll_runtime::health::HealthReport;
+use plimsoll_runtime::health::probe::HealthState;
 use plimsoll_runtime::{BoxFuture, Error, Exit, PullError, Runtime, Tag, chain};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cell::Cell;
+use crate::context::NodeContext;
+use crate::dispatcher::{AssignmentReceiver, AssignmentUpdate, Assignments, DesiredReplica};
 use crate::link::{self, Report};
-use crate::orders::{Brief, Telling, Wanted};
-use crate::soft::Soft;
+use crate::measurements::SharedMeasurements;
 
 mod clock;
-mod sweep;
-mod unit;
+mod container;
+mod resync;
 mod volumes;
 mod work;
 
 #[cfg(test)]
 mod tests;
 
-use clock::Clock;
-use sweep::Sweeps;
-use unit::{Seen, Sight, Then, Unit};
+use clock::AgentClock;
+use container::{Seen, Sight, Then, Unit};
+use resync::Sweeps;
 use volumes::Doomed;
-use work::{Done, Outcome, Word};
+use work::{FinishedWork, ReplicaHealth, WorkOutcome};
 
 /// Starts at once. An engine serves a handful of them no faster than these, and everyone else has to wait for more.
 const MAX_STARTS: usize = 8;
@@ -61,20 +62,20 @@ pub trait Traffic: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Agent {
     runtime: Arc<dyn Runtime>,
-    cluster: ClusterId,
+    cell_id: CellId,
     node: NodeId,
-    soft: Arc<Soft>,
+    measurements: SharedMeasurements,
     policy: Policy,
-    clock: Clock,
-    briefs: BTreeMap<ReplicaId, Brief>,
+    clock: AgentClock,
+    briefs: BTreeMap<ReplicaId, Assignments>,
     units: BTreeMap<ReplicaId, Vec<Unit>>,
     /// When to look at a replica again, though nothing happened.
     timers: BTreeSet<(Timestamp, ReplicaId)>,
     /// Counts what was begun and ended, so that an older look at the runtime is known for one.
     touches: u64,
-    tasks: JoinSet<Done>,
+    tasks: JoinSet<FinishedWork>,
     starts: Arc<Semaphore>,
-    words: (mpsc::UnboundedSender<Word>, mpsc::UnboundedReceiver<Word>),
+    words: (mpsc::UnboundedSender<ReplicaHealth>, mpsc::UnboundedReceiver<ReplicaHealth>),
     reports: mpsc::UnboundedSender<Report>,
     sweeps: Sweeps,
     doomed: Doomed,
@@ -82,28 +83,28 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that reports what it sees. `policy` is the kernel's, so that tests can scale time.
-    pub fn new(cell: &Cell, policy: Policy, reports: mpsc::UnboundedSender<Report>) -> Self {
-        let cluster = cell.engine.machine().read(|state| state.cluster().clone());
-        let (runtime, soft) = (Arc::clone(&cell.runtime), Arc::clone(&cell.soft));
-        Self::reporting(reports, runtime, soft, cluster, cell.node.clone(), policy)
+    /// An agent that reports what it sees.
+    pub fn new(cell: &NodeContext, reports: mpsc::UnboundedSender<Report>) -> Self {
+        let cell_id = cell.engine.machine().read(|state| state.cell_id().clone());
+        let (runtime, measurements) = (Arc::clone(&cell.runtime), cell.measurements.clone());
+        Self::reporting(reports, runtime, measurements, cell_id, cell.node.clone(), cell.policy)
     }
 
     fn reporting(
         reports: mpsc::UnboundedSender<Report>,
         runtime: Arc<dyn Runtime>,
-        soft: Arc<Soft>,
-        cluster: ClusterId,
+        measurements: SharedMeasurements,
+        cell_id: CellId,
         node: NodeId,
         policy: Policy,
     ) -> Self {
         Self {
             runtime,
-            cluster,
+            cell_id,
             node,
-            soft,
+            measurements,
             policy,
-            clock: Clock::start(),
+            clock: AgentClock::start(),
             briefs: BTreeMap::new(),
             units: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -128,7 +129,7 @@ impl Agent {
     /// Runs until told to stop. Containers run on: the next agent adopts them.
     pub async fn run(
         mut self,
-        mut orders: mpsc::Receiver<Telling>,
+        mut orders: AssignmentReceiver,
         mut shutdown: watch::Receiver<bool>,
     ) {
         let mut events = self.runtime.events();
@@ -138,8 +139,8 @@ impl Agent {
             let wake = self.wake();
             tokio::select! {
                 // What is here is learnt before what is asked: else everything would be started a second time.
-                telling = orders.recv(), if self.sweeps.has_looked() => match telling {
-                    Some(telling) => self.hear(telling),
+                update = orders.recv(), if self.sweeps.has_looked() => match update {
+                    Some(update) => self.hear(update),
                     None => return,
                 },
                 event = events.next() => match event {
@@ -148,7 +149,7 @@ impl Agent {
                 },
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(done) => self.done(done),
-                    Err(error) => tracing::error!(%error, "a task of the agent broke off"),
+                    Err(error) => tracing::error!(%error, "a task of the agent failed"),
                 },
                 Some(word) = self.words.1.recv() => self.heed(word),
                 () = tokio::time::sleep_until(wake) => self.ring(),
@@ -173,21 +174,21 @@ impl Agent {
         }
     }
 
-    fn hear(&mut self, telling: Telling) {
-        let changed: Vec<ReplicaId> = match telling {
-            Telling::Volumes(doomed) => {
+    fn hear(&mut self, update: AssignmentUpdate) {
+        let changed: Vec<ReplicaId> = match update {
+            AssignmentUpdate::Volumes(doomed) => {
                 self.doomed.ask(doomed);
                 return;
             }
-            Telling::All(briefs) => {
+            AssignmentUpdate::All(briefs) => {
                 self.briefs = briefs;
                 // What is to go of volumes comes next, if there is any.
                 self.doomed.ask(BTreeMap::new());
                 let known: BTreeSet<_> = self.briefs.keys().chain(self.units.keys()).collect();
                 known.into_iter().cloned().collect()
             }
-            Telling::Some(some) => {
-                let put = |(id, brief): (ReplicaId, Option<Brief>)| {
+            AssignmentUpdate::Some(some) => {
+                let put = |(id, brief): (ReplicaId, Option<Assignments>)| {
                     match brief {
                         Some(brief) => self.briefs.insert(id.clone(), brief),
                         None => self.briefs.remove(&id),
@@ -217,7 +218,7 @@ impl Agent {
         for generation in idle {
             self.forget(id, generation);
         }
-        let locals: Vec<Local> = self.units_of(id).filter_map(Unit::local).collect();
+        let locals: Vec<LocalContainer> = self.units_of(id).filter_map(Unit::local).collect();
         for step in agent::next(&generations, &locals) {
             self.begin(id, step, &brief);
         }
@@ -233,7 +234,7 @@ impl Agent {
     }
 
     /// Makes sure that what is wanted is known, and that what runs of it is watched.
-    fn take_order(&mut self, id: &ReplicaId, wanted: &Wanted) {
+    fn take_order(&mut self, id: &ReplicaId, wanted: &DesiredReplica) {
         let touches = self.touches;
         let units = self.units.entry(id.clone()).or_default();
         let at = units.iter().position(|unit| unit.generation == wanted.generation);
@@ -271,13 +272,16 @@ impl Agent {
         }
     }
 
-    fn begin(&mut self, id: &ReplicaId, step: Step, brief: &Brief) {
+    fn begin(&mut self, id: &ReplicaId, step: ContainerStep, brief: &Assignments) {
         let now = self.clock.now();
         let generation = match step {
-            Step::Pull(g) | Step::Start(g) | Step::Stop(g) | Step::Remove(g) => g,
+            ContainerStep::Pull(g)
+            | ContainerStep::Start(g)
+            | ContainerStep::Stop(g)
+            | ContainerStep::Remove(g) => g,
         };
         let Some(unit) = self.unit(id, generation) else { return };
-        let is_try = matches!(step, Step::Pull(_) | Step::Start(_));
+        let is_try = matches!(step, ContainerStep::Pull(_) | ContainerStep::Start(_));
         if is_try && unit.end.is_some() {
             return;
         }
@@ -286,9 +290,9 @@ impl Agent {
             return;
         }
         match step {
-            Step::Pull(_) => self.pull(id, generation),
-            Step::Start(_) if self.doomed.is_clearing(&id.service.deployment) => {}
-            Step::Start(_) => {
+            ContainerStep::Pull(_) => self.pull(id, generation),
+            ContainerStep::Start(_) if self.doomed.is_clearing(&id.service.deployment) => {}
+            ContainerStep::Start(_) => {
                 let awaits = brief.wanted.iter().find(|w| w.generation == generation);
                 let awaits = awaits.and_then(|wanted| wanted.awaits.clone());
                 match awaits.filter(|_| !unit.has_started) {
@@ -299,18 +303,18 @@ impl Agent {
                     None => self.start(id, generation),
                 }
             }
-            Step::Stop(_) => self.stop(id, generation, Then::Orders),
-            Step::Remove(_) => self.remove(id, generation),
+            ContainerStep::Stop(_) => self.stop(id, generation, Then::Orders),
+            ContainerStep::Remove(_) => self.remove(id, generation),
         }
     }
 
     /// Something that was begun is over.
-    fn done(&mut self, done: Done) {
+    fn done(&mut self, done: FinishedWork) {
         let Some((id, generation)) = done.about else {
             match done.outcome {
-                Outcome::Swept { began, found } => self.swept(began, found),
-                Outcome::Described(described) => self.described(described),
-                Outcome::Cleared { deployment, revision, result } => {
+                WorkOutcome::Swept { began, found } => self.swept(began, found),
+                WorkOutcome::Described(described) => self.described(described),
+                WorkOutcome::Cleared { deployment, revision, result } => {
                     self.cleared(&deployment, revision, result);
                 }
                 _ => {}
@@ -318,11 +322,12 @@ impl Agent {
             return;
         };
         match done.outcome {
-            Outcome::Pulled(result) => self.pulled(&id, generation, result),
-            Outcome::Started(result) => self.started(&id, generation, result),
-            Outcome::Stopped => self.stopped(&id, generation),
-            Outcome::Removed => self.forget(&id, generation),
-            Outcome::Swept { .. } | Outcome::Described(_) | Outcome::Cleared { .. } => {}
+            WorkOutcome::Pulled(result) => self.pulled(&id, generation, result),
+            WorkOutcome::Started(result) => self.started(&id, generation, result),
+            WorkOutcome::Stopped => self.stopped(&id, generation),
+            WorkOutcome::Removed => self.forget(&id, generation),
+            WorkOutcome::Swept { .. } | WorkOutcome::Described(_) | WorkOutcome::Cleared { .. } => {
+            }
         }
         self.advance(&id);
     }
@@ -333,7 +338,7 @@ impl Agent {
         unit.pulling = None;
         match result {
             Ok(()) => {
-                unit.phase = Some(Phase::Pulled);
+                unit.phase = Some(ContainerPhase::Pulled);
                 unit.due = None;
             }
             // Not the image's fault: it is not counted.
@@ -358,13 +363,14 @@ impl Agent {
         let told = match result {
             _ if is_over => None,
             Ok(()) => {
-                (unit.phase, unit.due, unit.has_started) = (Some(Phase::Up), None, true);
+                (unit.phase, unit.due, unit.has_started) = (Some(ContainerPhase::Up), None, true);
                 unit.sight = Sight::Unseen;
                 Some((ObservedState::Starting, None))
             }
             // Not its fault: it is not counted.
             Err(error @ Error::Unavailable { .. }) => {
-                (unit.phase, unit.due) = (Some(Phase::Pulled), Some(now.plus(RUNTIME_RETRY)));
+                (unit.phase, unit.due) =
+                    (Some(ContainerPhase::Pulled), Some(now.plus(RUNTIME_RETRY)));
                 let code = ObservedCode::StartFailed { error: chain(&error) };
                 Some((ObservedState::Pending, Some(code)))
             }
@@ -385,7 +391,7 @@ impl Agent {
         let (now, policy) = (self.clock.now(), self.policy);
         let is_wanted = self.is_wanted(id, generation);
         let Some(unit) = self.touch(id, generation) else { return };
-        unit.phase = Some(Phase::Exited);
+        unit.phase = Some(ContainerPhase::Exited);
         unit.unwatch();
         match std::mem::replace(&mut unit.then, Then::Orders) {
             Then::Retry(code) if is_wanted => {
@@ -398,17 +404,29 @@ impl Agent {
     }
 
     /// What its check says.
-    fn heed(&mut self, word: Word) {
-        let Word { replica: id, generation, watch, health } = word;
+    fn heed(&mut self, word: ReplicaHealth) {
+        let ReplicaHealth { replica: id, generation, watch, health } = word;
         let now = self.clock.now();
         let Some(unit) = self.unit_mut(&id, generation) else { return };
         if !unit.is_up() || unit.watch != watch {
             return;
         }
         match health {
-            Health::Starting => {}
-            Health::Healthy => {
+            HealthReport::Changed(HealthState::Starting) => {}
+            HealthReport::FailedSoFar { checks, output } => {
+                unit.failed_checks = checks;
+                // The first is written down, as the reason why it is not up yet; how many came after it is only counted.
+                // What each printed is not: that would be a log entry a check, and each would put off the step's deadline.
+                if checks == 1 {
+                    let code = ObservedCode::Unhealthy { output };
+                    self.tell(&id, generation, (ObservedState::Starting, Some(code)));
+                } else {
+                    self.note_tries(&id, generation);
+                }
+            }
+            HealthReport::Changed(HealthState::Healthy) => {
                 unit.tries.runs(now);
+                unit.failed_checks = 0;
                 // Requests come once it is told, and by then this node must know where to send them.
                 if unit.sight == Sight::Seen {
                     self.tell(&id, generation, (ObservedState::Running, None));
@@ -417,7 +435,7 @@ impl Agent {
                     self.sweeps.want_now();
                 }
             }
-            Health::Unhealthy { output } => {
+            HealthReport::Changed(HealthState::Unhealthy { output }) => {
                 let code = ObservedCode::Unhealthy { output };
                 self.tell(&id, generation, (ObservedState::Degraded, Some(code.clone())));
                 if self.is_wanted(&id, generation) {
@@ -429,7 +447,7 @@ impl Agent {
 
     /// Tells the cell, unless it was the last thing told.
     fn tell(&mut self, id: &ReplicaId, generation: Generation, seen: Seen) {
-        self.note_soft(id, generation);
+        self.note_tries(id, generation);
         if let Some(unit) = self.unit_mut(id, generation) {
             if unit.told.as_ref() == Some(&seen) {
                 return;
@@ -442,27 +460,27 @@ impl Agent {
         let _ = self.reports.send(Report::Seen(seen));
     }
 
-    fn note_soft(&self, id: &ReplicaId, generation: Generation) {
+    fn note_tries(&self, id: &ReplicaId, generation: Generation) {
         let Some(unit) = self.unit(id, generation) else { return };
-        let failures = unit.tries.failures().max(unit.pull_failures);
+        let failures = unit.tries.failures().max(unit.pull_failures).max(unit.failed_checks);
         let next_try = unit.due.filter(|_| unit.end.is_none());
-        let mut facts = self.soft.facts();
-        let fact = facts.replicas.entry((id.clone(), generation)).or_default();
-        (fact.failures, fact.next_try) = (failures, next_try);
+        let mut measured = self.measurements.lock();
+        let measured = measured.replicas.entry((id.clone(), generation)).or_default();
+        (measured.failures, measured.next_try) = (failures, next_try);
     }
 
     fn forget(&mut self, id: &ReplicaId, generation: Generation) {
         if let Some(units) = self.units.get_mut(id) {
             units.retain(|unit| unit.generation != generation);
         }
-        self.soft.facts().replicas.remove(&(id.clone(), generation));
+        self.measurements.lock().replicas.remove(&(id.clone(), generation));
     }
 
     fn is_wanted(&self, id: &ReplicaId, generation: Generation) -> bool {
         self.brief_of(id, generation).is_some()
     }
 
-    fn brief_of(&self, id: &ReplicaId, generation: Generation) -> Option<&Wanted> {
+    fn brief_of(&self, id: &ReplicaId, generation: Generation) -> Option<&DesiredReplica> {
         self.briefs.get(id)?.wanted.iter().find(|wanted| wanted.generation == generation)
     }
 
@@ -488,6 +506,6 @@ impl Agent {
     }
 
     fn tag(&self, id: &ReplicaId, generation: Generation) -> Tag {
-        Tag { cluster: self.cluster.clone(), replica: id.clone(), generation }
+        Tag { cell_id: self.cell_id.clone(), replica: id.clone(), generation }
     }
 }

@@ -1,5 +1,5 @@
 //! The API: JSON over HTTP on a Unix socket, and on TCP for those who have the token. Every path is a handler below, every
-//! answer a word of [`view`](crate::view), and whatever is not 2xx a [`Problem`](crate::view::Problem).
+//! answer a word of [`view`](plimsoll_api::view), and whatever is not 2xx a [`Problem`](plimsoll_api::view::Problem).
 //!
 //! Who may connect is settled in `socket` and `token`, how connections live and end in `connections`. What a request does
 //! is settled in [`operations`](crate::operations).
@@ -12,31 +12,34 @@ use axum::Router;
 use plimsoll_router::Sockets;
 use tokio::sync::{Mutex, watch};
 
-use crate::cell::Cell;
-use crate::peer::Client;
+use crate::context::NodeContext;
 use crate::routing::Routing;
+use plimsoll_peer::PeerClient;
 
 mod answer;
+mod apply_body;
+mod auth;
 mod backup;
-mod cluster;
+mod cell;
 mod connections;
 mod context;
+mod examples;
 mod exec;
 mod extract;
+mod fan_out;
 mod follow;
 mod forward;
-mod fresh;
 mod health;
 mod logs;
 mod metrics;
-mod peer;
-mod permit;
-mod places;
 mod read;
+mod requester;
 mod revocation;
-mod routed;
 mod router;
+mod router_metrics;
 mod socket;
+mod staleness;
+mod statuses;
 mod token;
 mod watching;
 mod write;
@@ -44,7 +47,7 @@ mod write;
 pub use socket::BindError;
 pub use token::token_file;
 
-use connections::Doors;
+use connections::ApiListeners;
 use context::Context;
 
 /// The most bytes a request may have.
@@ -63,16 +66,16 @@ pub struct Listen {
 
 /// An API that listens already and answers once it runs.
 #[derive(Debug)]
-pub struct Server {
+pub struct ApiServer {
     context: Arc<Context>,
     ending: watch::Sender<bool>,
-    doors: Doors,
+    listeners: ApiListeners,
 }
 
-impl Server {
+impl ApiServer {
     /// Takes the socket and the port. Nobody is answered before [`run`](Self::run).
-    pub async fn bind(cell: Cell, listen: &Listen) -> Result<Self, BindError> {
-        let doors = Doors::open(listen).await?;
+    pub async fn bind(cell: NodeContext, listen: &Listen) -> Result<Self, BindError> {
+        let listeners = ApiListeners::open(listen).await?;
         backup::clear(&listen.data_dir);
         let (ending, has_ended) = watch::channel(false);
         let data_dir = listen.data_dir.clone();
@@ -84,11 +87,11 @@ impl Server {
             hashed: Mutex::new(None),
             ending: has_ended,
         });
-        Ok(Self { context, ending, doors })
+        Ok(Self { context, ending, listeners })
     }
 
     /// From now on what is another node's to answer is passed on to it.
-    pub fn reach(&self, client: Client) {
+    pub fn reach(&self, client: PeerClient) {
         // There is one way to other nodes; a second would be the same.
         let _ = self.context.client.set(client);
     }
@@ -105,14 +108,14 @@ impl Server {
 
     /// The port on TCP, where it was left to the system to choose.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.doors.tcp_address()
+        self.listeners.tcp_address()
     }
 
     /// Answers until `shutdown` is done. Then nobody new is let in, short requests are finished, and streams are cut.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { context, ending, doors } = self;
+        let Self { context, ending, listeners } = self;
         let router = router::router(Arc::clone(&context));
-        let serving = doors.serve(router, context.cell.clone(), context.ending.clone());
+        let serving = listeners.serve(router, context.cell.clone(), context.ending.clone());
         let ended = async {
             shutdown.await;
             ending.send_replace(true);
@@ -123,10 +126,10 @@ impl Server {
 
 /// Binds and runs in one.
 pub async fn serve(
-    cell: Cell,
+    cell: NodeContext,
     listen: &Listen,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), BindError> {
-    Server::bind(cell, listen).await?.run(shutdown).await;
+    ApiServer::bind(cell, listen).await?.run(shutdown).await;
     Ok(())
 }

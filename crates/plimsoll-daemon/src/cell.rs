@@ -1,56 +1,74 @@
-//! What every part of a daemon holds: the replicated state, the runtime, and who this node is.
+//! A cell of several nodes: how it is founded and joined, who holds the log and whose votes count, and how a request
+//! that came to one node reaches the one it is for.
+//!
+//! What nodes say to each other goes over [`peer`](plimsoll_peer), behind the listeners in [`peer_api`](crate::peer_api); who may come in is
+//! settled in [`pki`](plimsoll_peer::pki), how many votes there are in `plimsoll_kernel::voters`.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use plimsoll_model::{Author, Command, Event, Guarded, NodeId, Rejection, Writer};
-use plimsoll_runtime::Runtime;
-use plimsoll_store::{Engine, Peer};
-use thiserror::Error;
+use plimsoll_model::NodeId;
+use plimsoll_model::access::Authority as StoredAuthority;
+use plimsoll_store::embedded::network::{Network, Sent};
+use plimsoll_store::{Peer, ServerId};
 
-pub use crate::clock::now;
-use crate::cluster::servers::Servers;
-use crate::soft::Soft;
+use crate::context::NodeContext;
+use crate::servers::has_address;
+use plimsoll_peer::pki::{self, Authority, AuthorityParts};
+use plimsoll_peer::{RaftNetwork, Target};
 
-#[derive(Debug, Clone)]
-pub struct Cell {
-    pub engine: Arc<dyn Engine>,
-    pub runtime: Arc<dyn Runtime>,
-    pub node: NodeId,
-    pub soft: Arc<Soft>,
-    pub servers: Arc<Servers>,
+pub mod bootstrap;
+pub mod join;
+pub mod log;
+pub mod membership;
+pub mod quorum;
+pub mod reach;
+pub mod server_progress;
+pub mod upgrade;
+
+/// How long one node may take to answer another.
+pub const ANSWER: Duration = Duration::from_secs(10);
+
+/// The way to the other servers, from when this node has an identity: an engine starts before that.
+#[derive(Debug, Default)]
+pub struct Late(OnceLock<RaftNetwork>);
+
+impl Late {
+    /// From now on others can be reached.
+    pub fn arrive(&self, network: RaftNetwork) {
+        // A second identity of one process would be the same.
+        let _ = self.0.set(network);
+    }
 }
 
-/// Why a batch was not written.
-#[derive(Debug, Clone, Error)]
-pub enum WriteError {
-    /// It was decided on something that has changed, or asks for what cannot be.
-    #[error(transparent)]
-    Refused(#[from] Rejection),
-    #[error(transparent)]
-    Store(#[from] plimsoll_store::Error),
+impl Network for Late {
+    fn send<'a>(
+        &'a self,
+        to: ServerId,
+        peer: &'a Peer,
+        request: Vec<u8>,
+        within: Duration,
+    ) -> Sent<'a> {
+        match self.0.get() {
+            Some(network) => network.send(to, peer, request, within),
+            None => Box::pin(async { Err(io::ErrorKind::NotConnected.into()) }),
+        }
+    }
 }
 
-impl Cell {
-    /// Whether this node holds the log. One that does not asks those who do.
-    pub fn holds_log(&self) -> bool {
-        self.servers.hold(self.node.as_str(), &*self.engine)
-    }
+/// What the cell signs with; none before it is founded. Every server holds it.
+pub(crate) fn authority(cell: &NodeContext) -> Result<Option<Authority>, pki::Error> {
+    let kept = cell
+        .engine
+        .machine()
+        .read(|state| Some((state.cell_id().clone(), state.access().authority.clone()?)));
+    let Some((cell_id, StoredAuthority { certificate, key })) = kept else { return Ok(None) };
+    Authority::from_parts(&AuthorityParts { cell_id, certificate, key }).map(Some)
+}
 
-    /// One of the servers, another each time, for who knows no leader.
-    pub fn any_server(&self) -> Option<Peer> {
-        self.servers.any(self.node.as_str(), &*self.engine)
-    }
-
-    /// Commits a batch in the name of this writer. Returns the index it has in the log, and what it changed.
-    pub async fn write(
-        &self,
-        writer: Writer,
-        identity: &str,
-        batch: Vec<Guarded>,
-    ) -> Result<(u64, Arc<[Event]>), WriteError> {
-        let term = self.engine.leadership().borrow().term;
-        let by = Author::new(writer, identity);
-        let committed = self.engine.propose(Command::new(now(), term, by, batch)).await?;
-        Ok((committed.index, committed.outcome?))
-    }
+/// A peer as one that can be called; none if its name is not a node's, or while nobody knows where it is.
+pub fn target(peer: &Peer) -> Option<Target> {
+    let node = NodeId::new(&peer.name).ok()?;
+    has_address(peer).then(|| Target { node, address: peer.address.clone() })
 }

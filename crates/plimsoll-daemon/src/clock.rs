@@ -14,8 +14,8 @@ const NEVER_SET: Duration = Duration::from_hours(24);
 
 /// The time by the clock of this node. Others' may differ; decisions compare no two clocks.
 pub fn now() -> Timestamp {
-    static CLOCK: LazyLock<(Instant, Mutex<Clock>)> =
-        LazyLock::new(|| (Instant::now(), Mutex::new(Clock::started(wall()))));
+    static CLOCK: LazyLock<(Instant, Mutex<MonotonicClock>)> =
+        LazyLock::new(|| (Instant::now(), Mutex::new(MonotonicClock::started(wall()))));
     let (started, clock) = &*CLOCK;
     // What it holds is right at every moment, also where somebody panicked.
     let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,14 +29,14 @@ fn wall() -> Duration {
 }
 
 #[derive(Debug)]
-struct Clock {
+struct MonotonicClock {
     /// When it was last asked, since it was started.
     at: Duration,
     /// What it said.
     told: Duration,
 }
 
-impl Clock {
+impl MonotonicClock {
     fn started(wall: Duration) -> Self {
         Self { at: Duration::ZERO, told: wall }
     }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn it_goes_with_a_clock_that_is_right() {
-        let mut clock = Clock::started(day(20_000));
+        let mut clock = MonotonicClock::started(day(20_000));
         for second in 1..100 {
             let passed = SECOND * second;
             assert_eq!(clock.tell(passed, day(20_000) + passed), day(20_000) + passed);
@@ -82,7 +82,7 @@ mod tests {
     fn a_clock_that_is_set_by_an_hour_is_followed_slowly_and_in_the_end_met() {
         for is_ahead in [true, false] {
             let start = day(20_000);
-            let mut clock = Clock::started(start);
+            let mut clock = MonotonicClock::started(start);
             let set = |passed: Duration| {
                 if is_ahead { start + passed + HOUR } else { (start + passed).saturating_sub(HOUR) }
             };
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn however_often_it_is_asked_it_catches_up_as_fast() {
         let start = day(20_000);
-        let mut clock = Clock::started(start);
+        let mut clock = MonotonicClock::started(start);
         let mut told = start;
         for milli in 1..=10_000 {
             let passed = Duration::from_millis(milli);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_never_set_before_is_believed_at_once() {
-        let mut clock = Clock::started(SECOND * 5);
+        let mut clock = MonotonicClock::started(SECOND * 5);
         assert_eq!(clock.tell(SECOND, day(20_000)), day(20_000));
         assert_eq!(clock.tell(SECOND * 2, day(20_000) + SECOND), day(20_000) + SECOND);
     }

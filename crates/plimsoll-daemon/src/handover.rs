@@ -24,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use plimsoll_model::Level;
-use plimsoll_router::sockets::Name;
+use plimsoll_router::sockets::SocketName;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -37,13 +37,13 @@ const LONGEST: usize = 8 << 10;
 
 /// What is said. See the module's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Word {
+pub enum HandoverMessage {
     /// With the newest level that the successor can read, and its version.
     Hello {
         reads: Level,
         version: String,
     },
-    Socket(Name),
+    Socket(SocketName),
     Elder,
     Go,
     Ready,
@@ -68,18 +68,18 @@ impl Channel {
         Ok(Self(UnixStream::from_std(end)?))
     }
 
-    pub async fn say(&self, word: &Word) -> io::Result<()> {
+    pub async fn say(&self, word: &HandoverMessage) -> io::Result<()> {
         self.send(word, None).await
     }
 
     /// Gives the other end a socket, and its name with it.
-    pub async fn give(&self, name: &Name, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.send(&Word::Socket(name.clone()), Some(socket)).await
+    pub async fn give(&self, name: &SocketName, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.send(&HandoverMessage::Socket(name.clone()), Some(socket)).await
     }
 
     /// Gives the other end the channel to a process that handed over before, and still has clients.
     pub async fn give_elder(&self, elder: &Self) -> io::Result<()> {
-        self.send(&Word::Elder, Some(elder.0.as_fd())).await
+        self.send(&HandoverMessage::Elder, Some(elder.0.as_fd())).await
     }
 
     /// Whether the other end is known to have closed. Only for who hears nothing from it any more.
@@ -87,7 +87,7 @@ impl Channel {
         matches!(self.0.try_read(&mut [0]), Ok(0))
     }
 
-    async fn send(&self, word: &Word, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    async fn send(&self, word: &HandoverMessage, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = encode(word);
         let send = || {
             let sockets: Vec<BorrowedFd<'_>> = socket.into_iter().collect();
@@ -102,7 +102,7 @@ impl Channel {
     }
 
     /// What the other end says next, and the socket that comes with it; none if it has closed.
-    pub async fn hear(&self) -> io::Result<Option<(Word, Option<OwnedFd>)>> {
+    pub async fn hear(&self) -> io::Result<Option<(HandoverMessage, Option<OwnedFd>)>> {
         let receive = || {
             let mut bytes = vec![0; LONGEST];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -138,39 +138,46 @@ impl Channel {
 }
 
 /// A word, a space, and what belongs to it.
-fn encode(word: &Word) -> Vec<u8> {
+fn encode(word: &HandoverMessage) -> Vec<u8> {
     let text = match word {
-        Word::Hello { reads: Level(level), version } => format!("hello {level} {version}"),
-        Word::Socket(Name::Tcp(address)) => format!("tcp {address}"),
-        Word::Socket(Name::Udp(address)) => format!("udp {address}"),
-        Word::Socket(Name::Unix(path)) => {
+        HandoverMessage::Hello { reads: Level(level), version } => {
+            format!("hello {level} {version}")
+        }
+        HandoverMessage::Socket(SocketName::Tcp(address)) => format!("tcp {address}"),
+        HandoverMessage::Socket(SocketName::Udp(address)) => format!("udp {address}"),
+        HandoverMessage::Socket(SocketName::Unix(path)) => {
             return [b"unix ", path.as_os_str().as_bytes()].concat();
         }
-        Word::Elder => "elder".to_owned(),
-        Word::Go => "go".to_owned(),
-        Word::Ready => "ready".to_owned(),
-        Word::Bye => "bye".to_owned(),
+        HandoverMessage::Elder => "elder".to_owned(),
+        HandoverMessage::Go => "go".to_owned(),
+        HandoverMessage::Ready => "ready".to_owned(),
+        HandoverMessage::Bye => "bye".to_owned(),
     };
     text.into_bytes()
 }
 
-fn decode(bytes: &[u8]) -> Option<Word> {
+fn decode(bytes: &[u8]) -> Option<HandoverMessage> {
     if let Some(path) = bytes.strip_prefix(b"unix ") {
-        return Some(Word::Socket(Name::Unix(PathBuf::from(OsStr::from_bytes(path)))));
+        return Some(HandoverMessage::Socket(SocketName::Unix(PathBuf::from(OsStr::from_bytes(
+            path,
+        )))));
     }
     let text = std::str::from_utf8(bytes).ok()?;
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     Some(match word {
         "hello" => {
             let (level, version) = rest.split_once(' ')?;
-            Word::Hello { reads: Level(level.parse().ok()?), version: version.to_owned() }
+            HandoverMessage::Hello {
+                reads: Level(level.parse().ok()?),
+                version: version.to_owned(),
+            }
         }
-        "tcp" => Word::Socket(Name::Tcp(rest.parse().ok()?)),
-        "udp" => Word::Socket(Name::Udp(rest.parse().ok()?)),
-        "elder" => Word::Elder,
-        "go" => Word::Go,
-        "ready" => Word::Ready,
-        "bye" => Word::Bye,
+        "tcp" => HandoverMessage::Socket(SocketName::Tcp(rest.parse().ok()?)),
+        "udp" => HandoverMessage::Socket(SocketName::Udp(rest.parse().ok()?)),
+        "elder" => HandoverMessage::Elder,
+        "go" => HandoverMessage::Go,
+        "ready" => HandoverMessage::Ready,
+        "bye" => HandoverMessage::Bye,
         _ => return None,
     })
 }
@@ -190,14 +197,16 @@ mod tests {
     async fn every_word_is_heard_as_it_was_said_and_then_the_end() {
         let (near, far) = pair();
         let words = [
-            Word::Hello { reads: Level(7), version: "0.1.0 of today".to_owned() },
-            Word::Socket(Name::Tcp("[::]:8080".parse().unwrap())),
-            Word::Socket(Name::Udp("127.0.0.1:53".parse().unwrap())),
-            Word::Socket(Name::Unix(OsStr::from_bytes(b"/run/a b\xff.sock").into())),
-            Word::Elder,
-            Word::Go,
-            Word::Ready,
-            Word::Bye,
+            HandoverMessage::Hello { reads: Level(7), version: "0.1.0 of today".to_owned() },
+            HandoverMessage::Socket(SocketName::Tcp("[::]:8080".parse().unwrap())),
+            HandoverMessage::Socket(SocketName::Udp("127.0.0.1:53".parse().unwrap())),
+            HandoverMessage::Socket(SocketName::Unix(
+                OsStr::from_bytes(b"/run/a b\xff.sock").into(),
+            )),
+            HandoverMessage::Elder,
+            HandoverMessage::Go,
+            HandoverMessage::Ready,
+            HandoverMessage::Bye,
         ];
         for word in &words {
             near.say(word).await.unwrap();
@@ -208,7 +217,7 @@ mod tests {
             assert_eq!((heard, socket.is_none()), (word, true));
         }
         assert!(far.hear().await.unwrap().is_none());
-        assert!(far.say(&Word::Ready).await.is_err(), "nobody is there");
+        assert!(far.say(&HandoverMessage::Ready).await.is_err(), "nobody is there");
     }
 
     #[tokio::test]
@@ -218,8 +227,11 @@ mod tests {
         drop(second);
         let (word, elder) = far.hear().await.unwrap().unwrap();
         let elder = Channel::on(elder.unwrap()).unwrap();
-        elder.say(&Word::Bye).await.unwrap();
-        assert_eq!((word, first.hear().await.unwrap().unwrap().0), (Word::Elder, Word::Bye));
+        elder.say(&HandoverMessage::Bye).await.unwrap();
+        assert_eq!(
+            (word, first.hear().await.unwrap().unwrap().0),
+            (HandoverMessage::Elder, HandoverMessage::Bye)
+        );
         assert!(!elder.is_closed());
         drop(first);
         while !elder.is_closed() {
@@ -250,14 +262,14 @@ mod tests {
             (0..300).map(|_| before.tcp(any, plimsoll_router::bind).unwrap()).collect();
         let mut ports: Vec<_> = held.iter().map(|it| it.local_addr().unwrap().port()).collect();
         let giving = async {
-            for (name, socket) in before.give() {
+            for (name, socket) in before.hand_over() {
                 near.give(&name, socket.as_fd()).await.unwrap();
             }
-            near.say(&Word::Go).await.unwrap();
+            near.say(&HandoverMessage::Go).await.unwrap();
         };
         let taking = async {
             let mut taken = Vec::new();
-            while let (Word::Socket(name), socket) = far.hear().await.unwrap().unwrap() {
+            while let (HandoverMessage::Socket(name), socket) = far.hear().await.unwrap().unwrap() {
                 let socket = socket.unwrap();
                 assert!(fcntl_getfd(&socket).unwrap().contains(FdFlags::CLOEXEC));
                 taken.push((name, socket));

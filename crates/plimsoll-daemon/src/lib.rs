@@ -3,30 +3,33 @@
 //!
 //! The leader loop decides for the cell while this node leads it; the agent loop carries out what was decided for this node,
 //! and reports; the API takes what people ask for. Each knows the others only through the replicated state in the
-//! [`Cell`] and the measurements in [`Soft`].
+//! [`NodeContext`] and the measurements beside it.
 
 pub mod agent;
 pub mod api;
 pub mod cell;
-pub mod client;
 pub mod clock;
-pub mod cluster;
+pub mod context;
+pub mod dispatcher;
+pub mod endpoint_feed;
 pub mod handover;
+pub mod heartbeat;
+pub mod ingress_status;
 pub mod leader;
-pub mod lines;
 pub mod link;
-pub mod near;
+pub mod log_merge;
+pub mod measurements;
 pub mod node;
 pub mod operations;
-pub mod orders;
-pub mod peer;
-pub mod pki;
-pub mod relief;
+pub mod peer_api;
+pub mod peer_levels;
+pub mod problem;
+pub mod quorum;
 pub mod renewal;
 pub mod routing;
 pub mod sampler;
-pub mod soft;
-pub mod view;
+pub mod servers;
+pub mod shared;
+pub mod views;
 
-pub use cell::Cell;
-pub use soft::Soft;
+pub use context::NodeContext;

@@ -16,26 +16,25 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::cell::Cell;
-use crate::orders::{Dispatch, Telling};
-use crate::view::Problem;
+use crate::context::NodeContext;
+use crate::dispatcher::{AssignmentSender, Dispatch};
+use crate::servers::has_address;
+use plimsoll_api::view::Problem;
 
+mod agent_side;
 pub mod fence;
 pub mod frame;
-mod guest;
-mod host;
+mod leader_side;
 mod outbox;
+pub mod reach;
 
 #[cfg(test)]
 mod tests;
 
 pub use fence::Fence;
 pub use frame::{Cleared, Report, Seen};
-pub use host::{Host, Refused};
+pub use leader_side::{LinkServer, Refused};
 use outbox::Outbox;
-
-/// How often a node says that it lives: a third of the time after which it is taken for lost.
-pub const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// How long to wait before a leader that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -81,7 +80,7 @@ impl Connect for Nobody {
 /// The agent's side of the link.
 #[derive(Debug)]
 pub struct Ends {
-    pub orders: mpsc::Sender<Telling>,
+    pub orders: AssignmentSender,
     pub reports: mpsc::UnboundedReceiver<Report>,
     /// What the node offers.
     pub facts: NodeFacts,
@@ -91,7 +90,7 @@ pub struct Ends {
 
 /// Who leads, as this node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Leader {
+enum KnownLeader {
     Nobody,
     Me(Term),
     Other(Peer),
@@ -99,7 +98,7 @@ enum Leader {
 
 /// Keeps the link until told to stop or the agent is gone.
 pub async fn run(
-    cell: Cell,
+    cell: NodeContext,
     dispatch: Arc<Dispatch>,
     connect: Arc<dyn Connect>,
     mut fence: Fence,
@@ -111,17 +110,19 @@ pub async fn run(
     let mut outbox = Outbox::new(reports);
     let (mut hint, mut was_removed) = (None, false);
     loop {
-        let known = leader(&cell, *leadership.borrow_and_update());
+        // On a line of its own: what is borrowed here must be given back before the engine is asked.
+        let now = *leadership.borrow_and_update();
+        let known = leader(&cell, now);
         let linked = async {
-            if let Leader::Me(term) = &known {
-                let welcome = host::welcome(&cell, &cell.node, &facts, key).await;
+            if let KnownLeader::Me(term) = &known {
+                let welcome = leader_side::welcome(&cell, &cell.node, &facts, key).await;
                 match welcome {
                     Ok(()) => {
                         let (fence, outbox) = (&mut fence, &mut outbox);
-                        host::at_home(&cell, &dispatch, *term, fence, &orders, outbox).await;
+                        leader_side::local(&cell, &dispatch, *term, fence, &orders, outbox).await;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "this node leads and is not of the cell yet")
+                        tracing::warn!(%error, "this node leads but has not joined the cell yet")
                     }
                 }
             } else {
@@ -129,10 +130,10 @@ pub async fn run(
                 if let Some(peer) = whom(&cell, &known, hint.take()) {
                     let linked = async {
                         let pipe = connect.open(&peer).await?;
-                        cell.soft.facts().outdated = None;
+                        cell.levels.lock().outdated = None;
                         cell.servers.attach(Some(peer.clone()));
                         let (fence, outbox) = (&mut fence, &mut outbox);
-                        Ok(guest::attend(&cell, &facts, pipe, fence, &orders, outbox).await?)
+                        Ok(agent_side::attend(&cell, &facts, pipe, fence, &orders, outbox).await?)
                     };
                     match linked.await {
                         Ok(()) => {}
@@ -157,7 +158,7 @@ pub async fn run(
         };
         tokio::select! {
             () = linked => {}
-            changed = changed(&cell, &mut leadership, &known) => if changed.is_err() { return },
+            () = changed(&cell, &mut leadership, &known) => {}
             () = orders.closed() => return,
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
@@ -167,11 +168,11 @@ pub async fn run(
 }
 
 /// The leader holds this node for too old. What it runs, it goes on running; it is said once.
-fn turned_away(cell: &Cell, problem: &Problem) {
-    let before = cell.soft.facts().outdated.replace(problem.clone());
+fn turned_away(cell: &NodeContext, problem: &Problem) {
+    let before = cell.levels.lock().outdated.replace(problem.clone());
     if before.as_ref() != Some(problem) {
         let next = problem.hint.as_deref().unwrap_or_default();
-        tracing::error!("{}: {next}; replicas run on", problem.message);
+        tracing::error!("{}: {next}; replicas keep running", problem.message);
     }
 }
 
@@ -190,35 +191,39 @@ fn say(peer: &Peer, error: &Unopened, was_said: bool) -> bool {
 }
 
 /// Whom to ask for orders. A hint goes before this node's log, which may be the older or hold nothing at all.
-fn whom(cell: &Cell, known: &Leader, hint: Option<Peer>) -> Option<Peer> {
+fn whom(cell: &NodeContext, known: &KnownLeader, hint: Option<Peer>) -> Option<Peer> {
     hint.or_else(|| match known {
-        Leader::Other(peer) => Some(peer.clone()),
-        Leader::Me(_) | Leader::Nobody => cell.any_server(),
+        KnownLeader::Other(peer) => Some(peer.clone()),
+        KnownLeader::Me(_) | KnownLeader::Nobody => cell.any_server(),
     })
 }
 
 /// Returns when another leads. A heartbeat's worth of metrics that change nothing is not a change.
 async fn changed(
-    cell: &Cell,
+    cell: &NodeContext,
     leadership: &mut watch::Receiver<Leadership>,
-    before: &Leader,
-) -> Result<(), watch::error::RecvError> {
-    loop {
-        leadership.changed().await?;
-        if leader(cell, *leadership.borrow_and_update()) != *before {
-            return Ok(());
+    before: &KnownLeader,
+) {
+    while leadership.changed().await.is_ok() {
+        let now = *leadership.borrow_and_update();
+        if leader(cell, now) != *before {
+            return;
         }
     }
+    // This node's log has ended, on a full disk perhaps. What it runs is asked for elsewhere all the same.
+    std::future::pending().await
 }
 
-fn leader(cell: &Cell, leadership: Leadership) -> Leader {
+fn leader(cell: &NodeContext, leadership: Leadership) -> KnownLeader {
     if leadership.is_me {
-        return Leader::Me(leadership.term);
+        return KnownLeader::Me(leadership.term);
     }
     let members = cell.engine.members();
     let leader = members.into_iter().find(|member| Some(member.id) == leadership.leader);
     match leader {
-        Some(member) if member.peer.name != cell.node.as_str() => Leader::Other(member.peer),
-        _ => Leader::Nobody,
+        Some(member) if member.peer.name != cell.node.as_str() && has_address(&member.peer) => {
+            KnownLeader::Other(member.peer)
+        }
+        _ => KnownLeader::Nobody,
     }
 }

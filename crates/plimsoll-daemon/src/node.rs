@@ -10,7 +10,7 @@
 //! servers.json  who held the log when this node last heard of it
 //! process/   what the process runtime keeps
 //! docker/    configs and secrets that containers have mounted
-//! names.json  which addresses stand for which services
+//! names.json  the virtual IPs of services
 //! certificates/  those of routes with `tls: files`, which somebody else puts there
 //! ```
 
@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_dns::ServiceDns;
 use plimsoll_kernel::Policy;
 use plimsoll_model::access::Digest;
 use plimsoll_model::level::VERSION;
-use plimsoll_model::{ClusterId, NodeFacts, NodeId, Zone};
-use plimsoll_names::Answering;
-use plimsoll_router::sockets::{Held, Name, Sockets};
-use plimsoll_runtime::pressure::Host;
+use plimsoll_model::{CellId, NodeFacts, NodeId, Zone};
+use plimsoll_router::sockets::{SharedSocket, SocketName, Sockets};
+use plimsoll_runtime::pressure::HostInfo;
 use plimsoll_runtime::{Block, BoxFuture, Description, chain};
 use plimsoll_store::Incarnation;
 use plimsoll_store::embedded::OpenError;
@@ -40,33 +40,33 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::agent::Agent;
-use crate::api::{self, Listen, Server};
-use crate::cell::{Cell, WriteError};
-use crate::cluster::gate::{self, Gate};
-use crate::cluster::log::Log;
-use crate::cluster::reach::Reach;
-use crate::cluster::{join, quorum};
+use crate::api::{self, ApiServer, Listen};
+use crate::cell::log::CellLog;
+use crate::cell::{join, quorum};
+use crate::context::{NodeContext, WriteError};
+use crate::dispatcher::{self, Dispatch};
 use crate::link::Fence;
-use crate::orders::Dispatch;
-use crate::peer::{self, Client, Limits, RaftNetwork};
-use crate::pki::{self, Credentials, JoinAddress};
+use crate::link::reach::Reach;
+use crate::peer_api::{self, PeerApi};
 use crate::routing::{Entrances, Listens, Routing};
-use crate::sampler::Pace;
-use crate::soft::Soft;
-use crate::{leader, link, renewal, sampler};
+use crate::{heartbeat, leader, link, renewal, sampler};
+use plimsoll_peer::pki::{self, Credentials, JoinAddress};
+use plimsoll_peer::{self as peer, Limits, PeerClient, RaftNetwork};
 
+mod bootstrap;
 mod etcd;
-mod memory;
+mod membership;
 pub mod migration;
 mod name;
+mod node_file;
 mod plane;
+pub mod recovery;
 mod runtime;
-mod seat;
 
+use bootstrap::OpenedLog;
 pub use etcd::{EngineKind, EtcdOptions, Password};
-use memory::Memory;
+use node_file::NodeFile;
 pub use plane::{DataPlane, LINGER};
-use seat::Seat;
 
 /// How long a node that needs no token may take to be taken in before it says that it is up all the same.
 const TAKEN_IN: Duration = Duration::from_secs(5);
@@ -80,11 +80,11 @@ const STOP: Duration = Duration::from_secs(5);
 
 /// How a node is started. What is left out, it finds out or remembers from the last time.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct NodeOptions {
     pub data_dir: PathBuf,
     pub name: Option<NodeId>,
-    pub cluster: Option<ClusterId>,
-    pub runtime: Option<Kind>,
+    pub cell_id: Option<CellId>,
+    pub runtime: Option<RuntimeKind>,
     pub docker_socket: Option<PathBuf>,
     pub socket: PathBuf,
     pub listen: Option<SocketAddr>,
@@ -102,12 +102,12 @@ pub struct Options {
     pub https: Option<SocketAddr>,
     /// What networks of containers take their addresses from.
     pub address_pool: Option<Block>,
-    pub pace: Pace,
+    pub policy: Policy,
     /// Where this host's counters are, if not at `/`.
     pub host: Option<PathBuf>,
 }
 
-impl Options {
+impl NodeOptions {
     fn host_root(&self) -> PathBuf {
         self.host.clone().unwrap_or_else(|| PathBuf::from("/"))
     }
@@ -116,11 +116,21 @@ impl Options {
 /// What runs this node's containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum RuntimeKind {
     Docker,
     Process,
     /// Nothing runs them: for measuring a daemon, and not among what can be typed.
     Fake,
+}
+
+impl RuntimeKind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Process => "process",
+            Self::Fake => "fake",
+        }
+    }
 }
 
 /// Why a node does not start. Nothing was changed, and nothing that runs was touched.
@@ -129,7 +139,13 @@ pub enum Error {
     #[error("cannot {action} {}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is damaged: {why}", path.display())]
-    Memory { path: PathBuf, why: String },
+    NodeFile { path: PathBuf, why: String },
+    #[error(
+        "{} is missing, and {} has a store: without it this would be another node. Put it back; else empty the directory and \
+         join again, or for a cell of one node `plimsoll backup FILE --data-dir {}`, then `plimsoll restore`",
+        dir.join("node.json").display(), dir.display(), dir.display()
+    )]
+    NoNodeFile { dir: PathBuf },
     #[error("{} belongs to node {found}, not to {wanted}; leave out --name, or choose another --data-dir", dir.display())]
     OtherNode { dir: PathBuf, found: NodeId, wanted: NodeId },
     #[error("{hostname:?} cannot be the name of a node ({why}); choose one with --name")]
@@ -161,6 +177,18 @@ pub enum Error {
     Etcd(plimsoll_etcd::Error),
     #[error(transparent)]
     EtcdStart(#[from] plimsoll_store_etcd::StartError),
+    #[error(
+        "{} holds node {node} of cell {cell_id}, and the token in --join is for another cell; to keep this node, leave out \
+         --join; to join that cell, choose another --data-dir, or delete this one if cell {cell_id} was made by mistake",
+        dir.display()
+    )]
+    OtherToken { dir: PathBuf, node: NodeId, cell_id: CellId },
+    #[error(
+        "{} holds node {node}, which cell {cell_id} does not have any more: it was removed, or the cell was restored without \
+         it; to join again, use this token with another --data-dir, or with this one emptied",
+        dir.display()
+    )]
+    NoMember { dir: PathBuf, node: NodeId, cell_id: CellId },
     #[error("cannot join the cell")]
     Join(#[from] join::Error),
     #[error(transparent)]
@@ -173,15 +201,17 @@ pub enum Error {
 
 /// A node that runs.
 #[derive(Debug)]
-pub struct Node {
-    cell: Cell,
-    log: Log,
-    kind: Kind,
+pub struct RunningNode {
+    cell: NodeContext,
+    log: CellLog,
+    kind: RuntimeKind,
     description: Option<Description>,
     address: Option<SocketAddr>,
     token: Option<PathBuf>,
     shutdown: watch::Sender<bool>,
     tasks: JoinSet<()>,
+    /// What of it has ended unasked.
+    ended: watch::Sender<Option<&'static str>>,
     sockets: Sockets,
     /// None where nothing is routed.
     routing: Option<Arc<Routing>>,
@@ -195,34 +225,35 @@ pub fn store_dir(data_dir: &Path) -> PathBuf {
 
 /// What this host's node is called where nobody says.
 pub fn default_name() -> Result<NodeId, Error> {
-    let host = Host::read(Path::new("/")).ok_or(Error::Host)?;
-    name::node(&Options::default(), None, host.hostname.as_deref())
+    let host = HostInfo::read(Path::new("/")).ok_or(Error::Host)?;
+    name::node(&NodeOptions::default(), None, host.hostname.as_deref())
 }
 
 /// Names the node of a data directory that was restored, before its first start.
 pub fn remember(data_dir: &Path, name: &NodeId) -> Result<(), Error> {
     let (name, incarnation) = (name.clone(), Incarnation::default());
-    Memory { name, runtime: None, joined: None, incarnation, etcd: None }.write(data_dir)
+    NodeFile { name, runtime: None, joined: None, join_token: None, incarnation, etcd: None }
+        .write(data_dir)
 }
 
 /// What leads into a node and out of it.
-struct Doors {
-    client: Client,
-    server: Server,
+struct NodeEndpoints {
+    client: PeerClient,
+    server: ApiServer,
     /// None where the port is not to be had.
-    peers: Option<peer::Server>,
-    names: Option<Answering>,
+    peers: Option<peer::PeerServer>,
+    names: Option<ServiceDns>,
 }
 
-impl Node {
-    pub async fn start(options: Options) -> Result<Self, Error> {
+impl RunningNode {
+    pub async fn start(options: NodeOptions) -> Result<Self, Error> {
         Self::start_on(options, Sockets::default()).await
     }
 
     /// Whether a node could start with these options, as far as that can be known while another process is that node.
-    pub fn check(options: &Options) -> Result<(), Error> {
-        let memory = Memory::read(&options.data_dir)?;
-        let host = Host::read(&options.host_root()).ok_or(Error::Host)?;
+    pub fn check(options: &NodeOptions) -> Result<(), Error> {
+        let memory = NodeFile::read(&options.data_dir)?;
+        let host = HostInfo::read(&options.host_root()).ok_or(Error::Host)?;
         name::node(options, memory.as_ref(), host.hostname.as_deref())?;
         name::address(options)?;
         etcd::choose(options, memory.as_ref())?;
@@ -230,11 +261,11 @@ impl Node {
     }
 
     /// In the place of another process, which handed these sockets over and routes until this node [does](Self::opened).
-    pub async fn start_on(options: Options, sockets: Sockets) -> Result<Self, Error> {
+    pub async fn start_on(options: NodeOptions, sockets: Sockets) -> Result<Self, Error> {
         let dir = &options.data_dir;
         prepare(dir)?;
-        let memory = Memory::read(dir)?;
-        let host = Host::read(&options.host_root()).ok_or(Error::Host)?;
+        let memory = NodeFile::read(dir)?;
+        let host = HostInfo::read(&options.host_root()).ok_or(Error::Host)?;
         let name = name::node(&options, memory.as_ref(), host.hostname.as_deref())?;
         let (address, listen) = name::address(&options)?;
         let facts = NodeFacts {
@@ -245,10 +276,12 @@ impl Node {
             ..host.facts
         };
 
+        membership::check(&options, memory.as_ref(), &name).await?;
         // Its lock is on the whole directory: from here on no other plimsoll uses it.
-        let seat = Seat::take(&options, memory.as_ref(), &name, &facts).await?;
-        let engine = seat.log.engine();
-        let started = Self::furnish(options, memory, name, listen, facts, (seat, sockets)).await;
+        let opened_log = OpenedLog::take(&options, memory.as_ref(), &name, &facts).await?;
+        let engine = opened_log.log.engine();
+        let started =
+            Self::start_with_log(options, memory, name, listen, facts, (opened_log, sockets)).await;
         if started.is_err() {
             // Others must not wait for a server that leads and never came to anything.
             let _ = engine.shutdown().await;
@@ -257,44 +290,54 @@ impl Node {
     }
 
     /// Everything but the log, which is there.
-    async fn furnish(
-        options: Options,
-        memory: Option<Memory>,
+    async fn start_with_log(
+        options: NodeOptions,
+        memory: Option<NodeFile>,
         name: NodeId,
         listen: SocketAddr,
-        facts: NodeFacts,
-        (seat, sockets): (Seat, Sockets),
+        mut facts: NodeFacts,
+        (opened_log, sockets): (OpenedLog, Sockets),
     ) -> Result<Self, Error> {
         let dir = &options.data_dir;
-        let Seat { log, joined, etcd } = seat;
+        let OpenedLog { log, joined, join_token, etcd } = opened_log;
         let engine = log.engine();
-        let cluster = engine.machine().read(|state| state.cluster().clone());
-        let opened = runtime::open(&options, memory.as_ref(), cluster, &name).await?;
-        let runtime::Opened { kind, runtime, names } = opened;
+        let cell_id = engine.machine().read(|state| state.cell_id().clone());
+        let opened = runtime::open(&options, memory.as_ref(), cell_id, &name).await?;
+        let runtime::OpenRuntime { kind, runtime, names } = opened;
+        facts.runtime = runtime::facts(kind, runtime.as_ref()).await;
         let has_joined = joined.is_some();
         let (incarnation, name_kept) = (log.incarnation(), name.clone());
-        Memory { name: name_kept, runtime: Some(kind), joined, incarnation, etcd }.write(dir)?;
+        let runtime_kept = Some(kind);
+        let memory = NodeFile {
+            name: name_kept,
+            runtime: runtime_kept,
+            joined,
+            join_token,
+            incarnation,
+            etcd,
+        };
+        memory.write(dir)?;
 
-        let (soft, servers) = (Arc::new(Soft::default()), Arc::new(seat::servers(dir)?));
-        let cell = Cell { engine, runtime, node: name, soft, servers };
-        let identity = seat::identity(&cell, &log, dir, &facts, has_joined).await?;
+        let servers = Arc::new(bootstrap::servers(dir)?);
+        let cell = NodeContext::new(engine, runtime, name, servers, options.policy);
+        let identity = bootstrap::identity(&cell, &log, dir, &facts, has_joined).await?;
         let key = identity.key_digest()?;
         let credentials = Credentials::new(&identity)?;
-        let client = Client::new(credentials.clone());
+        let client = PeerClient::new(credentials.clone());
         // The log has connections of its own: a stream that nobody reads must not hold it up.
-        log.reach(|| RaftNetwork::new(Client::new(credentials.clone())));
+        log.reach(|| RaftNetwork::new(PeerClient::new(credentials.clone())));
 
-        let description = cell.runtime.describe().await.ok();
         let (shutdown, stop) = watch::channel(false);
         let mut node = Self {
             cell,
             log,
             kind,
-            description,
+            description: None,
             address: None,
             token: None,
             shutdown,
             tasks: JoinSet::new(),
+            ended: watch::Sender::new(None),
             sockets,
             routing: None,
             plane: DataPlane::default(),
@@ -302,12 +345,14 @@ impl Node {
         let peers = node.open_peer_port(listen, &credentials)?;
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
-        let doors = Doors { client: client.clone(), server, peers, names };
-        node.begin(&options, facts, key, doors, &stop)?;
+        let endpoints = NodeEndpoints { client: client.clone(), server, peers, names };
+        node.begin(&options, facts, key, endpoints, &stop)?;
         let cell = node.cell.clone();
         let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop.clone());
         node.tasks.spawn(renewal);
         node.close_unclaimed(stop);
+        // An engine that hangs holds this up, and by now nothing else.
+        node.description = node.cell.runtime.describe().await.ok();
         node.until_taken_in(key).await;
         Ok(node)
     }
@@ -337,31 +382,31 @@ impl Node {
         &self,
         listen: SocketAddr,
         credentials: &Credentials,
-    ) -> Result<Option<peer::Server>, Error> {
+    ) -> Result<Option<peer::PeerServer>, Error> {
         let is_needed = self.log.takes_certificates() || self.cell.engine.members().len() > 1;
         let bound = self.sockets.tcp(listen, peer::listen).and_then(|listener| {
-            let server = peer::Server::on(listener, credentials, Limits::default());
+            let server = peer::PeerServer::on(listener, credentials, Limits::default());
             server.map_err(io::Error::other)
         });
         match bound {
             Ok(server) => Ok(Some(server)),
             Err(source) if is_needed => Err(Error::Peers { address: listen, source }),
             Err(error) => {
-                tracing::warn!(address = %listen, %error, "no other node can join: the port is not to be had; \
+                tracing::warn!(address = %listen, %error, "cannot bind the peer port: other nodes cannot join; \
                     choose another with --address");
                 Ok(None)
             }
         }
     }
 
-    async fn open_api(&mut self, options: &Options) -> Result<Server, Error> {
+    async fn open_api(&mut self, options: &NodeOptions) -> Result<ApiServer, Error> {
         let listen = Listen {
             socket: options.socket.clone(),
             tcp: options.listen,
             data_dir: options.data_dir.clone(),
             sockets: self.sockets.clone(),
         };
-        let server = Server::bind(self.cell.clone(), &listen).await?;
+        let server = ApiServer::bind(self.cell.clone(), &listen).await?;
         self.address = server.tcp_address();
         self.token = self.address.map(|_| api::token_file(&options.data_dir));
         Ok(server)
@@ -369,14 +414,14 @@ impl Node {
 
     fn begin(
         &mut self,
-        options: &Options,
+        options: &NodeOptions,
         facts: NodeFacts,
         key: Digest,
-        doors: Doors,
+        endpoints: NodeEndpoints,
         stop: &watch::Receiver<bool>,
     ) -> Result<(), Error> {
-        let (cell, policy) = (self.cell.clone(), Policy::default());
-        let Doors { client, server, peers, names } = doors;
+        let cell = self.cell.clone();
+        let NodeEndpoints { client, server, peers, names } = endpoints;
         let log = self.log.clone();
         let own_key = log.takes_certificates().then_some(key);
         let path = options.data_dir.join("term");
@@ -388,50 +433,66 @@ impl Node {
         server.beside(Arc::clone(&routing));
         self.routing = Some(Arc::clone(&routing));
         if let Some(peers) = peers {
-            let host = link::Host { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
-            let gate = Gate {
+            let host = link::LinkServer { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
+            let gate = PeerApi {
                 cell: cell.clone(),
                 log: log.clone(),
                 client: client.clone(),
                 host,
                 routing: Some(Arc::clone(&routing)),
             };
-            let router = gate::router(Arc::new(gate), server.for_peers());
+            let router = peer_api::router(Arc::new(gate), server.for_peers());
             self.tasks.spawn(peers.serve_beside(router, stop.clone(), self.plane.stay()));
         }
         self.tasks.spawn(server.run(stopped(stop.clone())));
         self.tasks.spawn(log.keep_seats(cell.clone(), key, stop.clone()));
         self.tasks.spawn(quorum::run(cell.clone(), client.clone(), stop.clone()));
 
+        self.keep("heartbeat", heartbeat::run(cell.clone(), own_key, stop.clone()));
         let (reports, seen) = mpsc::unbounded_channel();
-        let (orders, told) = mpsc::channel(1);
+        let (orders, told) = dispatcher::slot();
         let ends = link::Ends { orders, reports: seen, facts, key: own_key };
-        let reach = Arc::new(Reach(client));
-        self.tasks.spawn(link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
-        let agent = Agent::new(&cell, policy, reports).beside_traffic(routing);
-        self.tasks.spawn(agent.run(told, stop.clone()));
-        let (root, pace) = (options.host_root(), options.pace);
-        self.tasks.spawn(sampler::run(cell.clone(), root, own_key, pace, stop.clone()));
-        self.tasks.spawn(leader::run(cell, policy, pace, stop.clone()));
+        // On connections of its own: a stream that nobody reads must not hold up a heartbeat.
+        let reach = Arc::new(Reach(client.apart()));
+        self.keep("link", link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
+        let agent = Agent::new(&cell, reports).beside_traffic(routing);
+        self.keep("agent", agent.run(told, stop.clone()));
+        let root = options.host_root();
+        self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));
+        self.tasks.spawn(leader::run(cell, stop.clone()));
         Ok(())
+    }
+
+    /// Runs a part that the node cannot be without, and notes when it ends unasked.
+    fn keep(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        let (ended, stop) = (self.ended.clone(), self.shutdown.subscribe());
+        let kept = Part { name, ended, stop };
+        self.tasks.spawn(async move {
+            part.await;
+            drop(kept);
+        });
     }
 
     /// What leads to this node's replicas and, where it listens on published ports, to all others.
     fn open_routing(
         &mut self,
-        options: &Options,
-        client: &Client,
-        names: Option<Answering>,
+        options: &NodeOptions,
+        client: &PeerClient,
+        names: Option<ServiceDns>,
     ) -> Result<Arc<Routing>, Error> {
         let listens = match self.kind {
-            Kind::Docker => Listens::Yes,
-            Kind::Process | Kind::Fake => Listens::No,
+            RuntimeKind::Docker => Listens::Yes,
+            RuntimeKind::Process | RuntimeKind::Fake => Listens::No,
         };
         let entrances = Entrances {
             plain: self.entrance("http", options.http)?,
             secure: self.entrance("https", options.https)?,
         };
-        self.cell.soft.facts().entrances = (options.http.is_some(), options.https.is_some());
+        {
+            let mut ingress = self.cell.ingress.lock();
+            ingress.serves_http = options.http.is_some();
+            ingress.serves_https = options.https.is_some();
+        }
         let certificates = options.data_dir.join("certificates");
         let (cell, sockets) = (self.cell.clone(), self.sockets.clone());
         let routing = Arc::new(Routing::new(cell, client, certificates, sockets, names));
@@ -444,7 +505,7 @@ impl Node {
         &self,
         what: &'static str,
         address: Option<SocketAddr>,
-    ) -> Result<Option<Held<TcpListener>>, Error> {
+    ) -> Result<Option<SharedSocket<TcpListener>>, Error> {
         let bind = |address| {
             let bound = self.sockets.tcp(address, plimsoll_router::bind);
             bound.map_err(|source| Error::Entrance { what, address, source })
@@ -458,7 +519,7 @@ impl Node {
             let sockets = self.sockets.clone();
             self.tasks.spawn(async move {
                 tokio::select! {
-                    () = sleep(UNCLAIMED) => sockets.close_rest(),
+                    () = sleep(UNCLAIMED) => sockets.close_unused(),
                     () = stopped(stop) => {}
                 }
             });
@@ -472,7 +533,7 @@ impl Node {
         }
     }
 
-    pub fn cell(&self) -> &Cell {
+    pub fn cell(&self) -> &NodeContext {
         &self.cell
     }
 
@@ -501,7 +562,14 @@ impl Node {
         self.log.broken().await
     }
 
-    /// Ends the daemon. Replicas run on.
+    /// Returns once a part of this node has ended that nobody told to, with its name: a node without it is none.
+    pub async fn is_incomplete(&self) -> &'static str {
+        let mut ended = self.ended.subscribe();
+        let part = ended.wait_for(Option::is_some).await.ok().and_then(|part| *part);
+        part.unwrap_or("node")
+    }
+
+    /// Ends the daemon. Replicas keep running.
     pub async fn stop(mut self) {
         // While all doors are open: what comes meanwhile is passed on to the next leader, and links end by themselves.
         self.log.hand_over().await;
@@ -511,12 +579,12 @@ impl Node {
 
     /// Ends the daemon but for what carries clients, so that another can start on the same data directory: it has all that
     /// this one listens on, where whoever comes waits for it.
-    pub async fn hand_over(mut self) -> (DataPlane, Vec<(Name, OwnedFd)>) {
+    pub async fn hand_over(mut self) -> (DataPlane, Vec<(SocketName, OwnedFd)>) {
         self.log.hand_over().await;
         self.sockets.keep();
         self.end(Whole::No).await;
         self.log.let_go();
-        (self.plane, self.sockets.give())
+        (self.plane, self.sockets.hand_over())
     }
 
     async fn end(&mut self, whole: Whole) {
@@ -529,11 +597,26 @@ impl Node {
             }
         };
         if tokio::time::timeout(STOP, ended).await.is_err() {
-            tracing::warn!("something of this daemon does not end; leaving it");
+            tracing::warn!("a task does not stop; exiting without it");
             self.tasks.abort_all();
         }
         if let Err(error) = self.cell.engine.shutdown().await {
-            tracing::warn!(%error, "the log did not close well; the next start repairs it");
+            tracing::warn!(%error, "cannot close the log cleanly; the next start repairs it");
+        }
+    }
+}
+
+/// Dropped with the part it is about, also where that panics.
+struct Part {
+    name: &'static str,
+    ended: watch::Sender<Option<&'static str>>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !*self.stop.borrow() {
+            self.ended.send_replace(Some(self.name));
         }
     }
 }

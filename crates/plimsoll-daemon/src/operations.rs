@@ -15,16 +15,15 @@ use plimsoll_model::{
 };
 use thiserror::Error;
 
-use crate::cell::{Cell, WriteError};
-use crate::near;
-use crate::view::RouteQuery;
+use crate::context::{NodeContext, WriteError};
+use plimsoll_api::suggest;
+use plimsoll_api::view::RouteQuery;
 
 mod apply;
 mod check;
 mod delete;
 mod diff;
 mod nodes;
-mod plan;
 mod problem;
 mod restart;
 mod revise;
@@ -48,7 +47,7 @@ type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
 
 /// The whole of what a deployment asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Content {
+struct DeploymentContent {
     services: Services,
     routes: Vec<RouteSpec>,
 }
@@ -114,15 +113,15 @@ pub enum Error {
     RouteTaken { route: String, by: DeploymentName },
     #[error("the route {route} cannot be: {why}")]
     BadRoute { route: String, why: String },
-    #[error("{runtime} cannot run it:{}", list(reasons))]
-    CannotRun { runtime: String, reasons: Vec<(ServiceName, plimsoll_runtime::Reason)> },
+    #[error("no node of the cell can run it:{}", list(reasons))]
+    CannotRun { reasons: Vec<(ServiceName, String)> },
     #[error("{replica} has no container to ask")]
     NotAssigned { replica: ReplicaId },
     /// `of` is a deployment or a service: `shop`, `shop/web`.
     #[error("{replica} is not a replica of {of}")]
     NotOf { replica: ReplicaId, of: String },
     #[error(
-        "service \"{service}\" has {}, which takes the role admin; this token may {}",
+        "service \"{service}\" has {}, which needs role admin; this token has role {}",
         joined(privileges), role.word()
     )]
     Privileged { service: ServiceName, privileges: Vec<Privilege>, role: Role },
@@ -152,7 +151,7 @@ fn joined(privileges: &[Privilege]) -> String {
     privileges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn list(reasons: &[(ServiceName, plimsoll_runtime::Reason)]) -> String {
+fn list(reasons: &[(ServiceName, String)]) -> String {
     let lines = reasons.iter().map(|(service, reason)| format!("\n  {service}: {reason}"));
     lines.collect::<Vec<_>>().concat()
 }
@@ -193,7 +192,7 @@ impl Caller {
 
     async fn write(
         &self,
-        cell: &Cell,
+        cell: &NodeContext,
         batch: Vec<plimsoll_model::Guarded>,
     ) -> Result<u64, WriteError> {
         Ok(cell.write(Writer::Operator, &self.identity, batch).await?.0)
@@ -202,8 +201,8 @@ impl Caller {
 
 /// What a change to a deployment is decided on, and what it asks for.
 struct Revised {
-    before: Option<(u32, Content)>,
-    content: Content,
+    before: Option<(u32, DeploymentContent)>,
+    content: DeploymentContent,
 }
 
 impl Revised {
@@ -224,7 +223,7 @@ impl Revised {
 /// Decides the deployment's services on the state as it is and writes them, unless the deployment has changed meanwhile:
 /// then it decides again. Returns the log index and what was decided.
 async fn revise(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &DeploymentName,
     decide: impl Fn(&State) -> Result<Revised, Error>,
@@ -246,7 +245,7 @@ async fn revise(
     Err(Error::Contended { deployment: name.clone() })
 }
 
-impl Content {
+impl DeploymentContent {
     fn of(record: &RevisionRecord) -> Self {
         Self { services: record.services.clone(), routes: record.routes.clone() }
     }
@@ -274,9 +273,12 @@ fn refused(error: WriteError) -> Error {
 }
 
 /// The deployment's current revision and what it asks for.
-fn current(state: &State, name: &DeploymentName) -> Option<(u32, Content)> {
+fn current(state: &State, name: &DeploymentName) -> Option<(u32, DeploymentContent)> {
     let deployment = state.deployments().get(name)?;
-    Some((deployment.revision.0, deployment.current().map(Content::of).unwrap_or_default()))
+    Some((
+        deployment.revision.0,
+        deployment.current().map(DeploymentContent::of).unwrap_or_default(),
+    ))
 }
 
 /// A deployment by the name a person gave.
@@ -288,7 +290,7 @@ pub fn find_deployment(state: &State, name: &str) -> Result<DeploymentName, Erro
 /// With what may have been meant.
 pub fn no_such_deployment(state: &State, name: &str) -> Error {
     let known = state.deployments().keys().map(DeploymentName::as_str);
-    let hint = near::hint(name, "deployment", known);
+    let hint = suggest::hint(name, "deployment", known);
     Error::NoSuchDeployment { name: name.to_owned(), hint }
 }
 
@@ -296,7 +298,7 @@ pub fn no_such_deployment(state: &State, name: &str) -> Error {
 pub fn no_such_route(state: &State, asked: &RouteQuery) -> Error {
     let routes: Vec<String> = state.routes().map(|(_, route)| route.to_string()).collect();
     let (host, path) = (&asked.host, &asked.path);
-    let hint = near::hint(&format!("{host}{path}"), "route", routes.iter().map(String::as_str));
+    let hint = suggest::hint(&format!("{host}{path}"), "route", routes.iter().map(String::as_str));
     Error::NoSuchRoute { host: host.clone(), path: path.clone(), hint }
 }
 
@@ -308,7 +310,7 @@ pub fn find_service<T>(
 ) -> Result<ServiceName, Error> {
     let known = services.keys().map(ServiceName::as_str);
     services.get_key_value(name).map(|(name, _)| name.clone()).ok_or_else(|| {
-        let hint = near::hint(name, "service", known);
+        let hint = suggest::hint(name, "service", known);
         Error::NoSuchService { deployment: deployment.clone(), name: name.to_owned(), hint }
     })
 }
@@ -317,7 +319,7 @@ pub fn find_service<T>(
 pub fn find_replica(state: &State, name: &str) -> Result<ReplicaId, Error> {
     state.find_replica(name).ok_or_else(|| {
         let names: Vec<String> = state.replicas().map(|(id, _)| id.to_string()).collect();
-        let hint = near::hint(name, "replica", names.iter().map(String::as_str));
+        let hint = suggest::hint(name, "replica", names.iter().map(String::as_str));
         Error::NoSuchReplica { name: name.to_owned(), hint }
     })
 }

@@ -9,21 +9,21 @@ use hyper::Method;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::cell::{Cell, now};
-use crate::cluster::reach::{self, RENEW};
-use crate::cluster::{ANSWER, authority};
-use crate::peer::{Client, Response};
-use crate::pki::{Credentials, Error, Identity, NODE_LIFETIME};
+use crate::cell::reach::{self, RENEW};
+use crate::cell::{ANSWER, authority};
+use crate::context::{NodeContext, now};
+use plimsoll_peer::pki::{Credentials, Error, Identity, NODE_LIFETIME};
+use plimsoll_peer::{PeerClient, Response};
 
 /// How often it is looked at: often enough to be tried some hundred times before it runs out.
 const EVERY: Duration = Duration::from_mins(30);
 
 /// Runs until told to stop.
 pub async fn run(
-    cell: Cell,
+    cell: NodeContext,
     data_dir: PathBuf,
     mut identity: Identity,
-    client: Client,
+    client: PeerClient,
     credentials: Credentials,
     mut shutdown: watch::Receiver<bool>,
 ) {
@@ -34,7 +34,7 @@ pub async fn run(
                     let kept = renewed.store(&data_dir).and_then(|()| credentials.renew(&renewed));
                     match kept {
                         Ok(()) => identity = renewed,
-                        Err(error) => tracing::error!(%error, "a new certificate cannot be used"),
+                        Err(error) => tracing::error!(%error, "cannot use the new certificate"),
                     }
                 }
                 Ok(None) => {
@@ -42,7 +42,7 @@ pub async fn run(
                         "this certificate runs out, and no server can be asked for another"
                     );
                 }
-                Err(error) => tracing::error!(%error, "no new certificate could be made"),
+                Err(error) => tracing::error!(%error, "cannot renew the certificate"),
             }
         }
         tokio::select! {
@@ -52,7 +52,11 @@ pub async fn run(
     }
 }
 
-async fn renew(cell: &Cell, old: &Identity, client: &Client) -> Result<Option<Identity>, Error> {
+async fn renew(
+    cell: &NodeContext,
+    old: &Identity,
+    client: &PeerClient,
+) -> Result<Option<Identity>, Error> {
     let (key, csr) = old.another()?;
     if cell.holds_log() {
         let Some(authority) = authority(cell)? else { return Ok(None) };
@@ -67,7 +71,7 @@ async fn renew(cell: &Cell, old: &Identity, client: &Client) -> Result<Option<Id
             Identity::new(key, certificate.to_vec(), old.authority().clone()).map(Some)
         }
         Err(error) => {
-            tracing::warn!(leader = %leader.node, %error, "no new certificate was given");
+            tracing::warn!(leader = %leader.node, %error, "the certificate was not renewed");
             Ok(None)
         }
     }

@@ -1,8 +1,8 @@
 //! Published ports and HTTP routes: every node takes what comes for them and hands it to a healthy replica, wherever that
 //! runs.
 //!
-//! A [`Chart`] of all that leads to replicas is read off the state, or told by the leader where a node does not hold it.
-//! [`wanted()`] says what this node's router makes of it, and [`Routing::run`] feeds the router whenever the chart or a
+//! A [`Endpoints`] of all that leads to replicas is read off the state, or told by the leader where a node does not hold it.
+//! [`wanted()`] says what this node's router makes of it, and [`Routing::run`] feeds the router whenever the endpoints or a
 //! container's address changes. Between nodes bytes travel in tunnels: [`tunnel`] opens them and [`arrivals`] receives
 //! them. Which replica gets a connection, and when another is tried, is settled in `plimsoll-router`.
 
@@ -11,12 +11,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use plimsoll_dns::{Directory, ServiceDns};
+use plimsoll_kernel::endpoints::Endpoints;
 use plimsoll_model::{Generation, ReplicaId, ServiceKey};
-use plimsoll_names::{Answering, Directory};
-use plimsoll_router::metrics::Reading;
-use plimsoll_router::sockets::{Held, Sockets};
+use plimsoll_router::metrics::RouterReading;
+use plimsoll_router::sockets::{SharedSocket, Sockets};
 use plimsoll_router::{
-    Door, Explanation, Limits, Published, Router, Stage, Standing, Tls, UpstreamKey,
+    HttpListenerKind, PublishedPort, RouteExplanation, RouteTls, Router, RouterLimits, RouterStage,
+    UpstreamKey, UpstreamState,
 };
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Watcher;
@@ -27,25 +29,23 @@ use tokio::time::{sleep, timeout};
 
 pub mod arrivals;
 pub mod certificates;
-pub mod chart;
 pub mod naming;
-pub mod ruling;
-mod settle;
+pub mod router_config;
 pub mod tunnel;
-pub mod wanted;
+mod warm_up;
 
 #[cfg(test)]
 mod tests;
 
-pub use chart::Chart;
-pub use wanted::{Addresses, Asked, Open, wanted, wanted_by_others};
+pub use router_config::{Addresses, NodeRouterConfig, Open, wanted, wanted_by_others};
 
 use crate::agent::Traffic;
-use crate::cell::{Cell, now};
-use crate::cluster::authority;
-use crate::peer::Client;
-use crate::soft::Facts;
+use crate::cell::authority;
+use crate::context::{NodeContext, now};
+use crate::ingress_status::IngressStatus;
+use crate::measurements::Measurements;
 use certificates::Certificates;
+use plimsoll_peer::PeerClient;
 use tunnel::Tunnels;
 
 /// How long a change waits for others before the router is fed: they come in batches, and each is a whole table.
@@ -69,8 +69,8 @@ pub enum Listens {
 /// Where this node takes HTTP requests for routes.
 #[derive(Debug, Default)]
 pub struct Entrances {
-    pub plain: Option<Held<TcpListener>>,
-    pub secure: Option<Held<TcpListener>>,
+    pub plain: Option<SharedSocket<TcpListener>>,
+    pub secure: Option<SharedSocket<TcpListener>>,
 }
 
 impl Entrances {
@@ -82,14 +82,14 @@ impl Entrances {
 /// This node's router, and what feeds it.
 #[derive(Debug)]
 pub struct Routing {
-    cell: Cell,
+    cell: NodeContext,
     router: Router,
     certificates: Mutex<Certificates>,
     /// Who answers for names of services on this node; none where nobody can.
-    names: Option<Answering>,
+    names: Option<ServiceDns>,
     /// Says that the router has another table.
     fed: watch::Sender<()>,
-    /// What other nodes asked for on this one while it has no chart and so knows nothing of services.
+    /// What other nodes asked for on this one while it has no endpoints and so knows nothing of services.
     others: watch::Sender<BTreeSet<UpstreamKey>>,
     sockets: Sockets,
     /// Whether clients are let in yet.
@@ -99,15 +99,19 @@ pub struct Routing {
 impl Routing {
     /// `certificates` is the directory of those that come as files.
     pub fn new(
-        cell: Cell,
-        client: &Client,
+        cell: NodeContext,
+        client: &PeerClient,
         certificates: PathBuf,
         sockets: Sockets,
-        names: Option<Answering>,
+        names: Option<ServiceDns>,
     ) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
-        let tunnels = Tunnels { soft: Arc::clone(&cell.soft), client: client.for_tunnels() };
-        let router = Router::on(Limits::of_this_process(), Arc::new(tunnels), sockets.clone());
+        let tunnels = Tunnels { endpoints: cell.endpoints.clone(), client: client.for_tunnels() };
+        let router = Router::with_sockets(
+            RouterLimits::of_this_process(),
+            Arc::new(tunnels),
+            sockets.clone(),
+        );
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         let certificates = Mutex::new(Certificates::new(certificates));
         let open = watch::Sender::default();
@@ -115,13 +119,13 @@ impl Routing {
     }
 
     /// Where a request goes from here; none, if no route is for it.
-    pub fn explain(&self, host: &str, path: &str) -> Option<Explanation> {
+    pub fn explain(&self, host: &str, path: &str) -> Option<RouteExplanation> {
         self.router.explain(host, path)
     }
 
     /// What this node's router has counted.
-    pub fn read(&self) -> Reading {
-        self.router.read()
+    pub fn read(&self) -> RouterReading {
+        self.router.metrics()
     }
 
     /// Feeds the router, and has it listen while the stage is open. Requests that are under way then get a moment to end;
@@ -130,7 +134,7 @@ impl Routing {
         self: Arc<Self>,
         listens: Listens,
         entrances: Entrances,
-        stage: watch::Receiver<Stage>,
+        stage: watch::Receiver<RouterStage>,
     ) {
         tokio::select! {
             () = self.feed(listens) => {}
@@ -140,54 +144,62 @@ impl Routing {
         }
     }
 
-    async fn let_in(&self, listens: Listens, entrances: Entrances, stage: watch::Receiver<Stage>) {
+    async fn let_in(
+        &self,
+        listens: Listens,
+        entrances: Entrances,
+        stage: watch::Receiver<RouterStage>,
+    ) {
         let mut ending = stage.clone();
         tokio::select! {
             () = self.settle() => {}
-            _ = ending.wait_for(|stage| *stage != Stage::Open) => return,
+            _ = ending.wait_for(|stage| *stage != RouterStage::Open) => return,
         }
         if let Some(names) = &self.names {
-            names.carried_by(self.router.clone());
+            names.set_router(self.router.clone());
         }
         let has_entrance = !entrances.is_empty();
         let publish = async {
             if listens == Listens::Yes {
                 self.router.publish(stage.clone()).await;
             }
-            let _ = ending.wait_for(|stage| *stage != Stage::Open).await;
+            let _ = ending.wait_for(|stage| *stage != RouterStage::Open).await;
         };
         tokio::join!(publish, self.serve(entrances, stage.clone()));
-        let (all_left, mut closing) = (self.router.parted(Duration::MAX), stage.clone());
+        let (all_left, mut closing) = (self.router.all_disconnected(Duration::MAX), stage.clone());
         tokio::select! {
             _ = all_left => return,
-            _ = closing.wait_for(|stage| *stage == Stage::Closing) => {}
+            _ = closing.wait_for(|stage| *stage == RouterStage::Closing) => {}
         }
         if has_entrance {
-            self.router.parted(GOODBYE).await;
+            self.router.all_disconnected(GOODBYE).await;
         }
     }
 
-    async fn serve(&self, entrances: Entrances, stage: watch::Receiver<Stage>) {
+    async fn serve(&self, entrances: Entrances, stage: watch::Receiver<RouterStage>) {
         let Entrances { plain, secure } = entrances;
-        let port = |listener: &Held<TcpListener>| Some(listener.local_addr().ok()?.port());
-        let secure_port = secure.as_ref().and_then(port);
-        let at = |listener: Option<Held<TcpListener>>, door| {
+        let port = |listener: &SharedSocket<TcpListener>| Some(listener.local_addr().ok()?.port());
+        let https_port = secure.as_ref().and_then(port);
+        let at = |listener: Option<SharedSocket<TcpListener>>, kind| {
             let stage = stage.clone();
             async move {
                 if let Some(listener) = listener {
-                    self.router.serve(listener, door, stage).await;
+                    self.router.serve(listener, kind, stage).await;
                 }
             }
         };
-        tokio::join!(at(plain, Door::Plain { secure_port }), at(secure, Door::Secure));
+        tokio::join!(
+            at(plain, HttpListenerKind::Plain { https_port }),
+            at(secure, HttpListenerKind::Tls)
+        );
     }
 
     /// Looks after names for as long as nobody else does.
-    async fn watch_names(&self, mut stage: watch::Receiver<Stage>) {
+    async fn watch_names(&self, mut stage: watch::Receiver<RouterStage>) {
         if let Some(names) = &self.names {
             tokio::select! {
-                () = names.watch() => {}
-                _ = stage.wait_for(|stage| *stage != Stage::Open) => {}
+                () = names.watch_rules() => {}
+                _ = stage.wait_for(|stage| *stage != RouterStage::Open) => {}
             }
         }
         std::future::pending().await
@@ -195,36 +207,36 @@ impl Routing {
 
     async fn feed(&self, listens: Listens) {
         let mut drawing = Drawing { watcher: self.cell.engine.machine().watch(0), is_own: false };
-        let (mut moved, mut troubles) = (self.cell.soft.moved(), self.router.troubles());
-        let (mut others, mut charts) = (self.others.subscribe(), self.cell.soft.charts());
+        let (mut moved, mut troubles) = (self.cell.measurements.moved(), self.router.bind_errors());
+        let (mut others, mut latest) = (self.others.subscribe(), self.cell.endpoints.watch());
         let unopened = watch::Sender::default();
-        let open = self.names.as_ref().map(Answering::open_networks);
+        let open = self.names.as_ref().map(ServiceDns::open_networks);
         let mut open = open.unwrap_or_else(|| unopened.subscribe());
         loop {
             moved.mark_unchanged();
             others.mark_unchanged();
             self.draw(&mut drawing);
-            let chart = charts.borrow_and_update().clone();
+            let endpoints = latest.borrow_and_update().clone();
             let opened = open.borrow_and_update().clone();
-            let (mut asked, directory) = self.asked(chart.as_deref(), &opened);
-            asked.wanted.certificates = self.certify(chart.as_deref());
-            let has_certificates = asked.wanted.routes.iter().any(|it| it.tls != Tls::Off);
-            self.router.feed(&asked.wanted);
+            let (mut asked, directory) = self.asked(endpoints.as_deref(), &opened);
+            asked.wanted.certificates = self.certify(endpoints.as_deref());
+            let has_certificates = asked.wanted.routes.iter().any(|it| it.tls != RouteTls::Off);
+            self.router.update(&asked.wanted);
             if let (Some(names), Some(directory)) = (&self.names, directory) {
                 // After the router, so that what is known by name is led somewhere.
-                names.feed(directory);
+                names.set_directory(directory);
             }
             self.fed.send_replace(());
             if listens == Listens::Yes {
                 let troubles = troubles.borrow_and_update();
-                tell(&mut self.cell.soft.facts(), &asked, &troubles);
+                tell(&mut self.cell.ingress.lock(), &asked, &troubles);
             }
             let is_over = tokio::select! {
                 () = self.keep_drawing(&mut drawing) => false,
                 changed = open.changed() => changed.is_err(),
                 changed = moved.changed() => changed.is_err(),
                 changed = others.changed() => changed.is_err(),
-                changed = charts.changed() => changed.is_err(),
+                changed = latest.changed() => changed.is_err(),
                 changed = troubles.changed() => changed.is_err(),
                 () = sleep(certificates::LOOK), if has_certificates => false,
             };
@@ -235,7 +247,7 @@ impl Routing {
         }
     }
 
-    /// Brings the chart up to the log whenever something was applied to it. Who waits for the chart hears of it.
+    /// Brings the endpoints up to the log whenever something was applied to it. Who waits for the endpoints hears of it.
     async fn keep_drawing(&self, drawing: &mut Drawing) {
         loop {
             drawing.watcher.changed().await;
@@ -243,44 +255,49 @@ impl Routing {
         }
     }
 
-    /// Brings the chart up to this node's log, if it holds it; else the leader's word stands.
+    /// Brings the endpoints up to this node's log, if it holds it; else the leader's word stands.
     fn draw(&self, drawing: &mut Drawing) {
-        let before = self.cell.soft.chart();
+        let before = self.cell.endpoints.latest();
         let was_own = std::mem::replace(&mut drawing.is_own, self.cell.holds_log());
         if !drawing.is_own {
             return;
         }
-        let chart = drawing.watcher.look(|state, changes| match (changes, &before) {
+        let endpoints = drawing.watcher.look(|state, changes| match (changes, &before) {
             (Ok(changes), Some(before)) if was_own => {
                 before.after(state, changes.iter().flat_map(|applied| applied.events.iter()))
             }
-            _ => Chart::of(state, before.as_deref()),
+            _ => Endpoints::of(state, before.as_deref()),
         });
-        self.cell.soft.chart_is(chart);
+        self.cell.endpoints.set(endpoints);
     }
 
-    /// The certificates of the chart's routes. Which are missing is said.
-    fn certify(&self, chart: Option<&Chart>) -> BTreeMap<String, Arc<CertifiedKey>> {
-        let routes = chart.into_iter().flat_map(|chart| chart.routes.values());
+    /// The certificates of the endpoints's routes. Which are missing is said.
+    fn certify(&self, endpoints: Option<&Endpoints>) -> BTreeMap<String, Arc<CertifiedKey>> {
+        let routes = endpoints.into_iter().flat_map(|endpoints| endpoints.routes.values());
         let routes = routes.flat_map(|routes| routes.iter());
         let authority = || authority(&self.cell).ok().flatten();
         let mut certificates = self.certificates.lock().expect("no holder panics");
         let (shown, missing) = certificates.keep(routes, authority, now());
-        let before = std::mem::replace(&mut self.cell.soft.facts().certificates, missing.clone());
+        let before =
+            std::mem::replace(&mut self.cell.ingress.lock().missing_certificates, missing.clone());
         for (host, why) in missing.iter().filter(|(host, _)| !before.contains_key(*host)) {
             tracing::warn!(host, why, "a route is not served here");
         }
         shown
     }
 
-    fn asked(&self, chart: Option<&Chart>, open: &Open) -> (Asked, Option<Directory>) {
-        let addresses = addresses(&self.cell.soft.facts());
-        if let Some(chart) = chart {
-            let mut asked = wanted(chart, &self.cell.node, &addresses, open);
+    fn asked(
+        &self,
+        endpoints: Option<&Endpoints>,
+        open: &Open,
+    ) -> (NodeRouterConfig, Option<Directory>) {
+        let addresses = addresses(&self.cell.measurements.lock());
+        if let Some(endpoints) = endpoints {
+            let mut asked = wanted(endpoints, &self.cell.node, &addresses, open);
             let directory = self.names.as_ref().map(|names| {
-                let stands_for = |network: &str, service: &str| names.stands_for(network, service);
-                naming::listen_for_datagrams(chart, open, stands_for, &mut asked);
-                naming::directory(chart, &self.cell.node, &addresses, open)
+                let virtual_ip = |network: &str, service: &str| names.virtual_ip(network, service);
+                naming::listen_for_datagrams(endpoints, open, virtual_ip, &mut asked);
+                naming::directory(endpoints, &self.cell.node, &addresses, open)
             });
             return (asked, directory);
         }
@@ -303,7 +320,7 @@ impl Routing {
             *key.replica == *replica && key.generation == generation.0
         });
         let first = all.next()?;
-        Some(all.chain([first]).any(|upstream| upstream.standing() == Standing::In))
+        Some(all.chain([first]).any(|upstream| upstream.state() == UpstreamState::Ready))
     }
 
     /// Returns once nothing is sent to this container from here any more.
@@ -326,7 +343,8 @@ impl Traffic for Routing {
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let name = replica.to_string();
-            let is_alone = self.cell.soft.chart().is_some_and(|chart| chart.nodes.len() < 2);
+            let is_alone =
+                self.cell.endpoints.latest().is_some_and(|endpoints| endpoints.nodes.len() < 2);
             if self.is_in(&name, generation).is_none() {
                 return;
             }
@@ -335,16 +353,16 @@ impl Traffic for Routing {
                 if !is_alone {
                     sleep(MOMENT).await;
                 }
-                self.router.is_quiet(&name, generation.0, patience).await
+                self.router.drained(&name, generation.0, patience).await
             };
             if !timeout(patience, parting).await.unwrap_or(false) {
-                tracing::info!(%replica, "stops with connections open: they took longer than its grace");
+                tracing::info!(%replica, "stopped with open connections after its grace period");
             }
         })
     }
 }
 
-/// How far the chart has come.
+/// How far the endpoints has come.
 struct Drawing {
     watcher: Watcher,
     /// Whether it is of this node's log so far, and not of the leader's word.
@@ -352,16 +370,20 @@ struct Drawing {
 }
 
 /// Where this node's containers are reached.
-fn addresses(facts: &Facts) -> Addresses {
-    let reached = facts.replicas.iter();
-    reached.filter_map(|(key, fact)| Some((key.clone(), fact.address?))).collect()
+fn addresses(measured: &Measurements) -> Addresses {
+    let reached = measured.replicas.iter();
+    reached.filter_map(|(key, it)| Some((key.clone(), it.address?))).collect()
 }
 
 /// Says which ports this node does not listen on for their services, and why.
-fn tell(facts: &mut Facts, asked: &Asked, troubles: &BTreeMap<Published, String>) {
+fn tell(
+    ingress: &mut IngressStatus,
+    asked: &NodeRouterConfig,
+    troubles: &BTreeMap<PublishedPort, String>,
+) {
     let unbound = troubles.iter().filter_map(|(at, text)| {
         let service: &ServiceKey = asked.owners.get(at)?;
         Some(((service.clone(), at.address), text.clone()))
     });
-    facts.ports = unbound.collect();
+    ingress.unbound_ports = unbound.collect();
 }

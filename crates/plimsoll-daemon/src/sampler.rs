@@ -1,112 +1,67 @@
-//! Measures this node and what its replicas use, now and then, and says that it lives.
+//! Measures this node and what its replicas use, now and then. Neither waits for the other: an engine that hangs does not
+//! say what replicas use, and the node is as busy as it is.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use plimsoll_kernel::rebalance::Limits;
-use plimsoll_model::access::Digest;
-use plimsoll_model::level::VERSION;
-use plimsoll_model::{Generation, Millis, ReplicaId};
+use plimsoll_model::{Generation, ReplicaId};
 use plimsoll_runtime::pressure::Collector;
 use plimsoll_runtime::{Meter, Usage, chain};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
-use crate::cell::{Cell, now};
+use crate::context::{NodeContext, now, span};
 
-/// How often the node says that it lives: a third of the time after which it is taken for lost.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-
-/// How often it is measured where nobody says otherwise, and what may be said.
-pub const INTERVAL: Duration = Duration::from_secs(30);
+/// What may be said of how often it is measured.
 pub const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_mins(5);
-
-/// How often nodes are measured and the rebalancer looks at it, and how much faster than usual its times run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    pub interval: Duration,
-    /// One but in a lab, where nobody has ten minutes.
-    pub haste: u32,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { interval: INTERVAL, haste: 1 }
-    }
-}
-
-impl Pace {
-    /// The gates of the rebalancer at this pace. What is older than three intervals is silence.
-    pub fn limits(self) -> Limits {
-        let interval = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
-        Limits { stale_after: Millis(interval.saturating_mul(3)), ..Limits::default() }
-            .hurried(self.haste)
-    }
-}
 
 /// The second reading, which is the first that says anything, comes soon: someone may be looking.
 const FIRST: Duration = Duration::from_secs(2);
 
-/// Runs until told to stop. `root` is `/` on a real node; `key` is what this node is known by, where it was not taken in
-/// with a token.
-pub async fn run(
-    cell: Cell,
-    root: std::path::PathBuf,
-    key: Option<Digest>,
-    pace: Pace,
-    mut shutdown: watch::Receiver<bool>,
-) {
-    let mut collector = Collector::new(root);
-    let mut meters: BTreeMap<(ReplicaId, Generation), Meter> = BTreeMap::new();
-    let started = Instant::now();
-    let (mut beat_at, mut sample_at) = (started, started);
-    loop {
-        if sample_at <= Instant::now() {
-            let is_first = sample_at == started;
+/// Runs until told to stop. `root` is `/` on a real node.
+pub async fn run(cell: NodeContext, root: std::path::PathBuf, mut shutdown: watch::Receiver<bool>) {
+    let node = async {
+        let mut collector = Collector::new(root);
+        let mut pauses = pauses(&cell);
+        loop {
             measure(&cell, &mut collector);
+            sleep(pauses()).await;
+        }
+    };
+    let replicas = async {
+        let mut meters = BTreeMap::new();
+        let mut pauses = pauses(&cell);
+        loop {
             use_of(&cell, &mut meters).await;
-            sample_at = Instant::now() + if is_first { FIRST } else { pace.interval };
+            sleep(pauses()).await;
         }
-        if beat_at <= Instant::now() {
-            if is_ours(&cell, key) {
-                beat(&cell);
-            }
-            beat_at = Instant::now() + HEARTBEAT;
-        }
-        tokio::select! {
-            () = sleep_until(beat_at.min(sample_at)) => {}
-            _ = shutdown.wait_for(|stop| *stop) => return,
-        }
+    };
+    tokio::select! {
+        () = node => {}
+        () = replicas => {}
+        _ = shutdown.wait_for(|stop| *stop) => {}
     }
 }
 
-/// Whether what the cell knows by this name is this node. It does not speak for one that had the name before: that one is
-/// to be found silent.
-fn is_ours(cell: &Cell, key: Option<Digest>) -> bool {
-    let known = cell.engine.machine().read(|state| state.node(&cell.node).and_then(|it| it.key));
-    key.is_none() || known.is_none() || known == key
+/// How long to wait after each reading.
+fn pauses(cell: &NodeContext) -> impl FnMut() -> Duration + use<> {
+    let (mut first, interval) = (Some(FIRST), span(cell.policy.sample_interval));
+    move || first.take().unwrap_or(interval)
 }
 
-fn beat(cell: &Cell) {
-    let mut facts = cell.soft.facts();
-    let fact = facts.nodes.entry(cell.node.clone()).or_default();
-    fact.heard_at = Some(now());
-    fact.version.get_or_insert_with(|| VERSION.to_owned());
-}
-
-fn measure(cell: &Cell, collector: &mut Collector) {
+fn measure(cell: &NodeContext, collector: &mut Collector) {
     let reading = collector.read(std::time::Instant::now());
-    let mut facts = cell.soft.facts();
-    let fact = facts.nodes.entry(cell.node.clone()).or_default();
-    (fact.reading, fact.measured_at) = (Some(reading), Some(now()));
+    let mut measured = cell.measurements.lock();
+    let measured = measured.nodes.entry(cell.node.clone()).or_default();
+    (measured.reading, measured.measured_at) = (Some(reading), Some(now()));
 }
 
-async fn use_of(cell: &Cell, meters: &mut BTreeMap<(ReplicaId, Generation), Meter>) {
+async fn use_of(cell: &NodeContext, meters: &mut BTreeMap<(ReplicaId, Generation), Meter>) {
     let usage = match cell.runtime.usage().await {
         Ok(usage) => usage,
         Err(error) => {
-            tracing::debug!(error = %chain(&error), "no usage of replicas");
+            tracing::debug!(error = %chain(&error), "cannot measure replicas");
             return;
         }
     };
@@ -114,15 +69,15 @@ async fn use_of(cell: &Cell, meters: &mut BTreeMap<(ReplicaId, Generation), Mete
     let usage: BTreeMap<(ReplicaId, Generation), Usage> =
         usage.into_iter().map(|(tag, usage)| ((tag.replica, tag.generation), usage)).collect();
     meters.retain(|key, _| usage.contains_key(key));
-    let mut facts = cell.soft.facts();
+    let mut measured = cell.measurements.lock();
     // What does not run any more uses nothing, which is not a measurement.
-    for fact in facts.replicas.values_mut() {
-        (fact.cpu, fact.memory) = (None, None);
+    for replica in measured.replicas.values_mut() {
+        (replica.cpu, replica.memory) = (None, None);
     }
     for (key, usage) in usage {
         let cpu = meters.entry(key.clone()).or_default().read(at, usage.cpu);
-        if let Some(fact) = facts.replicas.get_mut(&key) {
-            (fact.cpu, fact.memory) = (cpu, Some(usage.memory));
+        if let Some(replica) = measured.replicas.get_mut(&key) {
+            (replica.cpu, replica.memory) = (cpu, Some(usage.memory));
         }
     }
 }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use crate::auth::{Held, Session};
-use crate::config::{Config, Credentials};
-use crate::error::{Error, Fault, fault, words};
+use crate::auth::{AuthSession, HeldToken};
+use crate::config::{EtcdConfig, EtcdCredentials};
+use crate::error::{CallFault, Error, fault, words};
 
 /// Between two rounds over the members: an election among them takes about a second.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -22,16 +22,16 @@ pub(crate) const MAX_ANSWER: usize = 64 << 20;
 
 /// A client of one etcd cluster. Clones share their connections.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct EtcdClient(Arc<EtcdClientInner>);
 
-struct Inner {
+struct EtcdClientInner {
     members: Vec<Member>,
     endpoints: Arc<str>,
     /// The one that answered last.
     current: AtomicUsize,
     limit: Duration,
-    credentials: Option<Credentials>,
-    session: Session,
+    credentials: Option<EtcdCredentials>,
+    session: AuthSession,
 }
 
 struct Member {
@@ -39,9 +39,9 @@ struct Member {
     channel: Channel,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for EtcdClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("endpoints", &self.0.endpoints).finish_non_exhaustive()
+        f.debug_struct("EtcdClient").field("endpoints", &self.0.endpoints).finish_non_exhaustive()
     }
 }
 
@@ -66,28 +66,28 @@ pub(crate) struct Want {
 pub(crate) type Sent<R> = Pin<Box<dyn Future<Output = Result<Response<R>, Status>> + Send>>;
 
 /// What went wrong, as etcd means it and as we say it.
-pub(crate) type Failed = (Fault, Error);
+pub(crate) type Failed = (CallFault, Error);
 
-impl Client {
+impl EtcdClient {
     /// Checks the settings. Nothing is sent yet: connections are made when they are needed.
-    pub fn new(config: Config) -> Result<Self, Error> {
+    pub fn new(config: EtcdConfig) -> Result<Self, Error> {
         let checked = config.checked()?;
         let pairs = config.endpoints.iter().zip(checked);
         let members = pairs.map(|(endpoint, checked)| Member {
             endpoint: endpoint.clone(),
             channel: checked.connect_lazy(),
         });
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(EtcdClientInner {
             members: members.collect(),
             endpoints: config.endpoints.join(", ").into(),
             current: AtomicUsize::new(0),
             limit: config.limit,
             credentials: config.credentials,
-            session: Session::default(),
+            session: AuthSession::default(),
         })))
     }
 
-    pub(crate) fn credentials(&self) -> Option<&Credentials> {
+    pub(crate) fn credentials(&self) -> Option<&EtcdCredentials> {
         self.0.credentials.as_ref()
     }
 
@@ -124,7 +124,7 @@ impl Client {
         let want = Want { action, effect, until: Instant::now() + self.limit() };
         let held = self.0.session.token(self, want.until).await?;
         match self.reach(&want, &held, message.clone(), &send).await {
-            Err((Fault::Token, _)) => {
+            Err((CallFault::Token, _)) => {
                 let held = self.0.session.renewed(self, held.nth, want.until).await?;
                 let again = self.reach(&want, &held, message, &send).await;
                 again.map_err(|(_, error)| error)
@@ -137,7 +137,7 @@ impl Client {
     pub(crate) async fn reach<M, R>(
         &self,
         want: &Want,
-        held: &Held,
+        held: &HeldToken,
         message: M,
         send: impl Fn(Channel, Request<M>) -> Sent<R> + Sync,
     ) -> Result<R, Failed>
@@ -160,11 +160,11 @@ impl Client {
                 Ok(Err(status)) => self.failed(want, &status),
                 Err(_) => {
                     let after = started.elapsed();
-                    (Fault::Unanswered, Error::TimedOut { action: want.action, after })
+                    (CallFault::Unanswered, Error::TimedOut { action: want.action, after })
                 }
             };
             tries += 1;
-            unconnected = if failed.0 == Fault::NotSent { unconnected + 1 } else { 0 };
+            unconnected = if failed.0 == CallFault::NotSent { unconnected + 1 } else { 0 };
             let step = next_step(want.effect, &failed.0, tries, unconnected, count);
             if want.effect != Effect::None && failed.1.may_have_happened() {
                 doubt.get_or_insert_with(|| failed.clone());
@@ -203,27 +203,27 @@ impl Client {
         (fault, error)
     }
 
-    pub(crate) fn error(&self, action: &'static str, fault: &Fault, why: String) -> Error {
+    pub(crate) fn error(&self, action: &'static str, fault: &CallFault, why: String) -> Error {
         match fault {
-            Fault::NotSent | Fault::Busy | Fault::Unanswered => {
-                let sent = *fault == Fault::Unanswered;
+            CallFault::NotSent | CallFault::Busy | CallFault::Unanswered => {
+                let sent = *fault == CallFault::Unanswered;
                 Error::Unreachable { action, endpoints: Arc::clone(&self.0.endpoints), why, sent }
             }
-            Fault::Token | Fault::Credentials => {
+            CallFault::Token | CallFault::Credentials => {
                 let user = self.credentials().map(|credentials| credentials.user.clone());
                 Error::AuthFailed { action, user }
             }
-            Fault::Denied => Error::Denied { action },
-            Fault::NoSpace => Error::NoSpace { action },
-            Fault::Compacted => Error::Compacted { action },
-            Fault::TooLarge => Error::TooLarge { action, why },
-            Fault::NoSuchLease => Error::NoSuchLease { action },
-            Fault::NoAuth | Fault::Other => Error::Refused { action, why },
+            CallFault::Denied => Error::Denied { action },
+            CallFault::NoSpace => Error::NoSpace { action },
+            CallFault::Compacted => Error::Compacted { action },
+            CallFault::TooLarge => Error::TooLarge { action, why },
+            CallFault::NoSuchLease => Error::NoSuchLease { action },
+            CallFault::NoAuth | CallFault::Other => Error::Refused { action, why },
         }
     }
 }
 
-fn authorised<M>(held: &Held, message: M) -> Request<M> {
+fn authorised<M>(held: &HeldToken, message: M) -> Request<M> {
     let mut request = Request::new(message);
     if let Some(token) = &held.token {
         request.metadata_mut().insert("token", token.clone());
@@ -251,18 +251,18 @@ enum Step {
 /// What follows a call that failed, after so many tries, of which the last few found no connection.
 fn next_step(
     effect: Effect,
-    fault: &Fault,
+    fault: &CallFault,
     tries: usize,
     unconnected: usize,
     members: usize,
 ) -> Step {
     let round_over = tries.is_multiple_of(members);
     match fault {
-        Fault::NotSent if unconnected >= members => Step::GiveUp,
-        Fault::Busy => Step::NextAfterPause,
-        Fault::Unanswered if effect == Effect::Once => Step::GiveUpAndTurn,
-        Fault::Unanswered if round_over => Step::NextAfterPause,
-        Fault::NotSent | Fault::Unanswered => Step::Next,
+        CallFault::NotSent if unconnected >= members => Step::GiveUp,
+        CallFault::Busy => Step::NextAfterPause,
+        CallFault::Unanswered if effect == Effect::Once => Step::GiveUpAndTurn,
+        CallFault::Unanswered if round_over => Step::NextAfterPause,
+        CallFault::NotSent | CallFault::Unanswered => Step::Next,
         _ => Step::GiveUp,
     }
 }
@@ -275,15 +275,15 @@ mod tests {
     fn a_call_is_sent_again_only_where_that_is_harmless() {
         use Effect::{None as Read, Once, Repeatable};
         for (case, effect, fault, (tries, unconnected), expected) in [
-            ("a write that reached nobody", Once, Fault::NotSent, (1, 1), Step::Next),
-            ("nobody is there", Once, Fault::NotSent, (3, 3), Step::GiveUp),
-            ("nobody is there to read", Read, Fault::NotSent, (3, 3), Step::GiveUp),
-            ("a write without an answer", Once, Fault::Unanswered, (1, 0), Step::GiveUpAndTurn),
-            ("a read without an answer", Read, Fault::Unanswered, (1, 0), Step::Next),
-            ("no answer from any", Read, Fault::Unanswered, (3, 0), Step::NextAfterPause),
-            ("a deletion", Repeatable, Fault::Unanswered, (1, 0), Step::Next),
-            ("turned away", Once, Fault::Busy, (1, 0), Step::NextAfterPause),
-            ("a clear no", Read, Fault::Denied, (1, 0), Step::GiveUp),
+            ("a write that reached nobody", Once, CallFault::NotSent, (1, 1), Step::Next),
+            ("nobody is there", Once, CallFault::NotSent, (3, 3), Step::GiveUp),
+            ("nobody is there to read", Read, CallFault::NotSent, (3, 3), Step::GiveUp),
+            ("a write without an answer", Once, CallFault::Unanswered, (1, 0), Step::GiveUpAndTurn),
+            ("a read without an answer", Read, CallFault::Unanswered, (1, 0), Step::Next),
+            ("no answer from any", Read, CallFault::Unanswered, (3, 0), Step::NextAfterPause),
+            ("a deletion", Repeatable, CallFault::Unanswered, (1, 0), Step::Next),
+            ("turned away", Once, CallFault::Busy, (1, 0), Step::NextAfterPause),
+            ("a clear no", Read, CallFault::Denied, (1, 0), Step::GiveUp),
         ] {
             assert_eq!(next_step(effect, &fault, tries, unconnected, 3), expected, "{case}");
         }

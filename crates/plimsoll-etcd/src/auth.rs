@@ -6,9 +6,9 @@ use std::time::Instant;
 use tokio::sync::Mutex;
 use tonic::metadata::{Ascii, MetadataValue};
 
-use crate::access::{Client, Effect, Want};
-use crate::config::Credentials;
-use crate::error::{Error, Fault};
+use crate::access::{Effect, EtcdClient, Want};
+use crate::config::EtcdCredentials;
+use crate::error::{CallFault, Error};
 use crate::proto::AuthenticateRequest;
 use crate::proto::auth_client::AuthClient;
 
@@ -16,19 +16,23 @@ pub(crate) type Token = Option<MetadataValue<Ascii>>;
 
 /// What we show etcd.
 #[derive(Debug, Default)]
-pub(crate) struct Session {
-    held: Mutex<Held>,
+pub(crate) struct AuthSession {
+    held: Mutex<HeldToken>,
 }
 
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Held {
+pub(crate) struct HeldToken {
     pub(crate) token: Token,
     /// How often a token was asked for; with it the one who finds it expired tells whether it was renewed since.
     pub(crate) nth: u64,
 }
 
-impl Session {
-    pub(crate) async fn token(&self, client: &Client, until: Instant) -> Result<Held, Error> {
+impl AuthSession {
+    pub(crate) async fn token(
+        &self,
+        client: &EtcdClient,
+        until: Instant,
+    ) -> Result<HeldToken, Error> {
         let mut held = self.held.lock().await;
         if let Some(credentials) = client.credentials()
             && held.nth == 0
@@ -41,10 +45,10 @@ impl Session {
     /// Etcd did not take this one. If another was fetched meanwhile, that one is tried first.
     pub(crate) async fn renewed(
         &self,
-        client: &Client,
+        client: &EtcdClient,
         stale: u64,
         until: Instant,
-    ) -> Result<Held, Error> {
+    ) -> Result<HeldToken, Error> {
         let Some(credentials) = client.credentials() else {
             return Err(Error::AuthFailed { action: "use etcd", user: None });
         };
@@ -57,15 +61,15 @@ impl Session {
 }
 
 async fn renew(
-    held: &mut Held,
-    client: &Client,
-    credentials: &Credentials,
+    held: &mut HeldToken,
+    client: &EtcdClient,
+    credentials: &EtcdCredentials,
     until: Instant,
 ) -> Result<(), Error> {
-    let Credentials { user, password } = credentials.clone();
+    let EtcdCredentials { user, password } = credentials.clone();
     let message = AuthenticateRequest { name: user.clone(), password };
     let want = Want { action: "authenticate", effect: Effect::None, until };
-    let bare = Held::default();
+    let bare = HeldToken::default();
     let asked = client.reach(&want, &bare, message, |channel, request| {
         Box::pin(async move { AuthClient::new(channel).authenticate(request).await })
     });
@@ -76,8 +80,8 @@ async fn renew(
             Some(answer.token.parse().map_err(unfit)?)
         }
         // A cluster that asks nobody takes those with credentials too.
-        Err((Fault::NoAuth, _)) => None,
-        Err((Fault::Credentials, _)) => {
+        Err((CallFault::NoAuth, _)) => None,
+        Err((CallFault::Credentials, _)) => {
             return Err(Error::AuthFailed { action: "authenticate", user: Some(user) });
         }
         Err((_, error)) => return Err(error),

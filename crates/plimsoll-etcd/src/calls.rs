@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::access::{Client, Effect, Want};
+use crate::access::{Effect, EtcdClient, Want};
 use crate::error::Error;
 use crate::proto::alarm_request::AlarmAction;
 use crate::proto::maintenance_client::MaintenanceClient;
@@ -10,7 +10,7 @@ use crate::proto::{AlarmRequest, AlarmType, StatusRequest};
 
 /// How one member is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
+pub struct MemberHealth {
     pub member: u64,
     pub version: String,
     /// The member that leads, as this one knows; none while they elect.
@@ -26,9 +26,9 @@ pub enum Alarm {
     Corrupt,
 }
 
-impl Client {
+impl EtcdClient {
     /// Asks each member how it is.
-    pub async fn status(&self) -> Vec<(String, Result<Health, Error>)> {
+    pub async fn status(&self) -> Vec<(String, Result<MemberHealth, Error>)> {
         let mut found = Vec::new();
         for (endpoint, channel) in self.members() {
             let want =
@@ -39,7 +39,7 @@ impl Client {
                 Ok(Err(status)) => Err(self.failed(&want, &status).1),
                 Err(_) => Err(Error::TimedOut { action: want.action, after: self.limit() }),
             };
-            let health = health.map(|status| Health {
+            let health = health.map(|status| MemberHealth {
                 member: status.header.map_or(0, |header| header.member_id),
                 version: status.version,
                 leader: (status.leader != 0).then_some(status.leader),

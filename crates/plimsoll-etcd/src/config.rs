@@ -21,18 +21,18 @@ const PING_ANSWER: Duration = Duration::from_secs(5);
 const WINDOW: u32 = 8 << 20;
 
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct EtcdConfig {
     /// `http://…` or `https://…`, of members of one cluster.
     pub endpoints: Vec<String>,
     /// How long a call may take, whichever members it tries.
     pub limit: Duration,
-    pub tls: Option<Tls>,
-    pub credentials: Option<Credentials>,
+    pub tls: Option<EtcdTls>,
+    pub credentials: Option<EtcdCredentials>,
 }
 
 /// Whom to trust, and what to show.
 #[derive(Clone)]
-pub struct Tls {
+pub struct EtcdTls {
     /// The authority that signed the members' certificates, as PEM.
     pub ca: Vec<u8>,
     /// A certificate of our own and its key, as PEM, where etcd asks for one.
@@ -40,24 +40,26 @@ pub struct Tls {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct EtcdCredentials {
     pub user: String,
     pub password: String,
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for EtcdTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("identity", &self.identity.is_some()).finish_non_exhaustive()
+        f.debug_struct("EtcdTls")
+            .field("identity", &self.identity.is_some())
+            .finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for EtcdCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("EtcdCredentials").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
-impl Tls {
+impl EtcdTls {
     /// Reads PEM files: the authority, and perhaps a certificate with its key.
     pub fn from_files(ca: &Path, identity: Option<(&Path, &Path)>) -> Result<Self, Error> {
         let identity = match identity {
@@ -85,7 +87,7 @@ fn wrong(what: &str, why: &str) -> Error {
     Error::Config { what: what.to_owned(), why: why.to_owned() }
 }
 
-impl Config {
+impl EtcdConfig {
     /// A cluster that anyone may use.
     pub fn open(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let endpoints = endpoints.into_iter().map(Into::into).collect();
@@ -138,35 +140,35 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn says(config: &Config) -> String {
+    fn says(config: &EtcdConfig) -> String {
         config.checked().map(drop).unwrap_err().to_string()
     }
 
     #[test]
     fn a_mistake_in_the_settings_is_named_before_anything_is_sent() {
         let none: [&str; 0] = [];
-        assert!(says(&Config::open(none)).contains("name at least one"));
-        assert!(says(&Config::open(["etcd:2379"])).contains("begins with http:// or https://"));
-        assert!(says(&Config::open(["https://etcd:2379"])).contains("the authority"));
-        let tls = Some(Tls { ca: b"nonsense".to_vec(), identity: None });
-        let mixed = Config { tls: tls.clone(), ..Config::open(["http://etcd:2379"]) };
+        assert!(says(&EtcdConfig::open(none)).contains("name at least one"));
+        assert!(says(&EtcdConfig::open(["etcd:2379"])).contains("begins with http:// or https://"));
+        assert!(says(&EtcdConfig::open(["https://etcd:2379"])).contains("the authority"));
+        let tls = Some(EtcdTls { ca: b"nonsense".to_vec(), identity: None });
+        let mixed = EtcdConfig { tls: tls.clone(), ..EtcdConfig::open(["http://etcd:2379"]) };
         assert!(says(&mixed).contains("begin with https://"));
         let identity = Some((b"nonsense".to_vec(), b"nonsense".to_vec()));
-        let tls = tls.map(|tls| Tls { identity, ..tls });
-        let broken = Config { tls, ..Config::open(["https://etcd:2379"]) };
+        let tls = tls.map(|tls| EtcdTls { identity, ..tls });
+        let broken = EtcdConfig { tls, ..EtcdConfig::open(["https://etcd:2379"]) };
         assert!(says(&broken).starts_with("cannot use these certificates"), "{}", says(&broken));
-        let missing = Tls::from_files(Path::new("/nonexistent/ca.pem"), None).unwrap_err();
+        let missing = EtcdTls::from_files(Path::new("/nonexistent/ca.pem"), None).unwrap_err();
         assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
     }
 
     #[test]
     fn what_is_secret_is_not_printed() {
-        let credentials = Credentials { user: "ash".into(), password: "birch".into() };
-        let tls = Tls { ca: Vec::new(), identity: Some((Vec::new(), b"cedar".to_vec())) };
-        let config = Config {
+        let credentials = EtcdCredentials { user: "ash".into(), password: "birch".into() };
+        let tls = EtcdTls { ca: Vec::new(), identity: Some((Vec::new(), b"cedar".to_vec())) };
+        let config = EtcdConfig {
             credentials: Some(credentials),
             tls: Some(tls),
-            ..Config::open(["https://etcd:2379"])
+            ..EtcdConfig::open(["https://etcd:2379"])
         };
         let text = format!("{config:?}");
         assert!(text.contains("ash") && !text.contains("birch") && !text.contains("99"), "{text}");

@@ -13,7 +13,7 @@ pub enum Error {
     #[error("cannot use {what} for etcd: {why}")]
     Config { what: String, why: String },
     #[error(
-        "cannot {action}: no etcd answers at {endpoints} ({why}); see that it runs and that the addresses are right"
+        "cannot {action}: etcd is unreachable at {endpoints} ({why}); check that it runs and that the endpoints are right"
     )]
     Unreachable {
         action: &'static str,
@@ -27,7 +27,7 @@ pub enum Error {
     #[error("cannot {action}: {}", refused_user(.user.as_deref()))]
     AuthFailed { action: &'static str, user: Option<String> },
     #[error(
-        "cannot {action}: etcd grants this user no permission for it; grant its role readwrite on the prefix"
+        "cannot {action}: etcd denied permission; grant the user's role readwrite on the prefix"
     )]
     Denied { action: &'static str },
     #[error(
@@ -37,9 +37,9 @@ pub enum Error {
     NoSpace { action: &'static str },
     #[error("cannot {action}: etcd has compacted that part of its history")]
     Compacted { action: &'static str },
-    #[error("cannot {action}: etcd finds the request too large ({why})")]
+    #[error("cannot {action}: the request is too large for etcd ({why})")]
     TooLarge { action: &'static str, why: String },
-    #[error("cannot {action}: etcd knows no such lease; it expired or was revoked")]
+    #[error("cannot {action}: lease not found in etcd; it expired or was revoked")]
     NoSuchLease { action: &'static str },
     #[error("cannot {action}: etcd refused: {why}")]
     Refused { action: &'static str, why: String },
@@ -47,8 +47,8 @@ pub enum Error {
 
 fn refused_user(user: Option<&str>) -> String {
     match user {
-        Some(user) => format!("etcd does not accept user {user} with this password"),
-        None => "etcd wants a user name and a password".to_owned(),
+        Some(user) => format!("etcd rejected user {user} or its password"),
+        None => "etcd requires a user name and a password".to_owned(),
     }
 }
 
@@ -77,7 +77,7 @@ impl Error {
 
 /// What an answer that is not a result means for the one who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum CallFault {
     /// No connection: nothing was sent.
     NotSent,
     /// Turned away before it was looked at: it had no effect.
@@ -96,9 +96,9 @@ pub(crate) enum Fault {
     Other,
 }
 
-pub(crate) fn fault(status: &Status) -> Fault {
+pub(crate) fn fault(status: &Status) -> CallFault {
     if never_connected(status) {
-        return Fault::NotSent;
+        return CallFault::NotSent;
     }
     judge(status.code(), status.message())
 }
@@ -115,33 +115,33 @@ fn never_connected(status: &Status) -> bool {
 }
 
 /// Etcd's codes are coarse; what tells its errors apart are their words, which its own client compares as well.
-pub(crate) fn judge(code: Code, message: &str) -> Fault {
+pub(crate) fn judge(code: Code, message: &str) -> CallFault {
     let says = |words: &str| message.contains(words);
     match code {
-        Code::Unauthenticated => Fault::Token,
+        Code::Unauthenticated => CallFault::Token,
         Code::InvalidArgument
             if says("user name is empty") || says("revision of auth store is old") =>
         {
-            Fault::Token
+            CallFault::Token
         }
-        Code::InvalidArgument if says("authentication failed") => Fault::Credentials,
+        Code::InvalidArgument if says("authentication failed") => CallFault::Credentials,
         Code::InvalidArgument if says("too large") || says("too many operations") => {
-            Fault::TooLarge
+            CallFault::TooLarge
         }
-        Code::FailedPrecondition if says("authentication is not enabled") => Fault::NoAuth,
-        Code::PermissionDenied => Fault::Denied,
-        Code::ResourceExhausted if says("database space exceeded") => Fault::NoSpace,
-        Code::ResourceExhausted if says("too many requests") => Fault::Busy,
-        Code::ResourceExhausted if says("larger than max") => Fault::TooLarge,
-        Code::OutOfRange if says("has been compacted") => Fault::Compacted,
-        Code::NotFound if says("lease not found") => Fault::NoSuchLease,
+        Code::FailedPrecondition if says("authentication is not enabled") => CallFault::NoAuth,
+        Code::PermissionDenied => CallFault::Denied,
+        Code::ResourceExhausted if says("database space exceeded") => CallFault::NoSpace,
+        Code::ResourceExhausted if says("too many requests") => CallFault::Busy,
+        Code::ResourceExhausted if says("larger than max") => CallFault::TooLarge,
+        Code::OutOfRange if says("has been compacted") => CallFault::Compacted,
+        Code::NotFound if says("lease not found") => CallFault::NoSuchLease,
         // The last two are how a connection that broke reaches us.
         Code::Unavailable
         | Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Unknown
-        | Code::Internal => Fault::Unanswered,
-        _ => Fault::Other,
+        | Code::Internal => CallFault::Unanswered,
+        _ => CallFault::Other,
     }
 }
 
@@ -166,37 +166,45 @@ mod tests {
     #[test]
     fn etcds_words_are_told_apart() {
         for (code, message, expected) in [
-            (Code::Unauthenticated, "etcdserver: invalid auth token", Fault::Token),
-            (Code::InvalidArgument, "etcdserver: user name is empty", Fault::Token),
-            (Code::InvalidArgument, "etcdserver: revision of auth store is old", Fault::Token),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", CallFault::Token),
+            (Code::InvalidArgument, "etcdserver: user name is empty", CallFault::Token),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old", CallFault::Token),
             (
                 Code::InvalidArgument,
                 "etcdserver: authentication failed, invalid user ID or password",
-                Fault::Credentials,
+                CallFault::Credentials,
             ),
-            (Code::FailedPrecondition, "etcdserver: authentication is not enabled", Fault::NoAuth),
-            (Code::PermissionDenied, "etcdserver: permission denied", Fault::Denied),
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Fault::NoSpace),
-            (Code::ResourceExhausted, "etcdserver: too many requests", Fault::Busy),
+            (
+                Code::FailedPrecondition,
+                "etcdserver: authentication is not enabled",
+                CallFault::NoAuth,
+            ),
+            (Code::PermissionDenied, "etcdserver: permission denied", CallFault::Denied),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+                CallFault::NoSpace,
+            ),
+            (Code::ResourceExhausted, "etcdserver: too many requests", CallFault::Busy),
             (
                 Code::ResourceExhausted,
                 "grpc: received message larger than max (3 vs. 2)",
-                Fault::TooLarge,
+                CallFault::TooLarge,
             ),
-            (Code::InvalidArgument, "etcdserver: request is too large", Fault::TooLarge),
+            (Code::InvalidArgument, "etcdserver: request is too large", CallFault::TooLarge),
             (
                 Code::InvalidArgument,
                 "etcdserver: too many operations in txn request",
-                Fault::TooLarge,
+                CallFault::TooLarge,
             ),
             (
                 Code::OutOfRange,
                 "etcdserver: mvcc: required revision has been compacted",
-                Fault::Compacted,
+                CallFault::Compacted,
             ),
-            (Code::NotFound, "etcdserver: requested lease not found", Fault::NoSuchLease),
-            (Code::Unavailable, "etcdserver: request timed out", Fault::Unanswered),
-            (Code::InvalidArgument, "etcdserver: key is not provided", Fault::Other),
+            (Code::NotFound, "etcdserver: requested lease not found", CallFault::NoSuchLease),
+            (Code::Unavailable, "etcdserver: request timed out", CallFault::Unanswered),
+            (Code::InvalidArgument, "etcdserver: key is not provided", CallFault::Other),
         ] {
             assert_eq!(judge(code, message), expected, "{message}");
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::access::{Client, Effect, MAX_ANSWER};
+use crate::access::{Effect, EtcdClient, MAX_ANSWER};
 use crate::error::Error;
 use crate::lease::LeaseId;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -249,7 +249,7 @@ impl From<TxnResponse> for TxnReply {
     }
 }
 
-impl Client {
+impl EtcdClient {
     /// Reads what is there now, as most members know it: not what one of them remembers.
     pub async fn range(&self, range: Range) -> Result<Ranged, Error> {
         let asked = self.call("read keys", Effect::None, range.request, |channel, request| {

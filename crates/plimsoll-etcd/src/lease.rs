@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::access::{Client, Effect};
-use crate::error::{Error, Fault, fault, words};
+use crate::access::{Effect, EtcdClient};
+use crate::error::{CallFault, Error, fault, words};
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest,
@@ -30,18 +30,18 @@ pub struct Lease {
 /// Keeps one lease alive, over one stream for as long as that lasts.
 #[derive(Debug)]
 pub struct KeepAlive {
-    client: Client,
+    client: EtcdClient,
     lease: LeaseId,
-    line: Option<Line>,
+    line: Option<KeepAliveStream>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct KeepAliveStream {
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
     answers: Streaming<LeaseKeepAliveResponse>,
 }
 
-impl Client {
+impl EtcdClient {
     pub async fn grant(&self, ttl: Duration) -> Result<Lease, Error> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
         let grant = LeaseGrantRequest { ttl: seconds, id: 0 };
@@ -108,7 +108,7 @@ impl KeepAlive {
     }
 
     /// Etcd answers a stream that was opened once it has something to say, so the first request goes with it.
-    async fn open(&self) -> Result<(Line, Option<Duration>), Error> {
+    async fn open(&self) -> Result<(KeepAliveStream, Option<Duration>), Error> {
         let id = self.lease.0;
         let opened = self.client.stream(KEEP_ALIVE, move |channel, request| {
             let (requests, queued) = mpsc::channel(1);
@@ -121,27 +121,35 @@ impl KeepAlive {
             })
         });
         let (requests, answers) = opened.await?;
-        let mut line = Line { requests, answers };
+        let mut line = KeepAliveStream { requests, answers };
         let left = line.answer(&self.client).await?;
         Ok((line, left))
     }
 }
 
-impl Line {
-    async fn ask(&mut self, client: &Client, lease: LeaseId) -> Result<Option<Duration>, Error> {
+impl KeepAliveStream {
+    async fn ask(
+        &mut self,
+        client: &EtcdClient,
+        lease: LeaseId,
+    ) -> Result<Option<Duration>, Error> {
         let request = LeaseKeepAliveRequest { id: lease.0 };
         if self.requests.send(request).await.is_err() {
-            return Err(client.error(KEEP_ALIVE, &Fault::Unanswered, "the stream ended".into()));
+            return Err(client.error(
+                KEEP_ALIVE,
+                &CallFault::Unanswered,
+                "the stream ended".into(),
+            ));
         }
         self.answer(client).await
     }
 
     /// How long the lease lives now; none if it is no more.
-    async fn answer(&mut self, client: &Client) -> Result<Option<Duration>, Error> {
+    async fn answer(&mut self, client: &EtcdClient) -> Result<Option<Duration>, Error> {
         match self.answers.message().await {
             Ok(Some(answer)) => Ok((answer.ttl > 0).then(|| seconds_of(answer.ttl))),
             Ok(None) => {
-                Err(client.error(KEEP_ALIVE, &Fault::Unanswered, "the stream ended".into()))
+                Err(client.error(KEEP_ALIVE, &CallFault::Unanswered, "the stream ended".into()))
             }
             Err(status) => Err(client.error(KEEP_ALIVE, &fault(&status), words(&status))),
         }

@@ -28,11 +28,11 @@ mod proto {
     tonic::include_proto!("etcdserverpb");
 }
 
-pub use access::Client;
-pub use calls::{Alarm, Health};
-pub use config::{Config, Credentials, Tls};
+pub use access::EtcdClient;
+pub use calls::{Alarm, MemberHealth};
+pub use config::{EtcdConfig, EtcdCredentials, EtcdTls};
 pub use error::Error;
 pub use kv::{Keys, Op, Range, Ranged, Reply, Txn, TxnReply, When};
 pub use lease::{KeepAlive, Lease, LeaseId};
 pub use proto::KeyValue;
-pub use watch::{Change, Changes, Watching};
+pub use watch::{Changes, KeyChange, Watching};

@@ -1,20 +1,21 @@
 //! Real etcd clusters for tests of this and other crates, started by `lab/etcd`. Where `PLIMSOLL_LAB_ETCD` does not name
 //! that script there are none: tests that need one say so and pass; `lab/etcd with` and `./test` see to it.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Config;
+use crate::EtcdConfig;
 
 /// A cluster that goes when the test ends.
 #[derive(Debug)]
-pub struct Lab {
+pub struct EtcdLab {
     script: String,
     name: String,
     pub endpoints: Vec<String>,
 }
 
-impl Lab {
+impl EtcdLab {
     /// A cluster of so many members, each started with the flags.
     pub fn start(members: usize, flags: &[&str]) -> Option<Self> {
         Self::start_in(None, members, flags)
@@ -36,8 +37,8 @@ impl Lab {
         Some(Self { script, name, endpoints })
     }
 
-    pub fn config(&self) -> Config {
-        Config::open(self.endpoints.clone())
+    pub fn config(&self) -> EtcdConfig {
+        EtcdConfig::open(self.endpoints.clone())
     }
 
     /// Members are counted from one.
@@ -55,6 +56,21 @@ impl Lab {
 
     pub fn resume(&self, member: usize) {
         self.tell("resume", member);
+    }
+
+    /// Has the only member start again on an empty disk.
+    pub fn wipe(&self) {
+        self.tell("wipe", 1);
+    }
+
+    /// Writes what there is to a file.
+    pub fn save(&self, file: &Path) {
+        self.ctl(&["snapshot", "save", &file.display().to_string()]);
+    }
+
+    /// Has the only member start again with what was saved to a file.
+    pub fn restore(&self, file: &Path) {
+        run(&self.script, &["restore", &self.name, "1", &file.display().to_string()], None);
     }
 
     fn tell(&self, verb: &str, member: usize) {
@@ -75,7 +91,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for EtcdLab {
     fn drop(&mut self) {
         // By the status alone: a test that failed must not panic twice.
         Command::new(&self.script).args(["stop", &self.name]).status().ok();

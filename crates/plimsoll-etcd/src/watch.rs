@@ -5,11 +5,12 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
-use crate::access::{Client, MAX_ANSWER};
-use crate::error::{Error, Fault, fault, judge, words};
+use crate::access::{EtcdClient, MAX_ANSWER};
+use crate::error::{CallFault, Error, fault, judge, words};
 use crate::kv::{Keys, revision};
 use crate::proto::event::EventType;
 use crate::proto::watch_client::WatchClient;
+use crate::proto::watch_create_request::FilterType;
 use crate::proto::watch_request::RequestUnion;
 use crate::proto::{
     KeyValue, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
@@ -19,7 +20,7 @@ const WATCH: &str = "watch keys";
 
 /// A change of one key.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum KeyChange {
     Put(KeyValue),
     /// Deleted, or gone with its lease.
     Gone {
@@ -31,24 +32,39 @@ pub enum Change {
 /// What happened next. What one transaction did is never torn apart. Without changes it only says how far etcd is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Changes {
-    pub changes: Vec<Change>,
+    pub changes: Vec<KeyChange>,
 }
 
 /// A watch under way. When it fails, another one from [`Watching::resume`] on misses nothing and repeats nothing,
 /// unless etcd has compacted that revision: then read the keys anew.
 #[derive(Debug)]
 pub struct Watching {
-    client: Client,
+    client: EtcdClient,
     /// Etcd ends the watch when this goes.
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
     resume: i64,
 }
 
-impl Client {
+impl EtcdClient {
     /// Watches keys from a revision on, that one included.
     pub async fn watch(&self, keys: Keys, from: i64) -> Result<Watching, Error> {
+        self.watch_filtered(keys, from, Vec::new()).await
+    }
+
+    /// The same, but only that keys go: what is written there is not sent.
+    pub async fn watch_deletions(&self, keys: Keys, from: i64) -> Result<Watching, Error> {
+        self.watch_filtered(keys, from, vec![FilterType::Noput.into()]).await
+    }
+
+    async fn watch_filtered(
+        &self,
+        keys: Keys,
+        from: i64,
+        filters: Vec<i32>,
+    ) -> Result<Watching, Error> {
         let create = WatchCreateRequest {
+            filters,
             key: keys.first,
             range_end: keys.end,
             start_revision: from,
@@ -91,22 +107,22 @@ impl Watching {
 
     pub async fn next(&mut self) -> Result<Changes, Error> {
         let answer = self.answer().await?;
-        let changes: Vec<Change> = answer
+        let changes: Vec<KeyChange> = answer
             .events
             .into_iter()
             .filter_map(|event| {
                 let is_gone = event.r#type() == EventType::Delete;
                 let kv = event.kv?;
                 Some(if is_gone {
-                    Change::Gone { key: kv.key, revision: kv.mod_revision }
+                    KeyChange::Gone { key: kv.key, revision: kv.mod_revision }
                 } else {
-                    Change::Put(kv)
+                    KeyChange::Put(kv)
                 })
             })
             .collect();
         let newest = changes.iter().map(|change| match change {
-            Change::Put(kv) => kv.mod_revision,
-            Change::Gone { revision, .. } => *revision,
+            KeyChange::Put(kv) => kv.mod_revision,
+            KeyChange::Gone { revision, .. } => *revision,
         });
         if let Some(newest) = newest.max() {
             self.resume = self.resume.max(newest + 1);
@@ -119,7 +135,8 @@ impl Watching {
     }
 
     async fn answer(&mut self) -> Result<WatchResponse, Error> {
-        let unanswered = |why: &str| self.client.error(WATCH, &Fault::Unanswered, why.to_owned());
+        let unanswered =
+            |why: &str| self.client.error(WATCH, &CallFault::Unanswered, why.to_owned());
         let answer = match self.answers.message().await {
             Ok(Some(answer)) => answer,
             Ok(None) => return Err(unanswered("the stream ended")),
@@ -136,7 +153,7 @@ impl Watching {
 }
 
 /// Why etcd ended a watch, which it says in words alone.
-fn cancelled(reason: &str) -> Fault {
+fn cancelled(reason: &str) -> CallFault {
     let denied = reason.contains("permission denied") || reason.contains("PermissionDenied");
-    if denied { Fault::Denied } else { judge(tonic::Code::Unavailable, reason) }
+    if denied { CallFault::Denied } else { judge(tonic::Code::Unavailable, reason) }
 }

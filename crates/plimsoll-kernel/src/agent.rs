@@ -5,13 +5,13 @@ use plimsoll_model::{Assignment, Generation, Node, NodeId, NodeStatus, Replica, 
 
 /// A container, or the beginnings of one, on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Local {
+pub struct LocalContainer {
     pub generation: Generation,
-    pub phase: Phase,
+    pub phase: ContainerPhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum ContainerPhase {
     Pulling,
     /// The image is here; nothing runs.
     Pulled,
@@ -25,7 +25,7 @@ pub enum Phase {
 
 /// One thing to do. A node may do several at once, for different generations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum ContainerStep {
     Pull(Generation),
     Start(Generation),
     Stop(Generation),
@@ -53,8 +53,8 @@ pub fn wanted<'s>(
         .filter(move |assignment| assignment.node == *node && !has_ended(assignment))
 }
 
-/// Its node is drained by force, and it cannot go anywhere else.
-fn is_cleared_away(state: &State, node: &NodeId, replica: &Replica) -> bool {
+/// Its node is drained by force, and it cannot go anywhere else: it is stopped there, and keeps its assignment.
+pub(crate) fn is_cleared_away(state: &State, node: &NodeId, replica: &Replica) -> bool {
     let is_stuck = replica.waiting.is_some() && replica.successor.is_none();
     is_stuck && state.node(node).is_some_and(Node::is_cleared)
 }
@@ -72,33 +72,38 @@ fn awaits_stop(state: &State, node: &NodeId, id: &ReplicaId, replica: &Replica) 
 
 /// The steps a node should begin now for a replica of which it is asked to run these generations. Where it is asked
 /// for none, whatever is here is an orphan.
-pub fn next(wanted: &[Generation], local: &[Local]) -> Vec<Step> {
+pub fn next(wanted: &[Generation], local: &[LocalContainer]) -> Vec<ContainerStep> {
     let phase_of = |generation: Generation| {
         local.iter().find(|have| have.generation == generation).map(|have| have.phase)
     };
     // The old container is not touched until the image of what replaces it here is there: a bad tag costs nothing.
     let awaits_image =
-        wanted.iter().any(|new| matches!(phase_of(*new), None | Some(Phase::Pulling)));
+        wanted.iter().any(|new| matches!(phase_of(*new), None | Some(ContainerPhase::Pulling)));
 
     let mut steps = Vec::new();
-    let is_leaving = |have: &&Local| !wanted.contains(&have.generation);
+    let is_leaving = |have: &&LocalContainer| !wanted.contains(&have.generation);
     for have in local.iter().filter(is_leaving) {
         match have.phase {
-            Phase::Up if awaits_image => {}
-            Phase::Starting | Phase::Up => steps.push(Step::Stop(have.generation)),
-            Phase::Pulling | Phase::Pulled | Phase::Exited => {
-                steps.push(Step::Remove(have.generation));
+            ContainerPhase::Up if awaits_image => {}
+            ContainerPhase::Starting | ContainerPhase::Up => {
+                steps.push(ContainerStep::Stop(have.generation))
             }
-            Phase::Stopping => {}
+            ContainerPhase::Pulling | ContainerPhase::Pulled | ContainerPhase::Exited => {
+                steps.push(ContainerStep::Remove(have.generation));
+            }
+            ContainerPhase::Stopping => {}
         }
     }
     // What replaces a leaving container in its own place waits until that is gone: the two may share a port, a volume
     // or the last of the room. After a make-before-break move the new one is up already and nothing waits.
-    let blocked = local.iter().any(|have| is_leaving(&have) && have.phase != Phase::Pulled);
+    let blocked =
+        local.iter().any(|have| is_leaving(&have) && have.phase != ContainerPhase::Pulled);
     for &generation in wanted {
         match phase_of(generation) {
-            None => steps.push(Step::Pull(generation)),
-            Some(Phase::Pulled | Phase::Exited) if !blocked => steps.push(Step::Start(generation)),
+            None => steps.push(ContainerStep::Pull(generation)),
+            Some(ContainerPhase::Pulled | ContainerPhase::Exited) if !blocked => {
+                steps.push(ContainerStep::Start(generation))
+            }
             Some(_) => {}
         }
     }
@@ -112,15 +117,15 @@ mod tests {
 
     use super::*;
 
-    fn steps(cell: &Cell, replica: &ReplicaId, local: &[Local]) -> Vec<Step> {
+    fn steps(cell: &Cell, replica: &ReplicaId, local: &[LocalContainer]) -> Vec<ContainerStep> {
         let node = node_id("ash");
         let wanted = wanted(&cell.state, &node, replica);
         let wanted: Vec<Generation> = wanted.map(|assignment| assignment.generation).collect();
         next(&wanted, local)
     }
 
-    fn local(generation: u64, phase: Phase) -> Local {
-        Local { generation: Generation(generation), phase }
+    fn local(generation: u64, phase: ContainerPhase) -> LocalContainer {
+        LocalContainer { generation: Generation(generation), phase }
     }
 
     #[test]
@@ -132,35 +137,39 @@ mod tests {
             Change::Place { replica: replica.clone(), node: node.clone(), spec },
         );
         for (case, has, expected) in [
-            ("it pulls first", vec![], vec![Step::Pull(Generation(1))]),
-            ("a pull under way is left alone", vec![local(1, Phase::Pulling)], vec![]),
-            ("then it starts", vec![local(1, Phase::Pulled)], vec![Step::Start(Generation(1))]),
+            ("it pulls first", vec![], vec![ContainerStep::Pull(Generation(1))]),
+            ("a pull under way is left alone", vec![local(1, ContainerPhase::Pulling)], vec![]),
+            (
+                "then it starts",
+                vec![local(1, ContainerPhase::Pulled)],
+                vec![ContainerStep::Start(Generation(1))],
+            ),
             (
                 "what exited starts again",
-                vec![local(1, Phase::Exited)],
-                vec![Step::Start(Generation(1))],
+                vec![local(1, ContainerPhase::Exited)],
+                vec![ContainerStep::Start(Generation(1))],
             ),
             (
                 "an older one serves on while the image of the new one is pulled",
-                vec![local(0, Phase::Up), local(1, Phase::Pulling)],
+                vec![local(0, ContainerPhase::Up), local(1, ContainerPhase::Pulling)],
                 vec![],
             ),
             (
                 "it stops once the image is there",
-                vec![local(0, Phase::Up), local(1, Phase::Pulled)],
-                vec![Step::Stop(Generation(0))],
+                vec![local(0, ContainerPhase::Up), local(1, ContainerPhase::Pulled)],
+                vec![ContainerStep::Stop(Generation(0))],
             ),
             (
                 "in its own place the new one waits for the old",
-                vec![local(0, Phase::Stopping), local(1, Phase::Pulled)],
+                vec![local(0, ContainerPhase::Stopping), local(1, ContainerPhase::Pulled)],
                 vec![],
             ),
         ] {
             assert_eq!(steps(&cell, &replica, &has), expected, "{case}");
         }
         assert_eq!(
-            steps(&cell, &replica_id("shop/gone/1"), &[local(7, Phase::Up)]),
-            vec![Step::Stop(Generation(7))],
+            steps(&cell, &replica_id("shop/gone/1"), &[local(7, ContainerPhase::Up)]),
+            vec![ContainerStep::Stop(Generation(7))],
             "an orphan"
         );
     }
@@ -176,7 +185,7 @@ mod tests {
         let cause = MoveCause::Outdated;
         let change = Change::Succeed { replica: replica.clone(), node: node.clone(), spec, cause };
         cell.change(Writer::Scheduler, change);
-        let has = [local(1, Phase::Up), local(2, Phase::Pulled)];
-        assert_eq!(steps(&cell, &replica, &has), vec![Step::Start(Generation(2))]);
+        let has = [local(1, ContainerPhase::Up), local(2, ContainerPhase::Pulled)];
+        assert_eq!(steps(&cell, &replica, &has), vec![ContainerStep::Start(Generation(2))]);
     }
 }

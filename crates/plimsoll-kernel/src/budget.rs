@@ -3,7 +3,7 @@
 
 /// What of a service is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct DisruptionBudget {
     /// Replicas that move.
     moving: usize,
     /// Replicas that stay and do not run.
@@ -12,14 +12,14 @@ pub(crate) struct Budget {
 
 /// What a move would cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cost {
+pub(crate) enum DisruptionCost {
     /// Nothing that serves ends before its successor serves, or nothing served at all.
     Nothing,
     /// It serves and is missed for a while, or whether it is missed shows only afterwards.
     OneServing,
 }
 
-impl Budget {
+impl DisruptionBudget {
     /// From whether each replica moves, and whether it runs.
     pub(crate) fn new(replicas: impl Iterator<Item = (bool, bool)>) -> Self {
         let mut budget = Self { moving: 0, idle: 0 };
@@ -32,10 +32,10 @@ impl Budget {
 
     /// Whether another may begin where `width` may be under way at once. One that serves is not put at risk while others
     /// are missing already.
-    pub(crate) fn allows(self, width: usize, cost: Cost) -> bool {
+    pub(crate) fn allows(self, width: usize, cost: DisruptionCost) -> bool {
         match cost {
-            Cost::Nothing => self.moving < width,
-            Cost::OneServing => self.moving + self.idle < width,
+            DisruptionCost::Nothing => self.moving < width,
+            DisruptionCost::OneServing => self.moving + self.idle < width,
         }
     }
 
@@ -51,15 +51,27 @@ mod tests {
 
     #[test]
     fn one_at_a_time_is_one_whatever_it_is_for() {
-        let all_well = Budget::new([(false, true); 3].into_iter());
-        let one_moves = Budget::new([(true, true), (false, true)].into_iter());
-        let one_is_down = Budget::new([(false, false), (false, true)].into_iter());
+        let all_well = DisruptionBudget::new([(false, true); 3].into_iter());
+        let one_moves = DisruptionBudget::new([(true, true), (false, true)].into_iter());
+        let one_is_down = DisruptionBudget::new([(false, false), (false, true)].into_iter());
         for (case, budget, width, cost, expected) in [
-            ("all is well", all_well, 1, Cost::OneServing, true),
-            ("one moves", one_moves, 1, Cost::Nothing, false),
-            ("one moves, two may", one_moves, 2, Cost::OneServing, true),
-            ("one is down: none that serves is risked", one_is_down, 1, Cost::OneServing, false),
-            ("one is down: what costs nothing goes on", one_is_down, 1, Cost::Nothing, true),
+            ("all is well", all_well, 1, DisruptionCost::OneServing, true),
+            ("one moves", one_moves, 1, DisruptionCost::Nothing, false),
+            ("one moves, two may", one_moves, 2, DisruptionCost::OneServing, true),
+            (
+                "one is down: none that serves is risked",
+                one_is_down,
+                1,
+                DisruptionCost::OneServing,
+                false,
+            ),
+            (
+                "one is down: what costs nothing goes on",
+                one_is_down,
+                1,
+                DisruptionCost::Nothing,
+                true,
+            ),
         ] {
             assert_eq!(budget.allows(width, cost), expected, "{case}");
         }

@@ -28,3 +28,70 @@ fn holds_any(state: &State, node: &NodeId) -> bool {
         here.is_some_and(|assignment| !replica.is_stopped(assignment))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::node::DRAIN_TIMEOUT;
+    use plimsoll_model::testkit::{Cell, cell, cpus, node_id, spread};
+    use plimsoll_model::{Millis, ObservedState, Writer};
+
+    use super::*;
+    use crate::agent::wanted;
+    use crate::testkit::Passes;
+
+    fn three() -> Cell {
+        cell().node("ash", cpus(4)).node("birch", cpus(4)).node("cedar", cpus(4))
+    }
+
+    #[test]
+    fn a_drain_that_nothing_comes_of_is_given_up_and_everything_runs_on() {
+        let cell = three().deploy("shop", [("db", spread(3).volume("d"))]).settle().drain("ash");
+        let cell = cell.settle().later(Millis(DRAIN_TIMEOUT.0 - 1)).settle();
+        assert!(!cell.state.node(&node_id("ash")).unwrap().drain.unwrap().has_timed_out);
+        let cell = cell.later(Millis(1)).settle();
+        let node = cell.state.node(&node_id("ash")).unwrap();
+        assert!(node.drain.unwrap().has_timed_out && !node.is_open());
+        assert_eq!(cell.state.replicas().filter(|(_, r)| r.is_running()).count(), 3);
+        let word = cell.state.audit().events().map(|event| event.what.word());
+        assert_eq!(word.filter(|word| *word == "drain_timeout").count(), 1);
+    }
+
+    #[test]
+    fn by_force_what_cannot_move_is_stopped_and_comes_back_with_its_node() {
+        let mut cell = three().deploy("shop", [("db", spread(3).volume("d"))]).settle();
+        let places = cell.placed("shop/db");
+        let (node, timeout) = (node_id("ash"), DRAIN_TIMEOUT);
+        cell.change(Writer::Operator, Change::Drain { node, timeout, force: true });
+        let wants = |cell: &Cell| {
+            let ids: Vec<_> = cell.state.replicas().map(|(id, _)| id).collect();
+            let node = node_id("ash");
+            ids.iter().map(|id| wanted(&cell.state, &node, id).count()).sum::<usize>()
+        };
+        let mut cell = cell.pass();
+        assert_eq!(wants(&cell), 0, "nothing is asked of the node");
+        let held: Vec<_> = cell
+            .state
+            .replicas()
+            .filter_map(|(id, replica)| {
+                let here = replica.assignment.as_ref().filter(|it| it.node == node_id("ash"))?;
+                Some((id, here.generation))
+            })
+            .collect();
+        for (id, generation) in &held {
+            cell.report(id, *generation, ObservedState::Stopped, None);
+        }
+        let mut cell = cell.pass().pass();
+        for (id, generation) in &held {
+            let seen = &cell.state.replica(id).unwrap().observed[generation];
+            assert_eq!(seen.state, ObservedState::Stopped, "what was stopped stays so");
+        }
+        let availability = plimsoll_model::Availability::Active;
+        cell.change(
+            Writer::Operator,
+            Change::SetAvailability { node: node_id("ash"), availability },
+        );
+        let cell = cell.settle();
+        assert_eq!(cell.placed("shop/db"), places, "its data is where it was");
+        assert_eq!(cell.state.replicas().filter(|(_, r)| r.is_running()).count(), 3);
+    }
+}

@@ -6,17 +6,17 @@ use plimsoll_model::{
     Availability, Node, NodeId, ReplicaId, ServiceKey, ServiceSpec, State, Timestamp,
 };
 
-use crate::place::filter::{Ask, misfit};
-use crate::place::{Placer, Roster, Verdict};
+use crate::place::filter::{PlacementRequest, misfit};
+use crate::place::{NodeVerdict, Placer, Roster};
 use crate::policy::Policy;
 
 /// What each node says to one replica, best first, as if the replica were nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
+pub struct PlacementExplanation {
     pub replica: ReplicaId,
     pub mode: &'static str,
     pub node: Option<NodeId>,
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<NodeVerdict>,
 }
 
 /// Why a node may not keep a replica of the service that it has, if it may not.
@@ -31,7 +31,7 @@ pub fn replica(
     policy: &Policy,
     id: &ReplicaId,
     now: Timestamp,
-) -> Option<Explanation> {
+) -> Option<PlacementExplanation> {
     let service = state.service(&id.service)?;
     let node = service.replicas.get(&id.slot)?.heading().map(|assignment| assignment.node.clone());
     explain(state, roster, policy, service, id, node, now)
@@ -44,7 +44,7 @@ pub fn next_of(
     policy: &Policy,
     service: &ServiceKey,
     now: Timestamp,
-) -> Option<Explanation> {
+) -> Option<PlacementExplanation> {
     let id = ReplicaId::indexed(service, state.next_index(service));
     explain(state, roster, policy, state.service(service)?, &id, None, now)
 }
@@ -57,10 +57,10 @@ fn explain(
     id: &ReplicaId,
     node: Option<NodeId>,
     now: Timestamp,
-) -> Option<Explanation> {
+) -> Option<PlacementExplanation> {
     let spec = service.desired()?;
     let headings = service.replicas.values().filter_map(|replica| replica.heading());
-    let ask = Ask::new(spec, &service.row.failures, policy, now);
+    let ask = PlacementRequest::new(spec, &service.row.failures, policy, now);
     let mut placer = Placer::new(roster, ask, headings.map(|assignment| &assignment.node));
     if let Some(node) = &node {
         placer.lift_whole(id, node);
@@ -68,5 +68,10 @@ fn explain(
     let verdicts = placer.verdicts(id);
     placer.close();
     roster.forget_pass(state);
-    Some(Explanation { replica: id.clone(), mode: spec.placement.mode.word(), node, verdicts })
+    Some(PlacementExplanation {
+        replica: id.clone(),
+        mode: spec.placement.mode.word(),
+        node,
+        verdicts,
+    })
 }

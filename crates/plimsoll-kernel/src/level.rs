@@ -53,7 +53,7 @@ mod tests {
             assert_eq!(next(&cell.state, is_server, &levels), expected, "{node} is down");
         }
         assert_eq!(
-            next(&State::new(cell.state.cluster().clone()), is_server, &all([None; 3])),
+            next(&State::new(cell.state.cell_id().clone()), is_server, &all([None; 3])),
             None
         );
     }

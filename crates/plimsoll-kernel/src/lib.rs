@@ -5,17 +5,22 @@
 
 pub mod agent;
 mod budget;
+pub mod condition;
+mod data;
 pub mod depends;
 pub mod dirty;
 pub mod drain;
+pub mod endpoints;
 pub mod explain;
-pub mod foresee;
+pub mod leader;
 pub mod level;
 pub mod lint;
 pub mod liveness;
 pub mod moves;
 pub mod place;
+pub mod plan;
 pub mod policy;
+pub mod progress;
 pub mod rebalance;
 pub mod reconcile;
 pub mod restart;
@@ -26,7 +31,7 @@ pub mod voters;
 #[cfg(test)]
 mod testkit;
 
-pub use foresee::{Foresight, foresee};
+pub use leader::{Leader, LeaderStep};
 pub use policy::Policy;
 pub use reconcile::{Decision, Scope, reconcile};
-pub use signals::Signals;
+pub use signals::{PressureSample, Signals};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plimsoll_model::{
     Change, Guarded, MoveCause, Node, NodeId, Replica, ReplicaId, Resources, ServiceKey,
-    ServiceSpec, State,
+    ServiceSpec, Slot, State,
 };
 
 mod capacity;
@@ -35,8 +35,8 @@ impl fmt::Display for Violation {
 
 /// Every rule that the batch would break if it were applied to the state.
 pub fn plan(state: &State, batch: &[Guarded]) -> Vec<Violation> {
-    let plan = Plan::read(state, batch);
-    let rules: [(&'static str, Rule); 6] = [
+    let plan = BatchPlan::read(state, batch);
+    let rules: [(&'static str, LintRule); 6] = [
         ("eligible", eligible::check),
         ("capacity", capacity::check),
         ("ports", ports::check),
@@ -51,7 +51,7 @@ pub fn plan(state: &State, batch: &[Guarded]) -> Vec<Violation> {
 }
 
 /// Says what a plan breaks of one rule.
-type Rule = fn(&Plan<'_>) -> Vec<String>;
+type LintRule = fn(&BatchPlan<'_>) -> Vec<String>;
 
 /// An assignment that the batch gives out.
 struct New<'a> {
@@ -65,7 +65,7 @@ struct New<'a> {
 }
 
 /// A batch, sorted by what it does.
-struct Plan<'a> {
+struct BatchPlan<'a> {
     state: &'a State,
     new: Vec<New<'a>>,
     /// Positions in `new`.
@@ -75,12 +75,14 @@ struct Plan<'a> {
     abandoned: BTreeSet<&'a ReplicaId>,
     /// Those whose move ends in this batch, one way or the other.
     stepped: BTreeSet<&'a ReplicaId>,
-    /// What the new assignments add to each node. What is replaced in its own place makes way for its successor and
-    /// adds nothing.
+    /// Services that return to what they ran before: what they should have from then on is decided by the next pass.
+    aborted: BTreeSet<&'a ServiceKey>,
+    /// What the new assignments add to each node. What is replaced in its own place makes way for its successor, which
+    /// adds what it asks for more.
     added: BTreeMap<&'a NodeId, Resources>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> BatchPlan<'a> {
     fn read(state: &'a State, batch: &'a [Guarded]) -> Self {
         let mut plan = Self {
             state,
@@ -90,6 +92,7 @@ impl<'a> Plan<'a> {
             retired: BTreeSet::new(),
             abandoned: BTreeSet::new(),
             stepped: BTreeSet::new(),
+            aborted: BTreeSet::new(),
             added: BTreeMap::new(),
         };
         for guarded in batch {
@@ -111,6 +114,7 @@ impl<'a> Plan<'a> {
                     }
                 }
                 Change::Retire { replica } => drop(plan.retired.insert(replica)),
+                Change::AbortRollout { service, .. } => drop(plan.aborted.insert(service)),
                 Change::Abandon { replica, .. } => {
                     plan.abandoned.insert(replica);
                     plan.stepped.insert(replica);
@@ -118,9 +122,10 @@ impl<'a> Plan<'a> {
                 _ => {}
             }
         }
-        for new in plan.new.iter().filter(|new| !new.is_in_place) {
+        for new in &plan.new {
+            let asks = new.spec.request().minus(plan.freed(new));
             let added = plan.added.entry(new.node).or_insert(Resources::NONE);
-            *added = added.plus(new.spec.request());
+            *added = added.plus(asks);
         }
         plan
     }
@@ -140,6 +145,16 @@ impl<'a> Plan<'a> {
         self.by_service.get(key).into_iter().flatten().map(|at| &self.new[*at])
     }
 
+    /// What the old copy makes free for it.
+    fn freed(&self, new: &New<'_>) -> Resources {
+        let service = self.state.service(&new.replica.service).filter(|_| new.is_in_place);
+        let old = service.and_then(|service| {
+            let old = service.replicas.get(&new.replica.slot)?.assignment.as_ref()?;
+            service.spec_of(old)
+        });
+        old.map_or(Resources::NONE, |old| old.request())
+    }
+
     fn node(&self, new: &New<'_>) -> Option<&'a Node> {
         self.state.node(new.node)
     }
@@ -150,13 +165,15 @@ impl<'a> Plan<'a> {
         before.plus(self.added.get(node).copied().unwrap_or(Resources::NONE))
     }
 
-    /// How many replicas of the service each node has, once the plan is carried out.
+    /// How many replicas of the service each node has, once the plan is carried out. Those named after nodes are left from
+    /// when the service was `global`, and end once the others run.
     fn counts(&self, key: &ServiceKey) -> BTreeMap<&'a NodeId, u32> {
         let mut counts: BTreeMap<&NodeId, u32> = BTreeMap::new();
         let service = self.state.service(key);
         for (slot, replica) in service.into_iter().flat_map(|service| &service.replicas) {
             let id = ReplicaId::new(key.clone(), slot.clone());
-            if !self.moved.contains(&id)
+            if matches!(slot, Slot::Index(_))
+                && !self.moved.contains(&id)
                 && !self.retired.contains(&id)
                 && let Some(at) = self.heading(&id, replica)
             {

@@ -8,13 +8,13 @@ use crate::policy::Policy;
 
 /// When each node was last heard of. Soft: a new leader begins with an empty one.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct Heartbeats {
     /// When this leader began to listen: every node gets one TTL from here.
     since: Timestamp,
     last: BTreeMap<NodeId, Timestamp>,
 }
 
-impl Heard {
+impl Heartbeats {
     pub fn from(since: Timestamp) -> Self {
         Self { since, last: BTreeMap::new() }
     }
@@ -26,13 +26,13 @@ impl Heard {
 }
 
 /// The changes of status that the silence and the words of nodes call for.
-pub fn judge(state: &State, heard: &Heard, policy: &Policy, now: Timestamp) -> Vec<Guarded> {
+pub fn judge(state: &State, heard: &Heartbeats, policy: &Policy, now: Timestamp) -> Vec<Guarded> {
     let mut batch = Vec::new();
     for (id, node) in state.nodes() {
         let last = heard.last.get(id).copied();
         // A node that joined a moment ago may not have spoken to this leader yet.
         let silent_since = last.unwrap_or(heard.since).max(node.joined_at).max(heard.since);
-        let is_silent = now.since(silent_since) >= policy.node_ttl;
+        let is_silent = now.since(silent_since) >= policy.node_ttl();
         let status = match node.status {
             NodeStatus::Ready if is_silent => NodeStatus::Down,
             // Silence brought it down, so only its own word brings it back.
@@ -55,10 +55,10 @@ mod tests {
     fn a_node_is_down_after_one_ttl_of_silence() {
         let policy = Policy::default();
         let cell = cell().node("ash", cpus(4));
-        let heard = Heard::from(cell.now);
+        let heard = Heartbeats::from(cell.now);
         for (case, after, changes) in [
-            ("a moment before", Millis(policy.node_ttl.0 - 1), 0),
-            ("at the ttl", policy.node_ttl, 1),
+            ("a moment before", Millis(policy.node_ttl().0 - 1), 0),
+            ("at the ttl", policy.node_ttl(), 1),
         ] {
             let batch = judge(&cell.state, &heard, &policy, cell.now.plus(after));
             assert_eq!(batch.len(), changes, "{case}");
@@ -73,7 +73,7 @@ mod tests {
             .node("birch", cpus(4))
             .down("birch")
             .later(Millis::minutes(9));
-        let mut heard = Heard::from(cell.now);
+        let mut heard = Heartbeats::from(cell.now);
         assert_eq!(judge(&cell.state, &heard, &policy, cell.now), vec![]);
         heard.note(&node_id("birch"), cell.now);
         let mut back = cell.clone();

@@ -2,63 +2,96 @@
 //! assignment; until then the original is not touched, so a move can be given up at any time. Which moves begin is
 //! settled in [`reconcile`](crate::reconcile).
 
-use plimsoll_model::reason::Undone;
+use plimsoll_model::node::DRAIN_TIMEOUT;
+use plimsoll_model::reason::AbandonReason;
+use plimsoll_model::spec::Healthcheck;
 use plimsoll_model::{
-    Assignment, MoveCause, Node, NodeStatus, ObservedCode, ObservedState, Replica, SpecHash,
-    Timestamp,
+    Assignment, Availability, Millis, MoveCause, Node, NodeStatus, ObservedCode, ObservedState,
+    Replica, ReplicaId, ServiceSpec, State, Timestamp,
 };
 
 use crate::policy::Policy;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum MoveStep {
     /// The replica is not moving.
     None,
-    /// Not ready yet; look again then at the latest.
-    Wait(Timestamp),
+    /// Not ready yet; look again then at the latest, where there is such a time.
+    Wait(Option<Timestamp>),
     Promote,
-    Abandon(Undone),
+    Abandon(AbandonReason),
 }
 
 /// What a move's next step depends on besides the replica.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Circumstances<'a> {
+pub(crate) struct MoveContext<'a> {
+    /// The node it leaves, if it still exists.
+    pub(crate) src: Option<&'a Node>,
     /// The successor's node, if it still exists.
     pub(crate) dst: Option<&'a Node>,
-    /// The spec that should run now.
-    pub(crate) desired: SpecHash,
+    /// What should run now.
+    pub(crate) spec: &'a ServiceSpec,
     /// The original could stay where it is.
     pub(crate) is_settled: bool,
     pub(crate) policy: &'a Policy,
     pub(crate) now: Timestamp,
 }
 
-pub(crate) fn step(replica: &Replica, given: &Circumstances<'_>) -> Step {
-    let Some(successor) = &replica.successor else { return Step::None };
+pub(crate) fn step(replica: &Replica, given: &MoveContext<'_>) -> MoveStep {
+    let Some(successor) = &replica.successor else { return MoveStep::None };
     if given.dst.is_none_or(|node| node.status == NodeStatus::Down) {
-        return Step::Abandon(Undone::DestinationLost);
+        return MoveStep::Abandon(AbandonReason::DestinationLost);
     }
-    if successor.assignment.spec != given.desired || replica.is_stale(&successor.assignment) {
-        return Step::Abandon(Undone::Needless);
+    if successor.assignment.spec != given.spec.hash || replica.is_stale(&successor.assignment) {
+        return MoveStep::Abandon(AbandonReason::Needless);
     }
     if successor.has_failed {
-        return Step::Abandon(Undone::SuccessorFailed);
+        return MoveStep::Abandon(AbandonReason::SuccessorFailed);
     }
     if replica.runs(&successor.assignment) {
-        return Step::Promote;
+        return MoveStep::Promote;
     }
     // A lost node came back with the original still running, or its drain was called off.
     let has_reason = successor.cause == MoveCause::Pressure;
     if given.is_settled && replica.is_running() && !has_reason {
-        return Step::Abandon(Undone::Needless);
+        return MoveStep::Abandon(AbandonReason::Needless);
     }
-    let deadline = deadline(replica, &successor.assignment, given.policy);
-    if given.now >= deadline { Step::Abandon(Undone::TimedOut) } else { Step::Wait(deadline) }
+    let limit = time_to_healthy(successor.cause, given.spec, given.src, given.policy);
+    match deadline(replica, &successor.assignment, limit, given.policy) {
+        Some(deadline) if given.now >= deadline => MoveStep::Abandon(AbandonReason::TimedOut),
+        deadline => MoveStep::Wait(deadline),
+    }
+}
+
+/// How long a successor may take to become healthy once its image is there. None: as long as it takes, for there is nothing
+/// to go back to.
+fn time_to_healthy(
+    cause: MoveCause,
+    spec: &ServiceSpec,
+    src: Option<&Node>,
+    policy: &Policy,
+) -> Option<Millis> {
+    let own = step_limit(spec, policy);
+    match cause {
+        MoveCause::NodeLost => None,
+        MoveCause::Misplaced => {
+            let is_draining = |node: &&Node| node.availability == Availability::Draining;
+            let drain = src.filter(is_draining).and_then(|node| node.drain);
+            Some(drain.map_or(own.max(DRAIN_TIMEOUT), |drain| drain.timeout))
+        }
+        MoveCause::Outdated | MoveCause::Restart | MoveCause::Pressure => Some(own),
+    }
+}
+
+/// How long one step of a rollout may take: as long as its healthcheck may take to decide, and a minute at least.
+pub(crate) fn step_limit(spec: &ServiceSpec, policy: &Policy) -> Millis {
+    let check = spec.container.healthcheck.as_ref();
+    policy.step_timeout.max(check.map_or(Millis(0), Healthcheck::time_to_decide))
 }
 
 /// How far a move has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum MoveStage {
     /// Room is set aside at the destination.
     Reserve,
     Start,
@@ -68,7 +101,7 @@ pub enum Stage {
     Stop,
 }
 
-impl Stage {
+impl MoveStage {
     pub fn word(self) -> &'static str {
         match self {
             Self::Reserve => "reserve",
@@ -81,43 +114,66 @@ impl Stage {
 
 /// A move under way, as people ask about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Under<'a> {
+pub struct MoveInProgress<'a> {
     pub src: &'a Assignment,
     pub dst: &'a Assignment,
     /// None for what is only stopping: what it made way for is known, why is in the audit.
     pub cause: Option<MoveCause>,
-    pub stage: Stage,
+    pub stage: MoveStage,
     /// When it is given up, unless it comes further before.
     pub deadline: Option<Timestamp>,
 }
 
 /// The replica's move, if one is under way.
-pub fn under_way<'a>(replica: &'a Replica, policy: &Policy) -> Option<Under<'a>> {
+pub fn under_way<'a>(
+    cell: &State,
+    id: &ReplicaId,
+    replica: &'a Replica,
+    policy: &Policy,
+) -> Option<MoveInProgress<'a>> {
     let current = replica.assignment.as_ref()?;
     let Some(successor) = &replica.successor else {
         let src = replica.leaving.last()?;
-        return Some(Under { src, dst: current, cause: None, stage: Stage::Stop, deadline: None });
+        return Some(MoveInProgress {
+            src,
+            dst: current,
+            cause: None,
+            stage: MoveStage::Stop,
+            deadline: None,
+        });
     };
     let dst = &successor.assignment;
     let stage = match replica.observation(dst).map(|seen| seen.state) {
-        None | Some(ObservedState::Pending) => Stage::Reserve,
-        Some(ObservedState::Running) => Stage::Healthy,
-        Some(_) => Stage::Start,
+        None | Some(ObservedState::Pending) => MoveStage::Reserve,
+        Some(ObservedState::Running) => MoveStage::Healthy,
+        Some(_) => MoveStage::Start,
     };
-    let (cause, deadline) = (Some(successor.cause), Some(deadline(replica, dst, policy)));
-    Some(Under { src: current, dst, cause, stage, deadline })
+    let spec = cell.service(&id.service).and_then(|service| service.spec_of(dst));
+    let limit = spec.map_or(Some(policy.step_timeout), |spec| {
+        time_to_healthy(successor.cause, spec, cell.node(&current.node), policy)
+    });
+    let deadline = deadline(replica, dst, limit, policy);
+    Some(MoveInProgress { src: current, dst, cause: Some(successor.cause), stage, deadline })
 }
 
-/// Until when an assignment may take for what it is doing. A large image on a slow line is not a fault; one that is not
-/// there is.
-pub(crate) fn deadline(replica: &Replica, of: &Assignment, policy: &Policy) -> Timestamp {
-    let Some(seen) = replica.observation(of) else { return of.at.plus(policy.pull_timeout) };
+/// Until when an assignment may take for what it is doing; `limit` is for becoming healthy. A large image on a slow line is
+/// not a fault; one that is not there is.
+pub(crate) fn deadline(
+    replica: &Replica,
+    of: &Assignment,
+    limit: Option<Millis>,
+    policy: &Policy,
+) -> Option<Timestamp> {
+    let Some(seen) = replica.observation(of) else { return Some(of.at.plus(policy.pull_timeout)) };
     match (seen.state, &seen.code) {
+        // Wherever else it goes, the image may be there.
         (ObservedState::Pending, Some(ObservedCode::ImagePullFailed { .. })) => {
-            of.at.plus(policy.step_timeout)
+            Some(of.at.plus(policy.step_timeout))
         }
-        (ObservedState::Pending | ObservedState::Pulling, _) => of.at.plus(policy.pull_timeout),
-        _ => seen.at.plus(policy.step_timeout),
+        (ObservedState::Pending | ObservedState::Pulling, _) => {
+            Some(of.at.plus(policy.pull_timeout))
+        }
+        _ => limit.map(|limit| seen.at.plus(limit)),
     }
 }
 

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_model::reason::{Filter, NoPlace};
-use plimsoll_model::{Mode, NodeId, ReplicaId};
+use plimsoll_model::reason::{Filter, UnplacedReason};
+use plimsoll_model::{Mode, NodeId, ReplicaId, Resources};
 
 pub(crate) mod filter;
 pub mod rank;
@@ -20,22 +20,22 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use filter::Ask;
+use filter::PlacementRequest;
 pub use rank::Score;
-use roster::Door;
 pub use roster::Roster;
-use search::Search;
+use roster::Schedulability;
+use search::NodeSearch;
 
 /// A node found for a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct ChosenNode {
     pub(crate) at: usize,
     pub(crate) score: Score,
 }
 
 /// What is said of one node when a replica looks for a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct NodeVerdict {
     pub node: NodeId,
     pub filter: Option<Filter>,
     /// Only of a node that no filter turned away, or that is the last choice.
@@ -48,22 +48,22 @@ pub struct Verdict {
 #[derive(Debug)]
 pub(crate) struct Placer<'a> {
     roster: &'a mut Roster,
-    ask: Ask<'a>,
-    tally: Tally,
+    ask: PlacementRequest<'a>,
+    tally: ServiceTally,
     /// Made when the first replica needs it: most services need none.
-    search: Option<Search>,
+    search: Option<NodeSearch>,
 }
 
 /// The service's replicas by node and by zone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ServiceTally {
     /// By place in the ring; only nodes that hold some.
     pub(crate) by_node: BTreeMap<usize, u32>,
     /// By zone of the roster.
     pub(crate) by_zone: Vec<u32>,
 }
 
-impl Tally {
+impl ServiceTally {
     fn here(&self, at: usize) -> u32 {
         self.by_node.get(&at).copied().unwrap_or(0)
     }
@@ -87,10 +87,11 @@ impl<'a> Placer<'a> {
     /// `headings` are the nodes the service's replicas are on or on their way to.
     pub(crate) fn new<'n>(
         roster: &'a mut Roster,
-        ask: Ask<'a>,
+        ask: PlacementRequest<'a>,
         headings: impl Iterator<Item = &'n NodeId>,
     ) -> Self {
-        let mut tally = Tally { by_zone: vec![0; roster.zones as usize], ..Tally::default() };
+        let mut tally =
+            ServiceTally { by_zone: vec![0; roster.zones as usize], ..ServiceTally::default() };
         for at in headings.filter_map(|node| roster.place_of(node)) {
             tally.add(at, roster.class_of(at).zone);
         }
@@ -130,13 +131,13 @@ impl<'a> Placer<'a> {
         }
     }
 
-    pub(crate) fn best(&mut self, replica: &ReplicaId) -> Option<Choice> {
+    pub(crate) fn best(&mut self, replica: &ReplicaId) -> Option<ChosenNode> {
         let start = ring::hash(replica);
         if self.ask.listed().is_some() || self.ask.prefers_names() {
             return scan::best(&self.ask, self.roster, &self.tally, start);
         }
         if self.search.is_none() {
-            self.search = Some(Search::open(&self.ask, self.roster, &self.tally));
+            self.search = Some(NodeSearch::open(&self.ask, self.roster, &self.tally));
         }
         let search = self.search.as_mut().expect("opened just above");
         search.best(&self.ask, self.roster, &self.tally, start)
@@ -148,6 +149,16 @@ impl<'a> Placer<'a> {
         self.count(at);
     }
 
+    /// Gives the replica's new copy the place of its old one, which set `freed` aside there; or says why not.
+    pub(crate) fn take_in_place(
+        &mut self,
+        replica: &ReplicaId,
+        node: &NodeId,
+        freed: Resources,
+    ) -> Result<(), Filter> {
+        take_in_place(self.roster, &self.ask, replica, node, freed)
+    }
+
     fn count(&mut self, at: usize) {
         self.tally.add(at, self.roster.class_of(at).zone);
         match self.search.as_mut() {
@@ -157,34 +168,40 @@ impl<'a> Placer<'a> {
     }
 
     /// What every node has to say to one more replica.
-    pub(crate) fn verdicts(&self, replica: &ReplicaId) -> Vec<Verdict> {
+    pub(crate) fn verdicts(&self, replica: &ReplicaId) -> Vec<NodeVerdict> {
         scan::verdicts(&self.ask, self.roster, &self.tally, ring::hash(replica))
     }
 
     /// The node it is on, if that can hold a second copy beside the first for a while.
-    pub(crate) fn stay(&self, node: &NodeId) -> Option<Choice> {
+    pub(crate) fn stay(&self, node: &NodeId) -> Option<ChosenNode> {
         let at = self.roster.place_of(node)?;
         if filter::filter(&self.ask, self.roster, at, self.tally.here(at)).is_some() {
             return None;
         }
-        Some(Choice { at, score: scan::score_alone(&self.ask, self.roster, &self.tally, at)? })
+        Some(ChosenNode { at, score: scan::score_alone(&self.ask, self.roster, &self.tally, at)? })
     }
 
     /// `hosts` schedules nothing until as many of its nodes are ready as it needs.
-    pub(crate) fn unmet_hosts(&self) -> Option<NoPlace> {
+    pub(crate) fn unmet_hosts(&self) -> Option<UnplacedReason> {
         let Mode::Hosts { replicas, hosts } = &self.ask.spec.placement.mode else { return None };
+        // A cordoned host takes nothing new, and keeps what it has.
         let is_ready = |node: &NodeId| {
-            let at = self.roster.place_of(node);
-            at.is_some_and(|at| self.roster.berths[at].door == Door::Open)
+            let Some(at) = self.roster.place_of(node) else { return false };
+            match self.roster.slots[at].schedulability {
+                Schedulability::Schedulable => true,
+                Schedulability::Cordoned => self.tally.here(at) > 0,
+                Schedulability::NotReady | Schedulability::Draining => false,
+            }
         };
         let needed = (*replicas).min(u32::try_from(hosts.len()).unwrap_or(u32::MAX));
         let missing: BTreeSet<NodeId> =
             hosts.iter().filter(|node| !is_ready(node)).cloned().collect();
         let ready = hosts.len() - missing.len();
-        (ready < needed as usize).then_some(NoPlace::CannotSatisfyHostPlacement { needed, missing })
+        (ready < needed as usize)
+            .then_some(UnplacedReason::CannotSatisfyHostPlacement { needed, missing })
     }
 
-    pub(crate) fn close(mut self) -> Tally {
+    pub(crate) fn close(mut self) -> ServiceTally {
         if let Some(search) = self.search.take() {
             search.close(self.roster);
         }
@@ -192,10 +209,30 @@ impl<'a> Placer<'a> {
     }
 }
 
+/// Gives a replica's new copy the place of its old one, which set `freed` aside there; or says why not.
+pub(crate) fn take_in_place(
+    roster: &mut Roster,
+    ask: &PlacementRequest<'_>,
+    replica: &ReplicaId,
+    node: &NodeId,
+    freed: Resources,
+) -> Result<(), Filter> {
+    let Some(at) = roster.place_of(node) else { return Ok(()) };
+    if let Some(filter) = filter::in_place(ask, &roster.slots[at], replica, freed) {
+        return Err(filter);
+    }
+    roster.renew(at, ask.request.minus(freed), &ask.ports, replica);
+    Ok(())
+}
+
 /// Why no node can take one more replica of the service.
-pub(crate) fn no_place(ask: &Ask<'_>, roster: &Roster, tally: &Tally) -> NoPlace {
+pub(crate) fn no_place(
+    ask: &PlacementRequest<'_>,
+    roster: &Roster,
+    tally: &ServiceTally,
+) -> UnplacedReason {
     if roster.is_empty() {
-        return NoPlace::NoNodes;
+        return UnplacedReason::NoNodes;
     }
     let mut turned_away = BTreeMap::new();
     for at in 0..roster.len() {
@@ -204,5 +241,5 @@ pub(crate) fn no_place(ask: &Ask<'_>, roster: &Roster, tally: &Tally) -> NoPlace
         }
     }
     let nodes = u32::try_from(roster.len()).unwrap_or(u32::MAX);
-    NoPlace::NoEligibleNode { nodes, turned_away }
+    UnplacedReason::NoEligibleNode { nodes, turned_away }
 }

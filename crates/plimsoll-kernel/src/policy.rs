@@ -1,11 +1,20 @@
 //! The numbers decisions turn on, each with its reason. They are one value, handed in, so that tests can scale time.
 
-use plimsoll_model::{Millis, Pressure};
+use plimsoll_model::{Millis, Pressure, Timestamp};
+
+use crate::rebalance::RebalanceLimits;
+
+/// So many heartbeats or samples may fail to come before their node counts as silent.
+const MISSED: u64 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// How long a node may be silent before it is down: three missed heartbeats.
-    pub node_ttl: Millis,
+    /// How often a node says that it is alive.
+    pub heartbeat: Millis,
+    /// How often a node measures itself and its replicas, and the rebalancer looks at it.
+    pub sample_interval: Millis,
+    /// How often everything is looked at, in case something was overlooked.
+    pub full_pass: Millis,
     /// How long a down node may come back before its replicas are replaced.
     pub loss_grace: Millis,
     /// How long a successor may take to get healthy once its image is there.
@@ -24,12 +33,33 @@ pub struct Policy {
     /// Below the first line a node is ordinary, below the second busy, above it full. Coarse, so that noise changes
     /// nothing and ordinary nodes tie.
     pub lines: [Pressure; 2],
+    pub rebalance: RebalanceLimits,
+}
+
+impl Policy {
+    /// How long a node may be silent before it is down.
+    pub const fn node_ttl(&self) -> Millis {
+        Millis(self.heartbeat.0.saturating_mul(MISSED))
+    }
+
+    /// How old a sample may be: what was measured longer ago is silence, to every decision.
+    pub const fn stale_after(&self) -> Millis {
+        Millis(self.sample_interval.0.saturating_mul(MISSED))
+    }
+
+    /// Whether what was measured at this time still says something. Placement, rebalancing and what people are shown go by
+    /// this one rule.
+    pub const fn is_fresh(&self, measured_at: Timestamp, now: Timestamp) -> bool {
+        now.since(measured_at).0 <= self.stale_after().0
+    }
 }
 
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            node_ttl: Millis::seconds(15),
+            heartbeat: Millis::seconds(5),
+            sample_interval: Millis::seconds(30),
+            full_pass: Millis::seconds(30),
             loss_grace: Millis::seconds(3),
             step_timeout: Millis::seconds(60),
             pull_timeout: Millis::minutes(15),
@@ -40,6 +70,7 @@ impl Default for Policy {
             failure_limit: 5,
             failure_window: Millis::minutes(5),
             lines: [Pressure::percent(75), Pressure::percent(85)],
+            rebalance: RebalanceLimits::default(),
         }
     }
 }

@@ -8,64 +8,61 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Bytes, Guarded, MilliCpus, NodeId, Pressure, ReplicaId, State, Timestamp};
-use serde::{Deserialize, Serialize};
+use plimsoll_model::{
+    Availability, Bytes, Guarded, MilliCpus, NodeId, Pressure, ReplicaId, State, Timestamp,
+};
+use serde::Serialize;
 
 use crate::place::Roster;
 use crate::policy::Policy;
+pub use crate::signals::PressureSample;
 
-pub mod case;
 pub mod ewma;
 pub mod gates;
-mod habit;
 mod memory;
+mod rebalancer;
 mod record;
+mod replay;
 mod score;
+mod smoothed_usage;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
-pub use ewma::{Ewma, Fade};
-pub use gates::{Figure, Gate, Limits};
-pub use habit::Habit;
-use memory::Outlook;
-pub use memory::{Felt, Memory, Moving};
+pub use ewma::{Decay, Ewma, SmoothedPressure};
+pub use gates::{GateResult, GateValue, RebalanceLimits};
+use memory::PredictedPressure;
+pub use memory::{MoveInFlight, NodeTrend, RebalanceMemory};
 pub use plimsoll_model::rebalance::{Dimension, Relief, Skip, Skipped};
-pub use score::Weighed;
-use score::{Found, Search};
-use view::{View, dominant, top};
+pub use rebalancer::Rebalancer;
+pub use replay::{MeasuredCycle, ReplayedCycle, replay};
+pub use score::CandidateEvaluation;
+use score::{BestMove, MoveSearch};
+pub use smoothed_usage::SmoothedUsage;
+use view::CycleInputs;
 
-/// What a node measured of itself.
+/// What a replica uses: a sample, or as a [`SmoothedUsage`]. A cycle wants the latter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
-    pub at: Timestamp,
-    /// Cpu and memory.
-    pub pressure: [Pressure; 2],
-}
-
-/// What a replica uses: a sample, or as a [`Habit`]. A cycle wants the latter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Usage {
+pub struct ReplicaUsage {
     pub cpu: MilliCpus,
     pub memory: Bytes,
 }
 
-impl Usage {
+impl ReplicaUsage {
     pub const NOTHING: Self = Self { cpu: MilliCpus(0), memory: Bytes(0) };
 }
 
 /// What was measured for one cycle. A node or replica that is missing said nothing of late.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readings {
-    pub nodes: BTreeMap<NodeId, Sample>,
-    pub replicas: BTreeMap<ReplicaId, Usage>,
+    pub nodes: BTreeMap<NodeId, PressureSample>,
+    pub replicas: BTreeMap<ReplicaId, ReplicaUsage>,
 }
 
 /// What came of a cycle, with the numbers that decided it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CycleOutcome {
     /// No node is hot for long enough, or all are about as busy.
     Calm,
     Skipped(Box<Skipped>),
@@ -80,91 +77,106 @@ pub fn cycle(
     state: &State,
     roster: &Roster,
     policy: &Policy,
-    limits: &Limits,
     readings: &Readings,
-    memory: &mut Memory,
+    memory: &mut RebalanceMemory,
     now: Timestamp,
-) -> Outcome {
-    let view = View { state, roster, policy, limits, readings, now };
-    let felt = look(&view, memory);
-    let Some(src) = hottest(&felt, memory.nodes(), limits) else { return Outcome::Calm };
-    let coolest = felt.iter().map(|it| top(it.mean)).min().unwrap_or_default();
-    let here = top(felt[src].mean);
+) -> CycleOutcome {
+    let view = CycleInputs::new(state, roster, policy, readings, now);
+    let limits = view.limits;
+    let predicted = look(&view, memory);
+    let Some(src) = hottest(&view, &predicted, memory.nodes()) else { return CycleOutcome::Calm };
+    let coolest = predicted.iter().map(|it| it.mean.top()).min().unwrap_or_default();
+    let here = predicted[src].mean.top();
     if here.millionths() - coolest.millionths() < limits.imbalance.millionths() {
-        return Outcome::Calm;
+        return CycleOutcome::Calm;
     }
-    let found = Search::new(&view, memory.nodes(), &felt, src).best();
+    let found = MoveSearch::new(&view, memory.nodes(), &predicted, src).best();
     match found {
-        Found::Best { change, relief, moving } => {
+        BestMove::Best { change, relief, moving } => {
             memory.expect(relief.replica.clone(), moving);
-            Outcome::Moved { change, relief }
+            CycleOutcome::Moved { change, relief }
         }
-        Found::Nothing(why, nearest) => {
-            let (src, dominant) = (memory.nodes()[src].node.clone(), dominant(felt[src].mean));
-            Outcome::Skipped(Box::new(Skipped { src, dominant, pressure: here, why, nearest }))
+        BestMove::Nothing(why, nearest, refused) => {
+            let (src, dominant) =
+                (memory.nodes()[src].node.clone(), predicted[src].mean.dominant());
+            let pressure = here;
+            let skipped = Skipped { src, dominant, pressure, why, nearest, refused };
+            CycleOutcome::Skipped(Box::new(skipped))
         }
     }
 }
 
 /// Takes in what was measured since the last cycle; what nodes will be stands in their order.
-fn look(view: &View<'_>, memory: &mut Memory) -> Vec<Outlook> {
+fn look(view: &CycleInputs<'_>, memory: &mut RebalanceMemory) -> Vec<PredictedPressure> {
     memory.settle(view);
     memory.feed(view);
-    let felt = memory.predicted();
-    memory.count(&felt, view.limits);
-    felt
+    let predicted = memory.predicted();
+    memory.count(&predicted, view.limits);
+    predicted
 }
 
 /// What the gates say to moving anything off a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Weighing {
+pub struct NodeEvaluation {
     pub node: NodeId,
     pub dominant: Dimension,
     /// Of the node: how hot, for how long, and how much hotter than the coolest.
-    pub gates: Vec<Gate>,
+    pub gates: Vec<GateResult>,
     /// Of each replica that could leave it.
-    pub candidates: Vec<Weighed>,
+    pub candidates: Vec<CandidateEvaluation>,
 }
 
 /// What the gates would say now, by what the last cycle left behind; none where nothing is known of the node.
-#[expect(clippy::too_many_arguments, reason = "all that a cycle looks at")]
 pub fn weigh(
     state: &State,
     roster: &Roster,
     policy: &Policy,
-    limits: &Limits,
     readings: &Readings,
-    memory: &Memory,
+    memory: &RebalanceMemory,
     node: &NodeId,
     now: Timestamp,
-) -> Option<Weighing> {
-    let view = View { state, roster, policy, limits, readings, now };
-    let at = memory.nodes().iter().position(|felt| felt.node == *node)?;
+) -> Option<NodeEvaluation> {
+    let view = CycleInputs::new(state, roster, policy, readings, now);
+    let at = memory.nodes().iter().position(|trend| trend.node == *node)?;
     Some(weigh_at(&view, memory, &memory.predicted(), at))
 }
 
-fn weigh_at(view: &View<'_>, memory: &Memory, felt: &[Outlook], at: usize) -> Weighing {
+fn weigh_at(
+    view: &CycleInputs<'_>,
+    memory: &RebalanceMemory,
+    predicted: &[PredictedPressure],
+    at: usize,
+) -> NodeEvaluation {
     let (limits, node) = (view.limits, &memory.nodes()[at]);
-    let here = top(felt[at].mean);
-    let coolest = felt.iter().map(|it| top(it.mean)).min().unwrap_or_default();
+    let here = predicted[at].mean.top();
+    let coolest = predicted.iter().map(|it| it.mean.top()).min().unwrap_or_default();
     let gap = Pressure::from_millionths(here.millionths() - coolest.millionths());
-    let gate = |gate, found, limit, passes| Gate { gate, found, limit, passes };
-    let (share, count) = (Figure::Share, Figure::Count);
+    let gate = |gate, found, limit, passes| GateResult { gate, found, limit, passes };
+    let (share, count) = (GateValue::Share, GateValue::Count);
     let (cycles, needed) = (node.hot, limits.trigger_cycles);
-    Weighing {
+    NodeEvaluation {
         node: node.node.clone(),
-        dominant: dominant(felt[at].mean),
+        dominant: predicted[at].mean.dominant(),
         gates: vec![
             gate("trigger", share(here), share(limits.trigger), here >= limits.trigger),
             gate("trigger_cycles", count(cycles), count(needed), cycles >= needed),
             gate("imbalance", share(gap), share(limits.imbalance), gap >= limits.imbalance),
         ],
-        candidates: Search::new(view, memory.nodes(), felt, at).weigh(),
+        candidates: MoveSearch::new(view, memory.nodes(), predicted, at).weigh(),
     }
 }
 
-/// The hottest node that has been hot for long enough; of equals, by name.
-fn hottest(felt: &[Outlook], nodes: &[Felt], limits: &Limits) -> Option<usize> {
-    let trends = (0..nodes.len()).filter(|at| nodes[*at].hot >= limits.trigger_cycles);
-    trends.max_by_key(|at| (top(felt[*at].mean), Reverse(*at)))
+/// The hottest node that has been hot for long enough; of equals, by name. A drain relieves its node by itself.
+fn hottest(
+    view: &CycleInputs<'_>,
+    predicted: &[PredictedPressure],
+    nodes: &[NodeTrend],
+) -> Option<usize> {
+    let is_drained = |node: &NodeId| {
+        let node = view.state.node(node);
+        node.is_some_and(|node| node.availability == Availability::Draining)
+    };
+    let is_hot = |node: &NodeTrend| node.hot >= view.limits.trigger_cycles;
+    let hot = (0..nodes.len()).filter(|at| is_hot(&nodes[*at]) && !is_drained(&nodes[*at].node));
+    hot.max_by_key(|at| (predicted[*at].mean.top(), Reverse(*at)))
 }

@@ -8,30 +8,34 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use plimsoll_model::reason::Waiting;
+use plimsoll_model::reason::WaitReason;
 use plimsoll_model::state::Service;
-use plimsoll_model::{Change, Guarded, Mode, NodeStatus, ReplicaId, ServiceKey, State, Timestamp};
+use plimsoll_model::{
+    Assignment, Change, Guarded, Mode, NodeStatus, Replica, ReplicaId, ServiceKey, State, Timestamp,
+};
 
+use crate::condition::{NodeCondition, PlacementCondition, placement};
 use crate::drain;
+use crate::place::filter::{PlacementRequest, misplaced};
 use crate::place::{Roster, Score};
 use crate::policy::Policy;
 
-mod counted;
 mod global;
-mod nowhere;
-mod plight;
+mod replicated;
 mod rolling;
-mod surplus;
+mod scale_down;
+mod unplaced;
 
 #[cfg(test)]
 mod tests;
 
-use nowhere::Nowhere;
+use unplaced::UnplacedService;
 
 /// What a pass looks at.
 #[derive(Debug, Clone, Copy)]
 pub enum Scope<'a> {
     All,
+    AllBut(&'a BTreeSet<ServiceKey>),
     Services(&'a BTreeSet<ServiceKey>),
 }
 
@@ -61,15 +65,15 @@ pub fn reconcile(
         decision: Decision::default(),
         brake: OnceCell::new(),
         disturbed: match scope {
-            Scope::All => Some(roster.disturbed(state)),
+            Scope::All | Scope::AllBut(_) => Some(roster.disturbed(state)),
             Scope::Services(_) => None,
         },
-        nowhere: Vec::new(),
+        unplaced: Vec::new(),
     };
     for (key, service) in in_order(state, scope) {
         pass.service(roster, key, service);
     }
-    pass.explain_nowhere(roster);
+    pass.explain_unplaced(roster);
     pass.drains();
     roster.forget_pass(state);
     pass.decision
@@ -79,6 +83,9 @@ pub fn reconcile(
 fn in_order<'s>(state: &'s State, scope: Scope<'_>) -> Vec<(&'s ServiceKey, &'s Service)> {
     let mut services: Vec<(&ServiceKey, &Service)> = match scope {
         Scope::All => state.services().iter().collect(),
+        Scope::AllBut(without) => {
+            state.services().iter().filter(|(key, _)| !without.contains(*key)).collect()
+        }
         Scope::Services(keys) => {
             keys.iter().filter_map(|key| state.services().get_key_value(key)).collect()
         }
@@ -94,12 +101,12 @@ struct Pass<'s> {
     now: Timestamp,
     decision: Decision,
     /// Whether so many nodes are down that nothing is replaced; counted when first asked.
-    brake: OnceCell<Option<Waiting>>,
+    brake: OnceCell<Option<WaitReason>>,
     /// The services of which something is on a node that may not keep it. None in a pass over a few services, which looks
     /// at their replicas instead: the trouble of a whole cell may be more than those.
     disturbed: Option<BTreeSet<&'s ServiceKey>>,
     /// Services that found no room for something, to be told why once the pass has placed all it can.
-    nowhere: Vec<Nowhere<'s>>,
+    unplaced: Vec<UnplacedService<'s>>,
 }
 
 impl<'s> Pass<'s> {
@@ -109,7 +116,7 @@ impl<'s> Pass<'s> {
             Some(spec) => match spec.placement.mode {
                 Mode::Global => self.global(roster, key, service, spec),
                 Mode::Spread { .. } | Mode::Pack { .. } | Mode::Hosts { .. } => {
-                    self.counted(roster, key, service, spec);
+                    self.replicated(roster, key, service, spec);
                 }
             },
         }
@@ -133,6 +140,25 @@ impl<'s> Pass<'s> {
         }
     }
 
+    /// The condition of a replica where it is, from what the roster knows of its node.
+    fn condition(
+        &self,
+        roster: &Roster,
+        ask: &PlacementRequest<'_>,
+        replica: &Replica,
+        assignment: &Assignment,
+    ) -> PlacementCondition {
+        let down_since = || self.state.node(&assignment.node).map(|node| node.status_since);
+        let node = match roster.place_of(&assignment.node) {
+            None => NodeCondition::Gone,
+            Some(at) if !roster.is_up(at) => {
+                down_since().map_or(NodeCondition::Gone, |since| NodeCondition::Down { since })
+            }
+            Some(at) => NodeCondition::Up { may_keep: misplaced(ask, roster, at).is_none() },
+        };
+        placement(replica, assignment, ask.spec.hash, node, self.policy, self.now)
+    }
+
     fn retire(&mut self, id: &ReplicaId) {
         self.about(id, Change::Retire { replica: id.clone() });
     }
@@ -153,7 +179,7 @@ impl<'s> Pass<'s> {
     }
 
     /// When more than half of the nodes are down, it is more likely us: nothing is replaced.
-    fn brake(&self) -> Option<Waiting> {
+    fn brake(&self) -> Option<WaitReason> {
         let state = self.state;
         self.brake
             .get_or_init(|| {
@@ -162,7 +188,7 @@ impl<'s> Pass<'s> {
                 let down = state.nodes().values().filter(|node| is_down(node.status)).count();
                 let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
                 (2 * down > nodes)
-                    .then_some(Waiting::MassLoss { down: count(down), nodes: count(nodes) })
+                    .then_some(WaitReason::MassLoss { down: count(down), nodes: count(nodes) })
             })
             .clone()
     }

@@ -7,7 +7,7 @@ use crate::policy::Policy;
 
 /// The failures in a row of one assignment. A new assignment begins with none, and so does an apply, even of the same file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tries {
+pub struct RestartHistory {
     failures: u32,
     last_failure: Timestamp,
     running_since: Option<Timestamp>,
@@ -15,7 +15,7 @@ pub struct Tries {
 
 /// What follows a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextRestart {
     /// Nothing failed.
     Nothing,
     StartAt(Timestamp),
@@ -25,7 +25,7 @@ pub enum Next {
     },
 }
 
-impl Tries {
+impl RestartHistory {
     /// It runs and is healthy, as of now.
     pub fn runs(&mut self, now: Timestamp) {
         self.running_since.get_or_insert(now);
@@ -46,14 +46,16 @@ impl Tries {
         self.failures
     }
 
-    pub fn next(&self, policy: &Policy) -> Next {
+    pub fn next(&self, policy: &Policy) -> NextRestart {
         if self.failures == 0 || self.running_since.is_some() {
-            return Next::Nothing;
+            return NextRestart::Nothing;
         }
         if self.failures >= policy.restart_limit {
-            return Next::Exhausted { tries: self.failures };
+            return NextRestart::Exhausted { tries: self.failures };
         }
-        Next::StartAt(self.last_failure.plus(back_off(self.failures, policy.max_restart_back_off)))
+        NextRestart::StartAt(
+            self.last_failure.plus(back_off(self.failures, policy.max_restart_back_off)),
+        )
     }
 }
 
@@ -76,14 +78,14 @@ mod tests {
     #[test]
     fn three_failures_in_a_row_exhaust_the_tries() {
         let policy = Policy::default();
-        let mut tries = Tries::default();
-        assert_eq!(tries.next(&policy), Next::Nothing);
+        let mut tries = RestartHistory::default();
+        assert_eq!(tries.next(&policy), NextRestart::Nothing);
         tries.fails(START, &policy);
-        assert_eq!(tries.next(&policy), Next::StartAt(after(1)));
+        assert_eq!(tries.next(&policy), NextRestart::StartAt(after(1)));
         tries.fails(after(1), &policy);
-        assert_eq!(tries.next(&policy), Next::StartAt(after(3)));
+        assert_eq!(tries.next(&policy), NextRestart::StartAt(after(3)));
         tries.fails(after(3), &policy);
-        assert_eq!(tries.next(&policy), Next::Exhausted { tries: 3 });
+        assert_eq!(tries.next(&policy), NextRestart::Exhausted { tries: 3 });
     }
 
     #[test]
@@ -93,11 +95,11 @@ mod tests {
         for (case, ran, failures) in
             [("a short run", sustained - 1, 3), ("a sustained run", sustained, 1)]
         {
-            let mut tries = Tries::default();
+            let mut tries = RestartHistory::default();
             tries.fails(START, &policy);
             tries.fails(after(1), &policy);
             tries.runs(after(5));
-            assert_eq!(tries.next(&policy), Next::Nothing, "{case}: it runs");
+            assert_eq!(tries.next(&policy), NextRestart::Nothing, "{case}: it runs");
             tries.fails(after(5 + ran), &policy);
             assert_eq!(tries.failures(), failures, "{case}");
         }

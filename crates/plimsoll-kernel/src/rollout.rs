@@ -1,7 +1,7 @@
 //! What comes next in a rollout: another step, a pause, the way back, or the end. Which replica a step is about is settled
 //! in [`reconcile`](crate::reconcile), how it is carried out in [`moves`](crate::moves).
 
-use plimsoll_model::rollout::{Halt, Phase};
+use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::spec::OnFailure;
 use plimsoll_model::{Replica, Rollout, ServiceSpec, Slot, Timestamp};
 
@@ -9,21 +9,21 @@ use crate::moves;
 use crate::policy::Policy;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RolloutDecision {
     /// Steps may begin.
     Go,
     /// None may, until then where there is a time.
     Hold(Option<Timestamp>),
     /// These took too long; their steps have failed.
     Late(Vec<Slot>),
-    Pause(Halt),
-    Abort(Halt),
+    Pause(RolloutHalt),
+    Abort(RolloutHalt),
     End,
 }
 
 /// What a verdict rests on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Given<'a> {
+pub(crate) struct RolloutContext<'a> {
     /// What should run now: the new spec, or the old one while a rollout is taken back.
     pub(crate) spec: &'a ServiceSpec,
     pub(crate) policy: &'a Policy,
@@ -32,32 +32,36 @@ pub(crate) struct Given<'a> {
 
 pub(crate) fn judge<'r>(
     rollout: &Rollout,
-    given: Given<'_>,
+    given: RolloutContext<'_>,
     replicas: impl Iterator<Item = (&'r Slot, &'r Replica)> + Clone,
-) -> Verdict {
+) -> RolloutDecision {
     match rollout.phase {
-        Phase::Done | Phase::Undone => Verdict::Go,
-        Phase::Paused => Verdict::Hold(None),
-        Phase::Undoing => {
+        RolloutPhase::Done | RolloutPhase::Undone => RolloutDecision::Go,
+        RolloutPhase::Paused => RolloutDecision::Hold(None),
+        RolloutPhase::Undoing => {
             let is_left =
                 |replica: &Replica| !is_current(replica, given.spec) && !is_stalled(replica);
             let mut replicas = replicas;
-            if replicas.any(|(_, replica)| is_left(replica)) { Verdict::Go } else { Verdict::End }
+            if replicas.any(|(_, replica)| is_left(replica)) {
+                RolloutDecision::Go
+            } else {
+                RolloutDecision::End
+            }
         }
-        Phase::Rolling => rolling(rollout, given, replicas),
+        RolloutPhase::Rolling => rolling(rollout, given, replicas),
     }
 }
 
 fn rolling<'r>(
     rollout: &Rollout,
-    given: Given<'_>,
+    given: RolloutContext<'_>,
     replicas: impl Iterator<Item = (&'r Slot, &'r Replica)> + Clone,
-) -> Verdict {
+) -> RolloutDecision {
     if let Some(verdict) = failed_too_often(rollout, given, replicas.clone().count()) {
         return verdict;
     }
     let tried = replicas.filter(|(slot, _)| !rollout.failed.contains_key(*slot));
-    let (mut late, mut look_again) = (Vec::new(), None);
+    let (mut late, mut look_again) = (Vec::new(), None::<Timestamp>);
     let (mut is_left, mut last_step) = (false, None);
     for (slot, replica) in tried {
         if !is_current(replica, given.spec) {
@@ -70,37 +74,42 @@ fn rolling<'r>(
             continue;
         }
         // It gave up its old copy beforehand: nobody but us notices that it does not come.
-        let deadline = moves::deadline(replica, assignment, given.policy);
-        if given.now >= deadline {
+        let limit = Some(moves::step_limit(given.spec, given.policy));
+        let deadline = moves::deadline(replica, assignment, limit, given.policy);
+        if deadline.is_some_and(|deadline| given.now >= deadline) {
             late.push(slot.clone());
         }
-        look_again = Some(look_again.map_or(deadline, |at: Timestamp| at.min(deadline)));
+        look_again = [look_again, deadline].into_iter().flatten().min();
     }
     let update = &given.spec.update;
     let pause = if is_left { update.delay } else { update.monitor };
     let rested = last_step.map_or(given.now, |at| at.plus(pause));
     match (late.is_empty(), is_left) {
-        (false, _) => Verdict::Late(late),
-        (true, true) if given.now < rested => Verdict::Hold(Some(rested)),
-        (true, true) => Verdict::Go,
-        (true, false) if look_again.is_some() => Verdict::Hold(look_again),
-        (true, false) if given.now < rested => Verdict::Hold(Some(rested)),
-        (true, false) => Verdict::End,
+        (false, _) => RolloutDecision::Late(late),
+        (true, true) if given.now < rested => RolloutDecision::Hold(Some(rested)),
+        (true, true) => RolloutDecision::Go,
+        (true, false) if look_again.is_some() => RolloutDecision::Hold(look_again),
+        (true, false) if given.now < rested => RolloutDecision::Hold(Some(rested)),
+        (true, false) => RolloutDecision::End,
     }
 }
 
-fn failed_too_often(rollout: &Rollout, given: Given<'_>, of: usize) -> Option<Verdict> {
+fn failed_too_often(
+    rollout: &Rollout,
+    given: RolloutContext<'_>,
+    of: usize,
+) -> Option<RolloutDecision> {
     let (failed, of) = (rollout.failed.len() as u64, of.max(1) as u64);
     if failed * 1_000_000 <= u64::from(given.spec.update.max_failure_millionths) * of {
         return None;
     }
     let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    let halt = Halt::Failures { failed: count(failed), of: count(of) };
+    let halt = RolloutHalt::Failures { failed: count(failed), of: count(of) };
     match given.spec.update.on_failure {
         OnFailure::Continue => None,
-        OnFailure::Rollback if rollout.from.is_some() => Some(Verdict::Abort(halt)),
+        OnFailure::Rollback if rollout.from.is_some() => Some(RolloutDecision::Abort(halt)),
         // Without anything to return to, what is left is to leave it alone.
-        OnFailure::Rollback | OnFailure::Pause => Some(Verdict::Pause(halt)),
+        OnFailure::Rollback | OnFailure::Pause => Some(RolloutDecision::Pause(halt)),
     }
 }
 
@@ -118,7 +127,7 @@ fn is_current(replica: &Replica, spec: &ServiceSpec) -> bool {
 }
 
 fn is_stalled(replica: &Replica) -> bool {
-    matches!(replica.waiting, Some(plimsoll_model::reason::Waiting::Stalled { .. }))
+    matches!(replica.waiting, Some(plimsoll_model::reason::WaitReason::Stalled { .. }))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub const MAX_SERVERS: usize = 7;
 
 /// A server as its leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
+pub struct VoterCandidate {
     /// Its number, which its node has in the state as long as it is of the cell.
     pub id: u64,
     pub votes: bool,
@@ -19,7 +19,7 @@ pub struct Server {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum MembershipStep {
     /// The node is to hold the log, without a vote as yet.
     Add { id: u64, node: NodeId },
     /// The votes of these count from now on.
@@ -39,39 +39,39 @@ pub fn wanted(nodes: usize) -> usize {
 }
 
 /// The next step, if there is one. `leader` is the server that asks: it never takes its own vote away.
-pub fn next(state: &State, servers: &[Server], leader: u64) -> Option<Step> {
+pub fn next(state: &State, servers: &[VoterCandidate], leader: u64) -> Option<MembershipStep> {
     let ready: BTreeSet<u64> = numbers(state, true).map(|(id, _)| id).collect();
     let known: BTreeSet<u64> = numbers(state, false).map(|(id, _)| id).collect();
     let voters: BTreeSet<u64> = servers.iter().filter(|s| s.votes).map(|s| s.id).collect();
 
     let chosen = choose(state, servers, &ready, &known, leader);
     if chosen != voters {
-        return Some(Step::SetVoters(chosen));
+        return Some(MembershipStep::SetVoters(chosen));
     }
     if let Some(gone) = servers.iter().find(|s| !s.votes && !known.contains(&s.id)) {
-        return Some(Step::Remove { id: gone.id });
+        return Some(MembershipStep::Remove { id: gone.id });
     }
     let held: BTreeSet<u64> = servers.iter().map(|server| server.id).collect();
     let live = held.intersection(&ready).count();
     if live >= MAX_SERVERS && held.len() > MAX_SERVERS {
         let spare = servers.iter().filter(|server| !server.votes);
         let spare = spare.max_by_key(|server| (!ready.contains(&server.id), server.id))?;
-        return Some(Step::Remove { id: spare.id });
+        return Some(MembershipStep::Remove { id: spare.id });
     }
     let (id, node) = numbers(state, true).find(|(id, _)| !held.contains(id))?;
-    (live < MAX_SERVERS).then(|| Step::Add { id, node: node.clone() })
+    (live < MAX_SERVERS).then(|| MembershipStep::Add { id, node: node.clone() })
 }
 
 /// Those who vote stay voters while they can; who has fallen behind or away makes room for one who has not.
 fn choose(
     state: &State,
-    servers: &[Server],
+    servers: &[VoterCandidate],
     ready: &BTreeSet<u64>,
     known: &BTreeSet<u64>,
     leader: u64,
 ) -> BTreeSet<u64> {
-    let is_fit = |server: &Server| ready.contains(&server.id) && server.is_caught_up;
-    let mut candidates: Vec<&Server> =
+    let is_fit = |server: &VoterCandidate| ready.contains(&server.id) && server.is_caught_up;
+    let mut candidates: Vec<&VoterCandidate> =
         servers.iter().filter(|s| s.id == leader || s.votes || is_fit(s)).collect();
     candidates.retain(|server| server.id == leader || known.contains(&server.id));
     // A voter that is down is kept before nobody, and given up for one who is fit.
@@ -129,7 +129,7 @@ mod tests {
     }
 
     /// Takes steps until there are none, as if every server caught up at once. Returns what was done and who votes.
-    fn settle(cell: &Cell, mut servers: Vec<Server>) -> (usize, Vec<u64>, Vec<u64>) {
+    fn settle(cell: &Cell, mut servers: Vec<VoterCandidate>) -> (usize, Vec<u64>, Vec<u64>) {
         for steps in 0..100 {
             let voters: BTreeSet<u64> = servers.iter().filter(|s| s.votes).map(|s| s.id).collect();
             match next(&cell.state, &servers, 1) {
@@ -137,14 +137,14 @@ mod tests {
                     let held = servers.iter().map(|server| server.id).collect();
                     return (steps, voters.into_iter().collect(), held);
                 }
-                Some(Step::Add { id, .. }) => {
-                    servers.push(Server { id, votes: false, is_caught_up: true });
+                Some(MembershipStep::Add { id, .. }) => {
+                    servers.push(VoterCandidate { id, votes: false, is_caught_up: true });
                 }
-                Some(Step::Remove { id }) => {
+                Some(MembershipStep::Remove { id }) => {
                     assert!(!voters.contains(&id), "a vote is taken away before its server is");
                     servers.retain(|server| server.id != id);
                 }
-                Some(Step::SetVoters(new)) => {
+                Some(MembershipStep::SetVoters(new)) => {
                     assert!(new.contains(&1), "the leader keeps its vote");
                     for server in &mut servers {
                         server.votes = new.contains(&server.id);
@@ -155,8 +155,8 @@ mod tests {
         panic!("no end of steps");
     }
 
-    fn alone() -> Vec<Server> {
-        vec![Server { id: 1, votes: true, is_caught_up: true }]
+    fn alone() -> Vec<VoterCandidate> {
+        vec![VoterCandidate { id: 1, votes: true, is_caught_up: true }]
     }
 
     #[test]
@@ -176,19 +176,19 @@ mod tests {
         let cell = of(3);
         let mut servers = alone();
         for id in [2, 3] {
-            servers.push(Server { id, votes: false, is_caught_up: false });
+            servers.push(VoterCandidate { id, votes: false, is_caught_up: false });
         }
         assert_eq!(next(&cell.state, &servers, 1), None, "both lag");
         servers[1].is_caught_up = true;
         assert_eq!(next(&cell.state, &servers, 1), None, "two votes bear no loss");
         servers[2].is_caught_up = true;
         let all = BTreeSet::from([1, 2, 3]);
-        assert_eq!(next(&cell.state, &servers, 1), Some(Step::SetVoters(all)));
+        assert_eq!(next(&cell.state, &servers, 1), Some(MembershipStep::SetVoters(all)));
     }
 
     #[test]
     fn a_voter_that_is_down_makes_room_for_one_that_is_not() {
-        let voting = |votes: bool, id: u64| Server { id, votes, is_caught_up: true };
+        let voting = |votes: bool, id: u64| VoterCandidate { id, votes, is_caught_up: true };
         let cell = of(4).down("b");
         let servers = vec![voting(true, 1), voting(true, 2), voting(true, 3), voting(false, 4)];
         let (_, voters, _) = settle(&cell, servers.clone());
@@ -200,19 +200,19 @@ mod tests {
 
     #[test]
     fn a_server_beyond_the_seventh_is_let_go_when_it_is_not_missed() {
-        let voting = |id: u64| Server { id, votes: true, is_caught_up: true };
+        let voting = |id: u64| VoterCandidate { id, votes: true, is_caught_up: true };
         let cell = of(8).down("c");
         let (_, voters, held) = settle(&cell, (1..=7).map(voting).collect());
         assert_eq!((voters, held), (vec![1, 2, 4, 5, 6, 7, 8], vec![1, 2, 4, 5, 6, 7, 8]));
-        let mut returned: Vec<Server> = [1, 2, 4, 5, 6, 7, 8].map(voting).to_vec();
+        let mut returned: Vec<VoterCandidate> = [1, 2, 4, 5, 6, 7, 8].map(voting).to_vec();
         assert_eq!(next(&of(8).state, &returned, 1), None, "it comes back as an agent");
-        returned.push(Server { id: 3, votes: false, is_caught_up: true });
-        assert_eq!(next(&of(8).state, &returned, 1), Some(Step::Remove { id: 3 }));
+        returned.push(VoterCandidate { id: 3, votes: false, is_caught_up: true });
+        assert_eq!(next(&of(8).state, &returned, 1), Some(MembershipStep::Remove { id: 3 }));
     }
 
     #[test]
     fn a_node_that_left_or_came_back_empty_is_no_longer_the_server_it_was() {
-        let voting = |id: u64| Server { id, votes: true, is_caught_up: true };
+        let voting = |id: u64| VoterCandidate { id, votes: true, is_caught_up: true };
         let mut cell = of(3).down("b");
         join(&mut cell, "b");
         let (_, voters, held) = settle(&cell, vec![voting(1), voting(2), voting(3)]);

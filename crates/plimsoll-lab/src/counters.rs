@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::engine::LabEngine;
 
 /// Where the kernel counts a container's processor time, in nanoseconds.
 const PLACES: [&str; 2] = ["/sys/fs/cgroup/cpuacct/docker", "/sys/fs/cgroup/cpu,cpuacct/docker"];
@@ -24,21 +24,21 @@ const PERIOD: u32 = 100_000;
 
 /// Files below a root of their own, for as long as this is there.
 #[derive(Debug)]
-pub struct Counters {
+pub struct CpuCounters {
     is_over: Arc<AtomicBool>,
     keeper: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Counters {
+impl CpuCounters {
     /// What keeps this machine from having them; none: nothing.
     pub fn missing() -> Option<&'static str> {
         let is_counted =
             PLACES.iter().filter_map(|place| Path::new(place).parent()).any(Path::is_dir);
-        (!is_counted).then_some("this kernel does not count as cgroup v1 does")
+        (!is_counted).then_some("this kernel has no cgroup v1 CPU accounting")
     }
 
     /// A host with so many thousandths of a core, whose counters are those of one engine's containers.
-    pub fn keep(root: &Path, engine: &Engine, milli_cpus: u32) -> io::Result<Self> {
+    pub fn keep(root: &Path, engine: &LabEngine, milli_cpus: u32) -> io::Result<Self> {
         let (cgroup, proc) = (root.join("sys/fs/cgroup"), root.join("proc"));
         fs::create_dir_all(&cgroup)?;
         fs::create_dir_all(&proc)?;
@@ -67,7 +67,7 @@ impl Counters {
     }
 }
 
-impl Drop for Counters {
+impl Drop for CpuCounters {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         let ended = self.keeper.take().map(JoinHandle::join);

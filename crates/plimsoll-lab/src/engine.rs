@@ -9,13 +9,13 @@ use crate::error::Error;
 const LAB: &str = "/var/tmp/plimsoll-lab";
 
 #[derive(Debug)]
-pub struct Engine {
+pub struct LabEngine {
     name: String,
     /// The file of a network namespace, in which it has its networks; none: one of its own that leads nowhere.
     network: Option<PathBuf>,
 }
 
-impl Engine {
+impl LabEngine {
     /// Not started yet. The name is its own among all engines of this machine.
     pub fn new(name: impl Into<String>, network: Option<PathBuf>) -> Self {
         Self { name: name.into(), network }
@@ -60,7 +60,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for LabEngine {
     fn drop(&mut self) {
         if let Err(error) = self.lab("stop") {
             eprintln!("{error}");

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{count} hosts are too many, at most {max} can be")]
+    #[error("{count} hosts are too many; the limit is {max}")]
     TooMany { count: usize, max: usize },
     #[error("there is no host {name}; there are {known}")]
     NoSuchHost { name: String, known: String },

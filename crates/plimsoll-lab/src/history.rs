@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-mod fault;
+mod anomaly;
 
 #[cfg(test)]
 mod tests;
 
-pub use fault::{Fault, Op};
+pub use anomaly::{Anomaly, HistoryOp};
 
 /// When something happened, from any moment on that all clients share.
 pub type Moment = Duration;
@@ -25,11 +25,11 @@ pub struct Write {
     /// No other write has it.
     pub value: String,
     pub invoked: Moment,
-    pub outcome: Outcome,
+    pub outcome: WriteOutcome,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// It was promised to be there for good.
     Acknowledged {
         at: Moment,
@@ -64,14 +64,14 @@ pub type Log = BTreeMap<String, BTreeMap<u64, String>>;
 
 impl History {
     pub fn acknowledged(&self) -> usize {
-        self.count(|outcome| matches!(outcome, Outcome::Acknowledged { .. }))
+        self.count(|outcome| matches!(outcome, WriteOutcome::Acknowledged { .. }))
     }
 
     pub fn unknown(&self) -> usize {
-        self.count(|outcome| matches!(outcome, Outcome::Unknown))
+        self.count(|outcome| matches!(outcome, WriteOutcome::Unknown))
     }
 
-    fn count(&self, is_so: impl Fn(&Outcome) -> bool) -> usize {
+    fn count(&self, is_so: impl Fn(&WriteOutcome) -> bool) -> usize {
         self.writes.iter().filter(|write| is_so(&write.outcome)).count()
     }
 
@@ -82,7 +82,7 @@ impl History {
     }
 
     /// All that cannot have happened; nothing: it can.
-    pub fn check(&self, log: &Log) -> Vec<Fault> {
+    pub fn check(&self, log: &Log) -> Vec<Anomaly> {
         let mut faults = Vec::new();
         let places = places(log, &mut faults);
         self.check_writes(&places, &mut faults);
@@ -96,23 +96,23 @@ impl History {
     }
 
     /// Every promise was kept.
-    fn check_writes(&self, places: &Places<'_>, faults: &mut Vec<Fault>) {
+    fn check_writes(&self, places: &Places<'_>, faults: &mut Vec<Anomaly>) {
         for write in &self.writes {
             let found = places.get(write.value.as_str());
             let found = found.filter(|place| place.register == write.register);
             match (write.outcome, found) {
-                (Outcome::Acknowledged { .. }, None) => {
-                    faults.push(Fault::Lost { write: write.clone() });
+                (WriteOutcome::Acknowledged { .. }, None) => {
+                    faults.push(Anomaly::Lost { write: write.clone() });
                 }
-                (Outcome::Acknowledged { revision, .. }, Some(place))
+                (WriteOutcome::Acknowledged { revision, .. }, Some(place))
                     if place.revision != revision =>
                 {
                     let found = place.revision;
-                    faults.push(Fault::OtherRevision { write: write.clone(), found });
+                    faults.push(Anomaly::OtherRevision { write: write.clone(), found });
                 }
-                (Outcome::Refused, Some(place)) => {
+                (WriteOutcome::Refused, Some(place)) => {
                     let found = place.revision;
-                    faults.push(Fault::RefusedAndDone { write: write.clone(), found });
+                    faults.push(Anomaly::RefusedAndDone { write: write.clone(), found });
                 }
                 _ => {}
             }
@@ -120,14 +120,14 @@ impl History {
     }
 
     /// What is there was written by somebody, and what was read is there.
-    fn check_values(&self, log: &Log, faults: &mut Vec<Fault>) {
+    fn check_values(&self, log: &Log, faults: &mut Vec<Anomaly>) {
         let written: BTreeMap<&str, &str> =
             self.writes.iter().map(|write| (&*write.value, &*write.register)).collect();
         for (register, revisions) in log {
             for (revision, value) in revisions {
                 if written.get(value.as_str()) != Some(&register.as_str()) {
                     let (register, value) = (register.clone(), value.clone());
-                    faults.push(Fault::Invented { register, revision: *revision, value });
+                    faults.push(Anomaly::Invented { register, revision: *revision, value });
                 }
             }
         }
@@ -135,7 +135,7 @@ impl History {
             let Some((revision, value)) = &read.seen else { continue };
             let kept = log.get(&read.register).and_then(|revisions| revisions.get(revision));
             if kept != Some(value) {
-                faults.push(Fault::ReadOther { read: read.clone(), kept: kept.cloned() });
+                faults.push(Anomaly::ReadOther { read: read.clone(), kept: kept.cloned() });
             }
         }
     }
@@ -146,16 +146,16 @@ impl History {
         let writes = writes.filter_map(|write| {
             let place = places.get(write.value.as_str())?;
             let over = match write.outcome {
-                Outcome::Acknowledged { at, .. } => at,
-                Outcome::Refused | Outcome::Unknown => Moment::MAX,
+                WriteOutcome::Acknowledged { at, .. } => at,
+                WriteOutcome::Refused | WriteOutcome::Unknown => Moment::MAX,
             };
-            let op = Op::Write(write.clone());
+            let op = HistoryOp::Write(write.clone());
             Some(Timed { place: (place.revision, 0), began: write.invoked, over, op })
         });
         let reads = self.reads.iter().filter(|read| read.register == register);
         let reads = reads.map(|read| {
             let revision = read.seen.as_ref().map_or(0, |(revision, _)| *revision);
-            let op = Op::Read(read.clone());
+            let op = HistoryOp::Read(read.clone());
             Timed { place: (revision, 1), began: read.invoked, over: read.answered, op }
         });
         writes.chain(reads).collect()
@@ -164,39 +164,39 @@ impl History {
     /// Acknowledged writes of all registers, by their place in the one log.
     fn by_index(&self) -> Vec<Timed> {
         let writes = self.writes.iter().filter_map(|write| match write.outcome {
-            Outcome::Acknowledged { at, index, .. } => {
-                let op = Op::Write(write.clone());
+            WriteOutcome::Acknowledged { at, index, .. } => {
+                let op = HistoryOp::Write(write.clone());
                 Some(Timed { place: (index, 0), began: write.invoked, over: at, op })
             }
-            Outcome::Refused | Outcome::Unknown => None,
+            WriteOutcome::Refused | WriteOutcome::Unknown => None,
         });
         writes.collect()
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place<'l> {
+struct RegisterPosition<'l> {
     register: &'l str,
     revision: u64,
 }
 
 /// Where each value is.
-type Places<'l> = BTreeMap<&'l str, Place<'l>>;
+type Places<'l> = BTreeMap<&'l str, RegisterPosition<'l>>;
 
 /// Finds each value's place, and what is there twice or missing between two revisions.
-fn places<'l>(log: &'l Log, faults: &mut Vec<Fault>) -> Places<'l> {
+fn places<'l>(log: &'l Log, faults: &mut Vec<Anomaly>) -> Places<'l> {
     let mut places = Places::new();
     for (register, revisions) in log {
         for (expected, (revision, value)) in (1..).zip(revisions) {
             if expected != *revision {
                 let register = register.clone();
-                faults.push(Fault::Gap { register, expected, found: *revision });
+                faults.push(Anomaly::Gap { register, expected, found: *revision });
                 break;
             }
-            let place = Place { register, revision: *revision };
+            let place = RegisterPosition { register, revision: *revision };
             if let Some(first) = places.insert(value, place) {
                 let value = value.clone();
-                faults.push(Fault::Twice { value, revisions: (first.revision, *revision) });
+                faults.push(Anomaly::Twice { value, revisions: (first.revision, *revision) });
             }
         }
     }
@@ -210,12 +210,12 @@ struct Timed {
     place: (u64, u8),
     began: Moment,
     over: Moment,
-    op: Op,
+    op: HistoryOp,
 }
 
 /// An operation that comes before another must not have begun after that one was over. For each only the one behind it
 /// that was over first need be looked at.
-fn order(ops: &mut [Timed]) -> Vec<Fault> {
+fn order(ops: &mut [Timed]) -> Vec<Anomaly> {
     ops.sort_by_key(|timed| timed.place);
     let mut faults = Vec::new();
     let mut soonest: Option<&Timed> = None;
@@ -225,7 +225,7 @@ fn order(ops: &mut [Timed]) -> Vec<Fault> {
             && then.over < first.began
         {
             let (first, then) = (first.op.clone(), then.op.clone());
-            faults.push(Fault::OutOfOrder { first: Box::new(first), then: Box::new(then) });
+            faults.push(Anomaly::OutOfOrder { first: Box::new(first), then: Box::new(then) });
         }
         soonest = group.iter().chain(soonest).min_by_key(|timed| timed.over);
     }

@@ -1,4 +1,4 @@
-//! One host: a network namespace with a device that leads to the wire, and, while it is switched on, a [`Machine`].
+//! One host: a network namespace with a device that leads to the wire, and, while it is switched on, a [`RunningHost`].
 
 use std::fs::File;
 use std::io;
@@ -13,8 +13,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::error::Error;
-use crate::machine::{Machine, run};
 use crate::process::Process;
+use crate::running_host::{RunningHost, run};
 
 /// As on an Ethernet.
 pub(crate) const MTU: u16 = 1_500;
@@ -29,7 +29,7 @@ pub struct Host {
     /// Holds the network namespace, also while nothing runs in it.
     network: File,
     /// None while it is switched off.
-    machine: Mutex<Option<Machine>>,
+    machine: Mutex<Option<RunningHost>>,
 }
 
 impl Host {
@@ -40,7 +40,8 @@ impl Host {
         let made = thread::spawn(move || network(address)).join();
         let made = made.unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
         let (network, device) = made.map_err(|error| failed("make a network", error))?;
-        let machine = Machine::start(&network).map_err(|error| failed("start an init", error))?;
+        let machine =
+            RunningHost::start(&network).map_err(|error| failed("start an init", error))?;
         let machine = Mutex::new(Some(machine));
         Ok((Self { name: name.to_owned(), address, network, machine }, device))
     }
@@ -81,7 +82,7 @@ impl Host {
         if machine.is_none() {
             let failed =
                 |source| Error::Host { what: "start an init", host: self.name.clone(), source };
-            *machine = Some(Machine::start(&self.network).map_err(failed)?);
+            *machine = Some(RunningHost::start(&self.network).map_err(failed)?);
         }
         Ok(())
     }
@@ -92,7 +93,7 @@ impl Host {
         machine.as_ref().map(|machine| PathBuf::from(format!("/proc/{}/ns", machine.init())))
     }
 
-    fn machine(&self) -> MutexGuard<'_, Option<Machine>> {
+    fn machine(&self) -> MutexGuard<'_, Option<RunningHost>> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

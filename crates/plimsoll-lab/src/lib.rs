@@ -9,26 +9,26 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-mod chance;
 mod counters;
 mod engine;
 mod error;
 pub mod history;
 mod host;
 pub mod load;
-mod machine;
 mod process;
+mod rng;
 mod rule;
+mod running_host;
 mod switch;
 pub mod watch;
 
-pub use chance::Chance;
-pub use counters::Counters;
-pub use engine::Engine;
+pub use counters::CpuCounters;
+pub use engine::LabEngine;
 pub use error::Error;
 pub use host::{Host, within};
 pub use process::Process;
-pub use rule::Rule;
+pub use rng::LabRng;
+pub use rule::LinkRule;
 
 use switch::Switch;
 
@@ -78,11 +78,11 @@ impl Lab {
     }
 
     /// What happens to packets from one host to another.
-    pub fn rule(&self, from: usize, to: usize) -> Rule {
+    pub fn rule(&self, from: usize, to: usize) -> LinkRule {
         self.switch.rules().get(from, to)
     }
 
-    pub fn set_rule(&self, from: usize, to: usize, rule: Rule) {
+    pub fn set_rule(&self, from: usize, to: usize, rule: LinkRule) {
         self.switch.rules().set(from, to, rule);
     }
 
@@ -116,8 +116,8 @@ impl Lab {
 
     /// Makes the wire between the two sound again.
     pub fn heal(&self, a: usize, b: usize) {
-        self.set_rule(a, b, Rule::default());
-        self.set_rule(b, a, Rule::default());
+        self.set_rule(a, b, LinkRule::default());
+        self.set_rule(b, a, LinkRule::default());
     }
 
     /// Makes every wire sound again.
@@ -131,7 +131,7 @@ impl Lab {
         (0..self.hosts.len()).filter(move |other| *other != at)
     }
 
-    fn change(&self, from: usize, to: usize, change: impl FnOnce(&mut Rule)) {
+    fn change(&self, from: usize, to: usize, change: impl FnOnce(&mut LinkRule)) {
         let mut rule = self.rule(from, to);
         change(&mut rule);
         self.set_rule(from, to, rule);

@@ -14,9 +14,9 @@ use crate::error::Error;
 use crate::host::Host;
 
 mod client;
-mod outcome;
+mod report;
 
-pub use outcome::{Failure, Outcome};
+pub use report::{LoadReport, RequestFailure};
 
 /// What is not answered by then has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub enum Manner {
 
 /// Somebody who asks.
 #[derive(Debug, Clone)]
-pub struct Client<'a> {
+pub struct LoadClient<'a> {
     /// From this host; none: from wherever we are.
     pub from: Option<&'a Host>,
     pub aim: Aim,
@@ -49,7 +49,7 @@ pub struct Client<'a> {
 
 /// What is known while it goes on.
 #[derive(Debug)]
-pub struct Progress {
+pub struct LoadProgress {
     pub begun: Instant,
     is_over: AtomicBool,
     answered: AtomicUsize,
@@ -57,7 +57,7 @@ pub struct Progress {
     enough: usize,
 }
 
-impl Progress {
+impl LoadProgress {
     pub fn answered(&self) -> usize {
         self.answered.load(Relaxed)
     }
@@ -74,23 +74,23 @@ impl Progress {
 
 /// Has the clients ask while something is done, and go on until so many requests were answered.
 pub fn asked_while<T>(
-    clients: &[Client<'_>],
+    clients: &[LoadClient<'_>],
     enough: usize,
-    act: impl FnOnce(&Progress) -> T,
-) -> Result<(T, Outcome), Error> {
-    let progress = Progress {
+    act: impl FnOnce(&LoadProgress) -> T,
+) -> Result<(T, LoadReport), Error> {
+    let progress = LoadProgress {
         begun: Instant::now(),
         is_over: AtomicBool::new(false),
         answered: AtomicUsize::new(0),
         failed: AtomicUsize::new(0),
         enough,
     };
-    let outcome = Mutex::new(Outcome::default());
-    let mut by_host: BTreeMap<Option<&str>, Vec<&Client<'_>>> = BTreeMap::new();
+    let outcome = Mutex::new(LoadReport::default());
+    let mut by_host: BTreeMap<Option<&str>, Vec<&LoadClient<'_>>> = BTreeMap::new();
     for client in clients {
         by_host.entry(client.from.map(Host::name)).or_default().push(client);
     }
-    let ask = |together: Vec<&Client<'_>>| {
+    let ask = |together: Vec<&LoadClient<'_>>| {
         let aims: Vec<Aim> = together.iter().map(|client| client.aim.clone()).collect();
         // A thread is on one host, so a host's clients share one.
         let asked = match together[0].from {
@@ -122,7 +122,7 @@ pub fn asked_while<T>(
 }
 
 /// Says that it is over when it is dropped.
-struct Over<'a>(&'a Progress);
+struct Over<'a>(&'a LoadProgress);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What happens to packets from one host to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rule {
+pub struct LinkRule {
     pub is_cut: bool,
     /// Counted in microseconds, an hour at most.
     pub delay: Duration,
@@ -18,7 +18,7 @@ pub struct Rule {
 const CUT: u64 = 1 << 63;
 const LOSS_SHIFT: u32 = 32;
 
-impl Rule {
+impl LinkRule {
     fn packed(self) -> u64 {
         let delay = u32::try_from(self.delay.as_micros()).unwrap_or(u32::MAX);
         let loss = u64::from(self.loss_percent.min(100));
@@ -36,7 +36,7 @@ impl Rule {
 }
 
 /// As in `cut, 50ms late, loses 20%`; sound where there is nothing to say.
-impl fmt::Display for Rule {
+impl fmt::Display for LinkRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if self.is_cut {
@@ -55,21 +55,21 @@ impl fmt::Display for Rule {
 
 /// The rules of all pairs.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct LinkRules {
     hosts: usize,
     words: Vec<AtomicU64>,
 }
 
-impl Rules {
+impl LinkRules {
     pub(crate) fn new(hosts: usize) -> Self {
         Self { hosts, words: (0..hosts * hosts).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    pub(crate) fn get(&self, from: usize, to: usize) -> Rule {
-        Rule::unpacked(self.words[from * self.hosts + to].load(Ordering::Relaxed))
+    pub(crate) fn get(&self, from: usize, to: usize) -> LinkRule {
+        LinkRule::unpacked(self.words[from * self.hosts + to].load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set(&self, from: usize, to: usize, rule: Rule) {
+    pub(crate) fn set(&self, from: usize, to: usize, rule: LinkRule) {
         self.words[from * self.hosts + to].store(rule.packed(), Ordering::Relaxed);
     }
 }
@@ -80,20 +80,20 @@ mod tests {
 
     #[test]
     fn a_rule_is_for_one_way_between_two_hosts() {
-        let rules = Rules::new(3);
-        let rule = Rule { is_cut: true, delay: Duration::from_millis(50), loss_percent: 20 };
+        let rules = LinkRules::new(3);
+        let rule = LinkRule { is_cut: true, delay: Duration::from_millis(50), loss_percent: 20 };
         rules.set(0, 2, rule);
         assert_eq!(rules.get(0, 2), rule);
         for (from, to) in [(2, 0), (0, 1), (1, 2)] {
-            assert_eq!(rules.get(from, to), Rule::default());
+            assert_eq!(rules.get(from, to), LinkRule::default());
         }
     }
 
     #[test]
     fn a_rule_is_kept_whole() {
         for (is_cut, delay_us, loss_percent) in [(false, 0, 0), (true, 0, 0), (false, 7, 100)] {
-            let rule = Rule { is_cut, delay: Duration::from_micros(delay_us), loss_percent };
-            assert_eq!(Rule::unpacked(rule.packed()), rule);
+            let rule = LinkRule { is_cut, delay: Duration::from_micros(delay_us), loss_percent };
+            assert_eq!(LinkRule::unpacked(rule.packed()), rule);
         }
     }
 }

@@ -7,13 +7,13 @@ use std::thread::{self, JoinHandle};
 
 use tun_rs::{InterruptEvent, SyncDevice};
 
-use crate::chance::Chance;
 use crate::error::Error;
-use crate::rule::Rules;
+use crate::rng::LabRng;
+use crate::rule::LinkRules;
 
-mod late;
+mod delay_queue;
 
-use late::Late;
+use delay_queue::DelayQueue;
 
 /// Larger than any packet of a device with [`MTU`](crate::host::MTU).
 const ROOM: usize = 2_048;
@@ -26,41 +26,41 @@ pub(crate) struct Switch {
 
 #[derive(Debug)]
 struct Wire {
-    ports: Vec<Port>,
-    rules: Rules,
-    late: Late,
+    ports: Vec<SwitchPort>,
+    rules: LinkRules,
+    late: DelayQueue,
 }
 
-struct Port {
+struct SwitchPort {
     device: SyncDevice,
     end: InterruptEvent,
 }
 
-impl std::fmt::Debug for Port {
+impl std::fmt::Debug for SwitchPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").finish_non_exhaustive()
+        f.debug_struct("SwitchPort").finish_non_exhaustive()
     }
 }
 
 impl Switch {
     pub(crate) fn start(devices: Vec<SyncDevice>, seed: u64) -> Result<Self, Error> {
-        let rules = Rules::new(devices.len());
-        let ports = devices.into_iter().map(Port::new).collect::<io::Result<_>>();
-        let ports: Vec<Port> = ports.map_err(Error::Wire)?;
+        let rules = LinkRules::new(devices.len());
+        let ports = devices.into_iter().map(SwitchPort::new).collect::<io::Result<_>>();
+        let ports: Vec<SwitchPort> = ports.map_err(Error::Wire)?;
         let count = ports.len();
-        let wire = Arc::new(Wire { ports, rules, late: Late::default() });
+        let wire = Arc::new(Wire { ports, rules, late: DelayQueue::default() });
         let mut switch = Self { wire, threads: Vec::new() };
         for from in 0..count {
             let wire = Arc::clone(&switch.wire);
-            let chance = Chance::new(seed.wrapping_add(from as u64));
-            switch.thread(move || wire.carry(from, chance))?;
+            let rng = LabRng::new(seed.wrapping_add(from as u64));
+            switch.thread(move || wire.carry(from, rng))?;
         }
         let wire = Arc::clone(&switch.wire);
         switch.thread(move || wire.late.carry(|to, packet| wire.put(to, packet)))?;
         Ok(switch)
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
+    pub(crate) fn rules(&self) -> &LinkRules {
         &self.wire.rules
     }
 
@@ -83,7 +83,7 @@ impl Drop for Switch {
     }
 }
 
-impl Port {
+impl SwitchPort {
     fn new(device: SyncDevice) -> io::Result<Self> {
         device.set_nonblocking(true)?;
         Ok(Self { device, end: InterruptEvent::new()? })
@@ -110,13 +110,13 @@ impl Port {
 
 impl Wire {
     /// Carries what one host sends until the wire ends.
-    fn carry(&self, from: usize, mut chance: Chance) {
+    fn carry(&self, from: usize, mut rng: LabRng) {
         let mut room = [0; ROOM];
         while let Some(length) = self.ports[from].take(&mut room) {
             let packet = &room[..length];
             let Some(to) = receiver(packet).filter(|to| *to < self.ports.len()) else { continue };
             let rule = self.rules.get(from, to);
-            if rule.is_cut || (rule.loss_percent > 0 && chance.happens(rule.loss_percent)) {
+            if rule.is_cut || (rule.loss_percent > 0 && rng.happens(rule.loss_percent)) {
                 continue;
             }
             if rule.delay.is_zero() {

@@ -29,7 +29,7 @@ const SECONDS: u64 = 120;
 
 /// One run of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Life {
+pub struct ContainerRun {
     pub container: String,
     /// Which engine, by its place in the list that is watched.
     pub engine: usize,
@@ -43,7 +43,7 @@ pub struct Life {
     pub ended: Option<Timestamp>,
 }
 
-impl Life {
+impl ContainerRun {
     fn serves(&self, at: Timestamp) -> bool {
         let is_ready = self.ready.is_some_and(|ready| ready <= at);
         is_ready && self.leaves.is_none_or(|leaves| leaves > at)
@@ -51,36 +51,36 @@ impl Life {
 }
 
 /// The fewest slots that were served at once between two moments. Fewer can only be after one leaves.
-pub fn fewest(lives: &[Life], from: Timestamp, to: Timestamp) -> usize {
+pub fn fewest(lives: &[ContainerRun], from: Timestamp, to: Timestamp) -> usize {
     let leaves = lives.iter().filter_map(|life| life.leaves);
     let moments = leaves.filter(|at| (from..=to).contains(at));
     moments.chain([from]).map(|at| served(lives, at)).min().unwrap_or_default()
 }
 
 /// How many slots have a container that serves at this moment.
-pub fn served(lives: &[Life], at: Timestamp) -> usize {
+pub fn served(lives: &[ContainerRun], at: Timestamp) -> usize {
     let serving = lives.iter().filter(|life| life.serves(at));
     serving.map(|life| life.slot.as_str()).collect::<BTreeSet<_>>().len()
 }
 
 /// Watches some engines' containers until it is dropped.
 #[derive(Debug)]
-pub struct Watch {
-    book: Arc<Mutex<Vec<Life>>>,
+pub struct ContainerWatch {
+    book: Arc<Mutex<Vec<ContainerRun>>>,
     /// From when on everything is known.
     pub begun: Timestamp,
     // Its tasks end with it.
     _threads: Runtime,
 }
 
-impl Watch {
+impl ContainerWatch {
     /// The containers with this label on the engines with these sockets; those that run are known when this returns.
     pub fn begin(sockets: &[PathBuf], label: &str) -> Result<Self, Error> {
         let mut threads = tokio::runtime::Builder::new_multi_thread();
         let threads = threads.worker_threads(1).enable_all().build().map_err(Error::Threads)?;
         let book = Arc::default();
         for (engine, socket) in sockets.iter().enumerate() {
-            let page = Page { book: Arc::clone(&book), engine };
+            let page = EngineJournal { book: Arc::clone(&book), engine };
             threads
                 .block_on(page.open(socket, label))
                 .map_err(|source| Error::Watch { socket: socket.display().to_string(), source })?;
@@ -94,19 +94,19 @@ impl Watch {
     }
 
     /// Everything that was seen so far.
-    pub fn lives(&self) -> Vec<Life> {
+    pub fn lives(&self) -> Vec<ContainerRun> {
         lock(&self.book).clone()
     }
 }
 
 /// What is written of one engine.
 #[derive(Debug, Clone)]
-struct Page {
-    book: Arc<Mutex<Vec<Life>>>,
+struct EngineJournal {
+    book: Arc<Mutex<Vec<ContainerRun>>>,
     engine: usize,
 }
 
-impl Page {
+impl EngineJournal {
     async fn open(self, socket: &Path, label: &str) -> Result<(), bollard::errors::Error> {
         let docker =
             Docker::connect_with_unix(&socket.to_string_lossy(), SECONDS, API_DEFAULT_VERSION)?;
@@ -166,12 +166,20 @@ impl Page {
         let before = earlier.filter_map(|life| life.ended).max();
         let container = container.to_owned();
         let (ready, leaves, ended) = (None, None, None);
-        book.push(Life { container, engine: self.engine, slot, before, ready, leaves, ended });
+        book.push(ContainerRun {
+            container,
+            engine: self.engine,
+            slot,
+            before,
+            ready,
+            leaves,
+            ended,
+        });
         true
     }
 
     /// Changes the last run of a container.
-    fn of(&self, container: &str, change: impl FnOnce(&mut Life)) {
+    fn of(&self, container: &str, change: impl FnOnce(&mut ContainerRun)) {
         let mut book = lock(&self.book);
         if let Some(life) = book.iter_mut().rev().find(|life| life.container == container) {
             change(life);
@@ -213,7 +221,7 @@ fn slot(labels: &HashMap<String, String>) -> String {
     labels.get("plimsoll.replica").cloned().or(slot).unwrap_or_default()
 }
 
-fn lock(book: &Mutex<Vec<Life>>) -> MutexGuard<'_, Vec<Life>> {
+fn lock(book: &Mutex<Vec<ContainerRun>>) -> MutexGuard<'_, Vec<ContainerRun>> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -226,8 +234,8 @@ mod tests {
     }
 
     /// Serves from one second until another.
-    fn life(slot: &str, ready: i64, leaves: Option<i64>) -> Life {
-        Life {
+    fn life(slot: &str, ready: i64, leaves: Option<i64>) -> ContainerRun {
+        ContainerRun {
             container: format!("{slot}-{ready}"),
             engine: 0,
             slot: slot.to_owned(),

@@ -247,7 +247,7 @@ fn people_have_the_same_hosts_from_a_shell() {
         assert!(!is_good, "{args}: {text}");
         text
     };
-    assert_eq!(refused("list"), "lab: no hosts are up; make some with `lab/hosts up 3`\n");
+    assert_eq!(refused("list"), "lab: no hosts are up; create some with `lab/hosts up 3`\n");
     assert_eq!(done("up 2"), "ash        10.77.0.1\nbirch      10.77.0.2\n");
     assert!(refused("up 2").contains("up already"));
     assert!(done("exec birch -- ip -4 addr show wire").contains("10.77.0.2/24"));
@@ -262,7 +262,7 @@ fn people_have_the_same_hosts_from_a_shell() {
     assert!(done("list").ends_with("\nash to birch: cut\nbirch to ash: cut\n"));
     done("heal");
     assert!(refused("cut ash oak").contains("there is no host oak; there are ash, birch"));
-    assert!(refused("cut ash ash").contains("a host has no wire to itself"));
+    assert!(refused("cut ash ash").contains("a host has no link to itself"));
     done("kill ash");
     assert!(refused("exec ash -- true").contains("ash is switched off"));
     done("start ash");

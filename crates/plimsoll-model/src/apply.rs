@@ -3,12 +3,12 @@
 //! It is total: any command, however wrong, ends in events or in a [`Rejection`], never in a panic. It reads no
 //! clock and draws nothing at random, so equal histories give equal states, byte for byte.
 
-use crate::audit::{Author, Happening};
+use crate::audit::{AuditKind, Author};
 use crate::command::{
-    Change, Command, Deed, Event, Guarded, MAX_BATCH, Refusal, Rejection, Require,
+    AuditEntry, Change, Command, Event, Guarded, MAX_BATCH, Refusal, Rejection, Require,
 };
 use crate::level::Level;
-use crate::rebalance::Times;
+use crate::rebalance::RepeatCount;
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
@@ -58,7 +58,7 @@ struct Txn<'s> {
     undo: Vec<Undo>,
     events: Vec<Event>,
     // Kept apart until the end, because the ring forgets its oldest on every push and cannot give them back.
-    happenings: Vec<Happening>,
+    audit: Vec<AuditKind>,
 }
 
 impl<'s> Txn<'s> {
@@ -70,7 +70,7 @@ impl<'s> Txn<'s> {
             term: command.term,
             by: &command.by,
             events: Vec::new(),
-            happenings: Vec::new(),
+            audit: Vec::new(),
         }
     }
 
@@ -116,8 +116,8 @@ impl<'s> Txn<'s> {
             Change::AbortRollout { service, why } => self.abort_rollout(service, *why),
             Change::EndRollout { service } => self.end_rollout(service),
             Change::StepLate { replica } => self.step_late(replica),
-            Change::Record { deed } => {
-                self.record(deed);
+            Change::Record { entry } => {
+                self.record(entry);
                 Ok(())
             }
             Change::RemoveVolumes { deployment } => self.remove_volumes(deployment),
@@ -157,17 +157,17 @@ impl<'s> Txn<'s> {
         }
     }
 
-    fn record(&mut self, deed: &Deed) {
-        self.happened(match deed {
-            Deed::Exec { replica } => Happening::CommandRun { replica: replica.clone() },
-            Deed::Backup => Happening::BackupTaken,
-            Deed::Relieve(relief) => Happening::RebalanceMoved { relief: relief.clone() },
-            Deed::Skip(skipped) => {
-                let times = Times { count: 1, last_at: self.at };
-                Happening::RebalanceSkipped { skipped: skipped.clone(), times }
+    fn record(&mut self, entry: &AuditEntry) {
+        self.audit(match entry {
+            AuditEntry::Exec { replica } => AuditKind::CommandRun { replica: replica.clone() },
+            AuditEntry::Backup => AuditKind::BackupTaken,
+            AuditEntry::Relieve(relief) => AuditKind::RebalanceMoved { relief: relief.clone() },
+            AuditEntry::Skip(skipped) => {
+                let times = RepeatCount { count: 1, last_at: self.at };
+                AuditKind::RebalanceSkipped { skipped: skipped.clone(), times }
             }
             #[cfg(feature = "next-level")]
-            Deed::NextBackup => Happening::BackupTaken,
+            AuditEntry::NextBackup => AuditKind::BackupTaken,
         });
     }
 
@@ -177,7 +177,7 @@ impl<'s> Txn<'s> {
         if level > before {
             self.undo.push(Undo::Level(before));
             self.state.level = level;
-            self.happened(Happening::LevelRaised { level });
+            self.audit(AuditKind::LevelRaised { level });
         }
     }
 
@@ -187,8 +187,8 @@ impl<'s> Txn<'s> {
         generation
     }
 
-    fn happened(&mut self, what: Happening) {
-        self.happenings.push(what);
+    fn audit(&mut self, what: AuditKind) {
+        self.audit.push(what);
     }
 
     fn emit(&mut self, event: Event) {
@@ -199,8 +199,8 @@ impl<'s> Txn<'s> {
     }
 
     fn commit(mut self) -> Vec<Event> {
-        if !self.happenings.is_empty() {
-            let last = self.state.audit.extend(self.at, self.by, self.happenings);
+        if !self.audit.is_empty() {
+            let last = self.state.audit.extend(self.at, self.by, self.audit);
             self.events.push(Event::Audit(last));
         }
         self.events

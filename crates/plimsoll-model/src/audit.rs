@@ -10,10 +10,10 @@ use crate::access::Role;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
-use crate::reason::{NoPlace, Undone, Waiting};
-use crate::rebalance::{Relief, Skipped, Times};
+use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
+use crate::rebalance::{Relief, RepeatCount, Skipped};
 use crate::replica::{MoveCause, ObservedCode};
-use crate::rollout::Halt;
+use crate::rollout::RolloutHalt;
 use crate::transition::Writer;
 use crate::units::{Revision, Timestamp};
 
@@ -39,12 +39,12 @@ pub struct AuditEvent {
     pub seq: u64,
     pub at: Timestamp,
     pub by: Author,
-    pub what: Happening,
+    pub what: AuditKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Happening {
+pub enum AuditKind {
     NodeJoined {
         node: NodeId,
     },
@@ -103,7 +103,7 @@ pub enum Happening {
         replica: ReplicaId,
         src: NodeId,
         dst: NodeId,
-        why: Undone,
+        why: AbandonReason,
     },
     RolloutStarted {
         service: ServiceKey,
@@ -111,14 +111,14 @@ pub enum Happening {
     },
     RolloutPaused {
         service: ServiceKey,
-        why: Halt,
+        why: RolloutHalt,
     },
     RolloutResumed {
         service: ServiceKey,
     },
     RolloutAborted {
         service: ServiceKey,
-        why: Halt,
+        why: RolloutHalt,
     },
     RolloutDone {
         service: ServiceKey,
@@ -140,14 +140,14 @@ pub enum Happening {
     Unplaced {
         service: ServiceKey,
         missing: u32,
-        why: NoPlace,
+        why: UnplacedReason,
     },
     AllPlaced {
         service: ServiceKey,
     },
     Waiting {
         replica: ReplicaId,
-        why: Waiting,
+        why: WaitReason,
     },
     VolumesDoomed {
         deployment: DeploymentName,
@@ -174,11 +174,11 @@ pub enum Happening {
     /// Repeated ones are one event with a count, which has the numbers of the latest.
     RebalanceSkipped {
         skipped: Box<Skipped>,
-        times: Times,
+        times: RepeatCount,
     },
 }
 
-impl Happening {
+impl AuditKind {
     /// Every word there is, in the order of what they are for.
     pub const WORDS: [&'static str; 36] = [
         "node_joined",
@@ -261,7 +261,7 @@ impl Happening {
     }
 }
 
-impl fmt::Display for Happening {
+impl fmt::Display for AuditKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeJoined { node } => write!(f, "{node} joined"),
@@ -269,7 +269,7 @@ impl fmt::Display for Happening {
             Self::NodeStatus { node, status: NodeStatus::Ready } => write!(f, "{node} is ready"),
             Self::NodeStatus { node, status: NodeStatus::Down } => write!(f, "{node} is down"),
             Self::NodeAvailability { node, availability } => match availability {
-                Availability::Active => write!(f, "{node} takes replicas again"),
+                Availability::Active => write!(f, "{node} uncordoned"),
                 Availability::Cordoned => write!(f, "{node} is cordoned"),
                 Availability::Draining => write!(f, "{node} is draining"),
             },
@@ -285,10 +285,10 @@ impl fmt::Display for Happening {
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
             // A new spec goes where the old one was: nothing moves.
             Self::MoveStarted { replica, src, dst, cause } if src == dst => {
-                write!(f, "{replica} is renewed on {dst} ({})", cause.word())
+                write!(f, "{replica} is being replaced on {dst} ({})", cause.word())
             }
             Self::MoveFinished { replica, src, dst, cause } if src == dst => {
-                write!(f, "{replica} was renewed on {dst} ({})", cause.word())
+                write!(f, "{replica} was replaced on {dst} ({})", cause.word())
             }
             Self::MoveUndone { replica, src, dst, why } if src == dst => {
                 write!(f, "{replica} stays as it was on {dst} ({})", why.word())
@@ -303,18 +303,18 @@ impl fmt::Display for Happening {
                 write!(f, "{replica} stays on {src}, not {dst} ({})", why.word())
             }
             Self::RolloutStarted { service, revision } => {
-                write!(f, "{service} rolls to {revision}")
+                write!(f, "rollout of {service} to {revision} started")
             }
             Self::RolloutPaused { service, why } => {
-                write!(f, "the roll of {service} pauses: {why}")
+                write!(f, "rollout of {service} paused: {why}")
             }
-            Self::RolloutResumed { service } => write!(f, "the roll of {service} goes on"),
+            Self::RolloutResumed { service } => write!(f, "rollout of {service} resumed"),
             Self::RolloutAborted { service, why } => {
-                write!(f, "{service} returns to what it ran before: {why}")
+                write!(f, "rollout of {service} aborted, rolling back: {why}")
             }
-            Self::RolloutDone { service } => write!(f, "{service} is rolled"),
-            Self::RolloutUndone { service } => write!(f, "{service} runs what it ran before"),
-            Self::RestartAsked { replica } => write!(f, "{replica} is to start anew"),
+            Self::RolloutDone { service } => write!(f, "rollout of {service} finished"),
+            Self::RolloutUndone { service } => write!(f, "{service} rolled back"),
+            Self::RestartAsked { replica } => write!(f, "restart of {replica} requested"),
             Self::Retired { replica } => write!(f, "{replica} retired"),
             Self::ReplicaFailed { replica, node, code: None } => {
                 write!(f, "{replica} failed on {node}")
@@ -327,7 +327,7 @@ impl fmt::Display for Happening {
             }
             Self::AllPlaced { service } => write!(f, "{service} has all its replicas placed"),
             Self::Waiting { replica, why } => write!(f, "{replica} waits: {why}"),
-            Self::CommandRun { replica } => write!(f, "a command was run beside {replica}"),
+            Self::CommandRun { replica } => write!(f, "a command was run in {replica}"),
             Self::BackupTaken => f.write_str("a backup was taken"),
             Self::VolumesDoomed { deployment } => {
                 write!(f, "the volumes of {deployment} are to be removed")
@@ -339,7 +339,7 @@ impl fmt::Display for Happening {
                 write!(f, "every server is upgraded: the cell speaks {level}")
             }
             Self::RebalanceMoved { relief } => write!(f, "{relief}"),
-            Self::RebalanceSkipped { skipped, times: Times { count: 1, .. } } => {
+            Self::RebalanceSkipped { skipped, times: RepeatCount { count: 1, .. } } => {
                 write!(f, "{skipped}")
             }
             Self::RebalanceSkipped { skipped, times } => {
@@ -348,7 +348,7 @@ impl fmt::Display for Happening {
             Self::Survived { node, lost } => {
                 write!(
                     f,
-                    "the cell goes on with {node} as its only server, {lost} nodes are given up"
+                    "the cell was recovered with {node} as its only server; {lost} nodes were removed"
                 )
             }
         }
@@ -364,20 +364,15 @@ pub struct AuditRing {
 
 impl AuditRing {
     /// Adds events, which is not for nothing, and returns the number of the last.
-    pub(crate) fn extend(
-        &mut self,
-        at: Timestamp,
-        by: &Author,
-        mut happenings: Vec<Happening>,
-    ) -> u64 {
-        happenings.retain(|what| !self.folds(what, at));
-        let new = happenings.len();
+    pub(crate) fn extend(&mut self, at: Timestamp, by: &Author, mut kinds: Vec<AuditKind>) -> u64 {
+        kinds.retain(|what| !self.folds(what, at));
+        let new = kinds.len();
         // What the ring would have dropped again before anyone could read it is only counted.
         let unread = new.saturating_sub(MAX_AUDIT);
         let excess = (self.events.len() + new - unread).saturating_sub(MAX_AUDIT);
         self.events.drain(..excess);
         self.next_seq += unread as u64;
-        for what in happenings.into_iter().skip(unread) {
+        for what in kinds.into_iter().skip(unread) {
             self.events.push_back(AuditEvent { seq: self.next_seq, at, by: by.clone(), what });
             self.next_seq += 1;
         }
@@ -385,11 +380,11 @@ impl AuditRing {
     }
 
     /// Counts a skip with the one before it, where it says the same again.
-    fn folds(&mut self, what: &Happening, at: Timestamp) -> bool {
-        let Happening::RebalanceSkipped { skipped: new, .. } = what else { return false };
+    fn folds(&mut self, what: &AuditKind, at: Timestamp) -> bool {
+        let AuditKind::RebalanceSkipped { skipped: new, .. } = what else { return false };
         let of_rebalancer = self.events.iter_mut().rev().find_map(|event| match &mut event.what {
-            Happening::RebalanceSkipped { skipped, times } => Some(Some((skipped, times))),
-            Happening::RebalanceMoved { .. } => Some(None),
+            AuditKind::RebalanceSkipped { skipped, times } => Some(Some((skipped, times))),
+            AuditKind::RebalanceMoved { .. } => Some(None),
             _ => None,
         });
         let Some((last, times)) = of_rebalancer.flatten().filter(|(last, _)| last.repeats(new))
@@ -397,7 +392,7 @@ impl AuditRing {
             return false;
         };
         last.clone_from(new);
-        *times = Times { count: times.count.saturating_add(1), last_at: at };
+        *times = RepeatCount { count: times.count.saturating_add(1), last_at: at };
         true
     }
 
@@ -421,13 +416,13 @@ impl AuditRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pressure::Pressure;
     use crate::rebalance::{Dimension, Skip};
     use crate::testkit::{node_id, replica_id};
-    use crate::units::Pressure;
 
     /// One of each; a new one does not compile until it is here.
-    fn all() -> Vec<Happening> {
-        use Happening as H;
+    fn all() -> Vec<AuditKind> {
+        use AuditKind as H;
         let (node, replica) = (node_id("ash"), replica_id("shop/web/1"));
         let (src, dst, cause) = (node_id("ash"), node_id("birch"), MoveCause::Outdated);
         let service = replica.service.clone();
@@ -474,17 +469,17 @@ mod tests {
                 replica: replica.clone(),
                 src: src.clone(),
                 dst: dst.clone(),
-                why: Undone::Needless,
+                why: AbandonReason::Needless,
             }),
             H::MoveUndone { .. } => {
                 Some(H::RolloutStarted { service: service.clone(), revision: Revision(2) })
             }
             H::RolloutStarted { .. } => {
-                Some(H::RolloutPaused { service: service.clone(), why: Halt::Operator })
+                Some(H::RolloutPaused { service: service.clone(), why: RolloutHalt::Operator })
             }
             H::RolloutPaused { .. } => Some(H::RolloutResumed { service: service.clone() }),
             H::RolloutResumed { .. } => {
-                Some(H::RolloutAborted { service: service.clone(), why: Halt::Operator })
+                Some(H::RolloutAborted { service: service.clone(), why: RolloutHalt::Operator })
             }
             H::RolloutAborted { .. } => Some(H::RolloutDone { service: service.clone() }),
             H::RolloutDone { .. } => Some(H::RolloutUndone { service: service.clone() }),
@@ -493,12 +488,14 @@ mod tests {
             H::Retired { .. } => {
                 Some(H::ReplicaFailed { replica: replica.clone(), node: node.clone(), code: None })
             }
-            H::ReplicaFailed { .. } => {
-                Some(H::Unplaced { service: service.clone(), missing: 1, why: NoPlace::NoNodes })
-            }
+            H::ReplicaFailed { .. } => Some(H::Unplaced {
+                service: service.clone(),
+                missing: 1,
+                why: UnplacedReason::NoNodes,
+            }),
             H::Unplaced { .. } => Some(H::AllPlaced { service: service.clone() }),
             H::AllPlaced { .. } => {
-                Some(H::Waiting { replica: replica.clone(), why: Waiting::Stateful })
+                Some(H::Waiting { replica: replica.clone(), why: WaitReason::Stateful })
             }
             H::Waiting { .. } => Some(H::VolumesDoomed { deployment: deployment.clone() }),
             H::VolumesDoomed { .. } => {
@@ -530,27 +527,32 @@ mod tests {
             src_after: Pressure::percent(72),
             dst_before: Pressure::percent(20),
             dst_after: Pressure::percent(44),
+            refused: Vec::new(),
         }
     }
 
-    fn skip(why: Skip, at: u64) -> Happening {
+    fn skip(why: Skip, at: u64) -> AuditKind {
         let pressure = Pressure::from_millionths(900_000 + u32::try_from(at).unwrap());
         let (src, dominant) = (node_id("ash"), Dimension::Cpu);
-        let skipped = Box::new(Skipped { src, dominant, pressure, why, nearest: None });
-        Happening::RebalanceSkipped { skipped, times: Times { count: 1, last_at: Timestamp(at) } }
+        let skipped =
+            Box::new(Skipped { src, dominant, pressure, why, nearest: None, refused: Vec::new() });
+        AuditKind::RebalanceSkipped {
+            skipped,
+            times: RepeatCount { count: 1, last_at: Timestamp(at) },
+        }
     }
 
     #[test]
     fn a_skip_that_says_the_same_again_is_counted_and_has_the_latest_numbers() {
         let by = Author::new(Writer::Rebalancer, "leader");
         let mut ring = AuditRing::default();
-        let mut add = |what: Happening, at: u64| ring.extend(Timestamp(at), &by, vec![what]);
+        let mut add = |what: AuditKind, at: u64| ring.extend(Timestamp(at), &by, vec![what]);
         add(skip(Skip::DstCap, 1), 1);
-        add(Happening::BackupTaken, 2);
+        add(AuditKind::BackupTaken, 2);
         assert_eq!(add(skip(Skip::DstCap, 3), 3), 1, "nothing new is written");
         add(skip(Skip::ReliefFloor, 4), 4);
         add(skip(Skip::DstCap, 5), 5);
-        add(Happening::RebalanceMoved { relief: Box::new(relief()) }, 6);
+        add(AuditKind::RebalanceMoved { relief: Box::new(relief()) }, 6);
         add(skip(Skip::DstCap, 7), 7);
 
         let told: Vec<String> = ring.events().map(|event| event.what.to_string()).collect();
@@ -567,7 +569,7 @@ mod tests {
             ]
         );
         let first = ring.events().next().expect("there are some");
-        let Happening::RebalanceSkipped { skipped, times } = &first.what else {
+        let AuditKind::RebalanceSkipped { skipped, times } = &first.what else {
             panic!("{first:?}")
         };
         assert_eq!((first.at, times.last_at), (Timestamp(1), Timestamp(3)));
@@ -576,7 +578,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_in_the_list_of_words() {
-        let words: Vec<&str> = all().iter().map(Happening::word).collect();
-        assert_eq!(words, Happening::WORDS);
+        let words: Vec<&str> = all().iter().map(AuditKind::word).collect();
+        assert_eq!(words, AuditKind::WORDS);
     }
 }

@@ -12,10 +12,10 @@ use crate::audit::Author;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
-use crate::reason::{Undone, Unplaced, Waiting};
+use crate::reason::{AbandonReason, Unplaced, WaitReason};
 use crate::rebalance::{Relief, Skipped};
 use crate::replica::{MoveCause, Observation};
-use crate::rollout::Halt;
+use crate::rollout::RolloutHalt;
 use crate::spec::{HostPort, RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
 
@@ -146,7 +146,7 @@ pub enum Change {
     /// A move is given up: the successor leaves.
     Abandon {
         replica: ReplicaId,
-        why: Undone,
+        why: AbandonReason,
     },
     /// The replica is to start anew, the same careful way as with a new spec.
     Renew {
@@ -169,13 +169,13 @@ pub enum Change {
     },
     SetWaiting {
         replica: ReplicaId,
-        waiting: Option<Waiting>,
+        waiting: Option<WaitReason>,
     },
 
     /// No further step of the service's rollout begins until it is resumed.
     PauseRollout {
         service: ServiceKey,
-        why: Halt,
+        why: RolloutHalt,
     },
     ResumeRollout {
         service: ServiceKey,
@@ -183,7 +183,7 @@ pub enum Change {
     /// The service returns to what it ran before the rollout.
     AbortRollout {
         service: ServiceKey,
-        why: Halt,
+        why: RolloutHalt,
     },
     /// Every step of the rollout is taken, or taken back.
     EndRollout {
@@ -213,7 +213,7 @@ pub enum Change {
     },
     /// Somebody did what changes nothing here and is remembered all the same.
     Record {
-        deed: Deed,
+        entry: AuditEntry,
     },
     /// Every server reads this level: from here on it may be written.
     Raise {
@@ -230,7 +230,7 @@ pub enum Change {
 /// What is done with a cell that leaves its state as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
+pub enum AuditEntry {
     /// Ran a command beside a replica. Which one is nobody else's business: it may hold a secret.
     Exec {
         replica: ReplicaId,
@@ -245,7 +245,7 @@ pub enum Deed {
     NextBackup,
 }
 
-impl Deed {
+impl AuditEntry {
     /// A backup in the form of this level.
     #[cfg(not(feature = "next-level"))]
     pub fn backup(_: Level) -> Self {
@@ -275,7 +275,7 @@ impl Change {
     pub fn level(&self) -> Level {
         match self {
             #[cfg(feature = "next-level")]
-            Self::Record { deed: Deed::NextBackup } => Level::BUILD,
+            Self::Record { entry: AuditEntry::NextBackup } => Level::BUILD,
             _ => Level::FIRST,
         }
     }
@@ -377,7 +377,7 @@ pub enum Refusal {
     AlreadyMoving { replica: ReplicaId },
     #[error("replica {replica} is not moving")]
     NotMoving { replica: ReplicaId },
-    #[error("no rollout of {service} is under way")]
+    #[error("no rollout of {service} is in progress")]
     NoRollout { service: ServiceKey },
     #[error("{service} has nothing to return to; apply a file that works")]
     NothingBefore { service: ServiceKey },

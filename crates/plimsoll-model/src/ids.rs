@@ -20,7 +20,7 @@ pub enum InvalidName {
 }
 
 /// What a kind of name may consist of.
-struct Rule {
+struct NameRule {
     kind: &'static str,
     max: usize,
     allowed: &'static str,
@@ -28,7 +28,7 @@ struct Rule {
     rest: fn(char) -> bool,
 }
 
-impl Rule {
+impl NameRule {
     fn check(&self, name: &str) -> Result<(), InvalidName> {
         let mut chars = name.chars();
         let Some(first) = chars.next() else { return Err(InvalidName::Empty { kind: self.kind }) };
@@ -64,7 +64,7 @@ macro_rules! name {
 
         impl $type {
             pub fn new(name: impl AsRef<str>) -> Result<Self, InvalidName> {
-                const RULE: Rule = $rule;
+                const RULE: NameRule = $rule;
                 RULE.check(name.as_ref())?;
                 Ok(Self(Arc::from(name.as_ref())))
             }
@@ -110,9 +110,9 @@ macro_rules! name {
 
 name!(
     /// The cell's own name, carried in the labels of every container it starts.
-    ClusterId,
-    Rule {
-        kind: "cluster",
+    CellId,
+    NameRule {
+        kind: "cell",
         max: 63,
         allowed: "lower-case letters, digits, '-' and '_', starting with a letter or digit",
         first: is_lower,
@@ -123,7 +123,7 @@ name!(
 name!(
     /// A host that runs replicas, usually under its hostname.
     NodeId,
-    Rule {
+    NameRule {
         kind: "node",
         max: 253,
         allowed: "letters, digits, '-', '_' and '.', starting with a letter or digit",
@@ -135,7 +135,7 @@ name!(
 name!(
     /// One applied compose file. The rule is Compose's own for project names.
     DeploymentName,
-    Rule {
+    NameRule {
         kind: "deployment",
         max: 63,
         allowed: "lower-case letters, digits, '-' and '_', starting with a letter or digit",
@@ -147,7 +147,7 @@ name!(
 name!(
     /// A service within its deployment. The rule is Compose's own for service keys.
     ServiceName,
-    Rule {
+    NameRule {
         kind: "service",
         max: 63,
         allowed: "letters, digits, '-', '_' and '.', starting with a letter or digit",
@@ -159,7 +159,7 @@ name!(
 name!(
     /// A failure domain above the node. Nodes that name none share one unnamed zone.
     Zone,
-    Rule {
+    NameRule {
         kind: "zone",
         max: 63,
         allowed: "letters, digits, '-', '_' and '.', starting with a letter or digit",

@@ -7,12 +7,14 @@
 pub mod access;
 pub mod apply;
 pub mod audit;
+pub mod capability;
 pub mod command;
 mod hex;
 pub mod ids;
 pub mod level;
 pub mod lookup;
 pub mod node;
+pub mod pressure;
 pub mod privilege;
 pub mod reason;
 pub mod rebalance;
@@ -26,12 +28,14 @@ pub mod transition;
 pub mod units;
 pub mod volumes;
 
-pub use audit::{Author, Happening};
-pub use command::{Change, Command, Deed, Event, Guarded, Refusal, Rejection, Require};
-pub use ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
+pub use audit::{AuditKind, Author};
+pub use capability::{Capability, RuntimeFacts};
+pub use command::{AuditEntry, Change, Command, Event, Guarded, Refusal, Rejection, Require};
+pub use ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
 pub use level::Level;
 pub use lookup::Lookup;
 pub use node::{Availability, Node, NodeFacts, NodeStatus};
+pub use pressure::{NodePressure, Pressure};
 pub use replica::{
     Assignment, MoveCause, Observation, ObservedCode, ObservedState, Replica, Successor,
 };
@@ -39,6 +43,4 @@ pub use rollout::Rollout;
 pub use spec::{ContainerSpec, Mode, Placement, ServiceSpec, SpecHash};
 pub use state::State;
 pub use transition::Writer;
-pub use units::{
-    Bytes, Generation, MilliCpus, Millis, Pressure, Resources, Revision, Term, Timestamp,
-};
+pub use units::{Bytes, Generation, MilliCpus, Millis, Resources, Revision, Term, Timestamp};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Digest;
+use crate::capability::RuntimeFacts;
 use crate::ids::{NodeId, Zone};
 use crate::spec::{Attribute, Constraint};
 use crate::transition::{Edge, Writer};
@@ -18,6 +19,7 @@ pub struct NodeFacts {
     pub labels: BTreeMap<String, String>,
     pub os: String,
     pub arch: String,
+    pub runtime: RuntimeFacts,
     /// Where other nodes reach it; none while it is alone.
     pub address: Option<String>,
     /// Of the program it runs.
@@ -32,6 +34,7 @@ impl NodeFacts {
             labels: BTreeMap::new(),
             os: "linux".to_owned(),
             arch: "x86_64".to_owned(),
+            runtime: RuntimeFacts::default(),
             address: None,
             version: String::new(),
         }

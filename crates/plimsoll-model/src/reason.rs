@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::capability::Capability;
 use crate::ids::{NodeId, ReplicaId};
 use crate::spec::{Constraint, HostPort, SpecHash};
 use crate::units::{Bytes, MilliCpus, Millis, Timestamp};
@@ -20,6 +21,11 @@ pub enum Filter {
     Constraint {
         wants: Constraint,
         found: Option<String>,
+    },
+    /// The node's runtime lacks what the container needs.
+    RuntimeLacks {
+        runtime: String,
+        needs: Capability,
     },
     NoGpu {
         asked: u32,
@@ -59,6 +65,7 @@ pub enum FilterWord {
     Draining,
     NotListed,
     Constraint,
+    RuntimeLacks,
     NoGpu,
     InsufficientCapacity,
     PortTaken,
@@ -76,6 +83,7 @@ impl Filter {
             Self::Draining => FilterWord::Draining,
             Self::NotListed => FilterWord::NotListed,
             Self::Constraint { .. } => FilterWord::Constraint,
+            Self::RuntimeLacks { .. } => FilterWord::RuntimeLacks,
             Self::NoGpu { .. } => FilterWord::NoGpu,
             Self::InsufficientCapacity(_) => FilterWord::InsufficientCapacity,
             Self::PortTaken { .. } => FilterWord::PortTaken,
@@ -93,6 +101,7 @@ impl fmt::Display for FilterWord {
             Self::Draining => "draining",
             Self::NotListed => "not_listed",
             Self::Constraint => "constraint",
+            Self::RuntimeLacks => "runtime_lacks",
             Self::NoGpu => "no_gpu",
             Self::InsufficientCapacity => "insufficient_capacity",
             Self::PortTaken => "port_taken",
@@ -115,6 +124,9 @@ impl fmt::Display for Filter {
                 write!(f, "wants {wants}, has {found}")
             }
             Self::Constraint { wants, found: None } => write!(f, "wants {wants}, has none"),
+            Self::RuntimeLacks { runtime, needs } => {
+                write!(f, "the {runtime} runtime cannot {needs}")
+            }
             Self::NoGpu { asked, capacity } => {
                 write!(f, "asks for {asked} gpu, the node has {capacity}")
             }
@@ -155,32 +167,36 @@ impl fmt::Display for Shortage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
     pub missing: u32,
-    pub why: NoPlace,
+    pub why: UnplacedReason,
     pub since: Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NoPlace {
+pub enum UnplacedReason {
     /// The cell has no nodes at all.
     NoNodes,
     /// How many of the nodes each filter turned away.
     NoEligibleNode { nodes: u32, turned_away: BTreeMap<FilterWord, u32> },
+    /// What the scheduler decided for the service was refused twice by the state: a bug in plimsoll. It is tried again later
+    /// and at the next apply; everything else goes on.
+    DecisionRefused { why: String },
     /// `hosts` placement waits until enough of its nodes are ready.
     CannotSatisfyHostPlacement { needed: u32, missing: BTreeSet<NodeId> },
 }
 
-impl NoPlace {
+impl UnplacedReason {
     pub fn word(&self) -> &'static str {
         match self {
             Self::NoNodes => "no_nodes",
             Self::NoEligibleNode { .. } => "no_eligible_node",
+            Self::DecisionRefused { .. } => "decision_refused",
             Self::CannotSatisfyHostPlacement { .. } => "cannot_satisfy_host_placement",
         }
     }
 }
 
-impl fmt::Display for NoPlace {
+impl fmt::Display for UnplacedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodes => f.write_str("the cell has no nodes"),
@@ -190,6 +206,9 @@ impl fmt::Display for NoPlace {
                     write!(f, "{} {count} {word}", if i == 0 { ":" } else { "," })?;
                 }
                 Ok(())
+            }
+            Self::DecisionRefused { why } => {
+                write!(f, "the state refused what was decided for it: {why}")
             }
             Self::CannotSatisfyHostPlacement { needed, missing } => {
                 let names: Vec<&str> = missing.iter().map(NodeId::as_str).collect();
@@ -202,29 +221,32 @@ impl fmt::Display for NoPlace {
 /// Why a replica that should move stays for now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Waiting {
+pub enum WaitReason {
     /// Its data lives on its node, so no loop moves it.
     Stateful,
     /// So many nodes vanished at once that the fault is more likely ours.
     MassLoss { down: u32, nodes: u32 },
     /// Nowhere else can take it.
-    NoPlace(NoPlace),
+    NoPlace(UnplacedReason),
+    /// Its new copy would take the place of its old one and does not fit there. The old one runs on.
+    NoRoomInPlace(Filter),
     /// The new spec did not become healthy once; it is not tried again until another one is applied.
     Stalled { spec: SpecHash },
 }
 
-impl Waiting {
+impl WaitReason {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Stateful => "stateful",
             Self::MassLoss { .. } => "mass_loss",
             Self::NoPlace(why) => why.word(),
+            Self::NoRoomInPlace(_) => "no_room_in_place",
             Self::Stalled { .. } => "stalled",
         }
     }
 }
 
-impl fmt::Display for Waiting {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stateful => f.write_str("its data lives on its node"),
@@ -232,6 +254,9 @@ impl fmt::Display for Waiting {
                 write!(f, "{down} of {nodes} nodes are down; replacement pauses above half")
             }
             Self::NoPlace(why) => why.fmt(f),
+            Self::NoRoomInPlace(filter) => {
+                write!(f, "the new copy does not fit on its node: {filter}")
+            }
             Self::Stalled { spec } => write!(f, "spec {} did not become healthy", spec.short()),
         }
     }
@@ -240,7 +265,7 @@ impl fmt::Display for Waiting {
 /// Why a move was given up. The original was never touched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Undone {
+pub enum AbandonReason {
     /// The destination failed to run it.
     SuccessorFailed,
     /// It did not get healthy in time.
@@ -251,7 +276,7 @@ pub enum Undone {
     Needless,
 }
 
-impl Undone {
+impl AbandonReason {
     pub fn word(&self) -> &'static str {
         match self {
             Self::SuccessorFailed => "successor_failed",

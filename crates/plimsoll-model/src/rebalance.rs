@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeId, ReplicaId};
-use crate::units::{Pressure, Timestamp};
+use crate::pressure::Pressure;
+use crate::units::Timestamp;
 
 /// What a node is hot in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,7 +63,7 @@ pub struct Relief {
     pub src: NodeId,
     pub dst: NodeId,
     pub dominant: Dimension,
-    /// In what the source is hot in.
+    /// How much cooler the source is afterwards, by the hotter of its two dimensions.
     pub relief: Pressure,
     /// Relief less the cost of a move, in millionths.
     pub score: i64,
@@ -71,6 +72,19 @@ pub struct Relief {
     pub src_after: Pressure,
     pub dst_before: Pressure,
     pub dst_after: Pressure,
+    /// Those that would have relieved it more and were refused.
+    pub refused: Vec<RefusedCandidate>,
+}
+
+/// The most refused candidates that one entry names: those that would relieve the node most. What a full node has beyond
+/// them was refused for the same few reasons.
+pub const MAX_REFUSED: usize = 16;
+
+/// A replica that was not moved off a hot node, and the gate that said no.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedCandidate {
+    pub replica: ReplicaId,
+    pub why: Skip,
 }
 
 impl fmt::Display for Relief {
@@ -104,6 +118,8 @@ pub struct Skipped {
     pub why: Skip,
     /// The move that came nearest, where one was weighed.
     pub nearest: Option<Relief>,
+    /// What was weighed, and the gate that said no to each.
+    pub refused: Vec<RefusedCandidate>,
 }
 
 impl Skipped {
@@ -119,7 +135,7 @@ impl Skipped {
 
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { src, dominant, pressure, why, nearest } = self;
+        let Self { src, dominant, pressure, why, nearest, .. } = self;
         write!(
             f,
             "{src} is hot ({} {pressure}) and nothing moves: {}",
@@ -134,7 +150,7 @@ impl fmt::Display for Skipped {
 
 /// How often in a row a cycle ended the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Times {
+pub struct RepeatCount {
     pub count: u32,
     pub last_at: Timestamp,
 }

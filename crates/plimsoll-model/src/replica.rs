@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{NodeId, ServiceName};
-use crate::reason::Waiting;
+use crate::reason::WaitReason;
 use crate::spec::{Dependency, SpecHash};
 use crate::transition::{Edge, Writer};
 use crate::units::{Generation, Revision, Term, Timestamp};
@@ -74,7 +74,7 @@ pub struct Replica {
     /// The latest report of each assignment above. A report of one generation says nothing of another.
     pub observed: BTreeMap<Generation, Observation>,
     /// Why the move it needs has not begun.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<WaitReason>,
     /// Assignments older than this are to be started anew, whatever their spec.
     pub fresh_from: Generation,
 }
@@ -100,7 +100,7 @@ impl Replica {
     pub fn has_given_up(&self) -> bool {
         let next = self.successor.as_ref().map(|successor| &successor.assignment);
         self.assignment.is_some()
-            && (matches!(self.waiting, Some(Waiting::Stalled { .. }))
+            && (matches!(self.waiting, Some(WaitReason::Stalled { .. }))
                 || self.assignment.iter().chain(next).any(|assigned| self.fails(assigned)))
     }
 
@@ -261,9 +261,9 @@ impl fmt::Display for ObservedCode {
         match self {
             Self::ImagePullFailed { error, .. } | Self::StartFailed { error } => f.write_str(error),
             Self::AwaitsService { service, until } => write!(f, "waits until {service} {until}"),
-            Self::Unhealthy { output } => write!(f, "its check fails: {output}"),
+            Self::Unhealthy { output } => write!(f, "health check failed: {output}"),
             Self::Exited { status: Some(status) } => write!(f, "it exited with status {status}"),
-            Self::Exited { status: None } => f.write_str("it ended, and nobody saw how"),
+            Self::Exited { status: None } => f.write_str("it exited with an unknown status"),
             Self::OutOfMemory => f.write_str("it ran out of memory and was killed"),
             Self::Vanished => f.write_str("its container was removed by someone else"),
             Self::RestartExhausted { tries, last } => {

@@ -19,25 +19,25 @@ pub struct Rollout {
     /// The revision of the deployment that asked for it.
     pub revision: Revision,
     /// The last that got through; none where there is no such, as when somebody returns to it half-way.
-    pub from: Option<Previous>,
+    pub from: Option<PreviousSpec>,
     pub since: Timestamp,
-    pub phase: Phase,
+    pub phase: RolloutPhase,
     /// Why it was paused or taken back.
-    pub why: Option<Halt>,
+    pub why: Option<RolloutHalt>,
     /// Replicas whose step failed. They are not tried again until somebody asks for it.
     pub failed: BTreeMap<Slot, StepFailure>,
 }
 
 /// What a service ran before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Previous {
+pub struct PreviousSpec {
     pub spec: Arc<ServiceSpec>,
     pub revision: Revision,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum RolloutPhase {
     Rolling,
     Paused,
     /// Steps already taken are taken back, the same careful way.
@@ -46,7 +46,7 @@ pub enum Phase {
     Undone,
 }
 
-impl Phase {
+impl RolloutPhase {
     pub fn word(self) -> &'static str {
         match self {
             Self::Rolling => "rolling",
@@ -65,7 +65,7 @@ impl Phase {
 /// Who stopped a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Halt {
+pub enum RolloutHalt {
     Operator,
     /// More steps failed than the service allows.
     Failures {
@@ -74,7 +74,7 @@ pub enum Halt {
     },
 }
 
-impl fmt::Display for Halt {
+impl fmt::Display for RolloutHalt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operator => f.write_str("an operator asked for it"),
@@ -111,6 +111,6 @@ impl Rollout {
 
     /// Whether the replica has had its try. On the way back all of them go.
     pub fn has_tried(&self, slot: &Slot) -> bool {
-        self.phase != Phase::Undoing && self.failed.contains_key(slot)
+        self.phase != RolloutPhase::Undoing && self.failed.contains_key(slot)
     }
 }

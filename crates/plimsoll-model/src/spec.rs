@@ -12,13 +12,14 @@ use crate::hex::{self, Hex};
 use crate::ids::{DeploymentName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
+mod hash;
 mod networks;
 mod routes;
 
 pub use networks::NetworkAttachment;
 pub use routes::{RouteSpec, Tls};
 
-/// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by plimsoll-compose.
+/// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by [`SpecHash::of`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SpecHash(#[serde(with = "hex")] pub [u8; 32]);
 
@@ -59,6 +60,8 @@ pub struct ServiceSpec {
     /// What a stop of this service costs, from 0 (nothing) to 100; the fleet compares it before it preempts.
     pub interruption_penalty: u8,
     pub reschedule: Reschedule,
+    #[serde(default)]
+    pub replay: Replay,
 }
 
 impl ServiceSpec {
@@ -79,6 +82,7 @@ impl ServiceSpec {
             priority: 0,
             interruption_penalty: 0,
             reschedule: Reschedule::default(),
+            replay: Replay::default(),
         }
     }
 
@@ -277,6 +281,18 @@ pub enum Reschedule {
     Above(u16),
 }
 
+/// Whether an unanswered safe HTTP request at a TCP port of a service is replayed on another replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replay {
+    #[default]
+    On,
+    Off,
+}
+
+/// How long a container may take to stop when its spec does not say; Docker's own default.
+pub const DEFAULT_STOP_GRACE: Millis = Millis::seconds(10);
+
 /// What a container is made from. Optional fields and collections only grow: the canonical form leaves out what
 /// is empty, so a new field does not change the hash of a spec that does not use it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -344,6 +360,13 @@ pub struct ContainerSpec {
     pub runtime: Option<String>,
     pub logging: Option<Logging>,
     pub annotations: BTreeMap<String, String>,
+}
+
+impl ContainerSpec {
+    /// How long it may take to stop.
+    pub fn effective_stop_grace(&self) -> Millis {
+        self.stop_grace.unwrap_or(DEFAULT_STOP_GRACE)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -494,6 +517,26 @@ pub struct Healthcheck {
     pub start_period: Option<Millis>,
     pub start_interval: Option<Millis>,
     pub retries: Option<u32>,
+}
+
+/// What a check that does not say otherwise has, as with Docker.
+impl Healthcheck {
+    pub const INTERVAL: Millis = Millis::seconds(30);
+    pub const TIMEOUT: Millis = Millis::seconds(30);
+    pub const RETRIES: u32 = 3;
+
+    /// How long it may take to call a container healthy or unhealthy. Zero is "not said".
+    pub fn time_to_decide(&self) -> Millis {
+        if self.test == HealthTest::Disabled {
+            return Millis(0);
+        }
+        let said = |value: Option<Millis>| value.filter(|span| span.0 > 0);
+        let probe = said(self.interval).unwrap_or(Self::INTERVAL).0
+            + said(self.timeout).unwrap_or(Self::TIMEOUT).0;
+        let retries = self.retries.filter(|retries| *retries > 0).unwrap_or(Self::RETRIES);
+        let grace = self.start_period.unwrap_or(Millis(0)).0;
+        Millis(grace.saturating_add(probe.saturating_mul(retries.into())))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::audit::{AuditRing, Author};
 use crate::command::Refusal;
-use crate::ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
+use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
 use crate::level::Level;
 use crate::node::{Availability, Node};
 use crate::reason::Unplaced;
@@ -20,11 +20,11 @@ use crate::volumes::Volumes;
 
 pub mod load;
 mod names;
-mod rest;
+mod quiescence;
 
 use load::{Loads, NodeLoad};
 pub(crate) use names::Prefixes;
-pub use rest::Rest;
+pub use quiescence::Quiescence;
 
 /// How many revisions of a deployment are kept to roll back to; the oldest go first.
 pub const MAX_REVISIONS: usize = 20;
@@ -57,11 +57,11 @@ pub const MAX_SERVICES: usize = 1_000;
 pub const MAX_ROUTES: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "StoredState")]
 pub struct State {
     /// What every server can read. It comes first, so that also one that cannot read the rest can tell.
     pub(crate) level: Level,
-    pub(crate) cluster: ClusterId,
+    pub(crate) cell_id: CellId,
     pub(crate) next_generation: Generation,
     pub(crate) access: Access,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
@@ -88,9 +88,9 @@ pub struct State {
 
 /// The state as it is written: all of it but what is derived.
 #[derive(Deserialize)]
-struct Written {
+struct StoredState {
     level: Level,
-    cluster: ClusterId,
+    cell_id: CellId,
     next_generation: Generation,
     access: Access,
     nodes: BTreeMap<NodeId, Node>,
@@ -101,15 +101,15 @@ struct Written {
     volumes: BTreeMap<DeploymentName, Volumes>,
 }
 
-impl TryFrom<Written> for State {
+impl TryFrom<StoredState> for State {
     type Error = Refusal;
-    fn try_from(written: Written) -> Result<Self, Refusal> {
+    fn try_from(written: StoredState) -> Result<Self, Refusal> {
         if !written.level.is_readable() {
             return Err(Refusal::Newer { level: written.level });
         }
         let mut state = Self {
             level: written.level,
-            cluster: written.cluster,
+            cell_id: written.cell_id,
             next_generation: written.next_generation,
             access: written.access,
             nodes: written.nodes,
@@ -126,7 +126,7 @@ impl TryFrom<Written> for State {
         };
         state.draining = state.derive_draining();
         for service in state.services.values_mut() {
-            service.rest = service.derive_rest();
+            service.quiescence = service.derive_quiescence();
         }
         (state.loads, state.unplaced, state.moving, state.prefixes) = state.derive();
         Ok(state)
@@ -169,9 +169,9 @@ pub(crate) struct Counters {
 pub struct Service {
     pub row: ServiceRow,
     pub replicas: BTreeMap<Slot, Replica>,
-    /// Derived: how many of the replicas are at rest.
+    /// Derived: how many of the replicas are settled.
     #[serde(skip)]
-    pub(crate) rest: Rest,
+    pub(crate) quiescence: Quiescence,
 }
 
 /// A service without its replicas.
@@ -199,21 +199,21 @@ impl Service {
         self.row.specs.get(&assignment.spec)
     }
 
-    /// How many of its replicas are at rest.
-    pub fn rest(&self) -> Rest {
-        self.rest
+    /// How many of its replicas are settled.
+    pub fn quiescence(&self) -> Quiescence {
+        self.quiescence
     }
 
-    pub(crate) fn derive_rest(&self) -> Rest {
-        Rest::of(self.row.desired, &self.replicas)
+    pub(crate) fn derive_quiescence(&self) -> Quiescence {
+        Quiescence::of(self.row.desired, &self.replicas)
     }
 }
 
 impl State {
-    pub fn new(cluster: ClusterId) -> Self {
+    pub fn new(cell_id: CellId) -> Self {
         Self {
             level: Level::FIRST,
-            cluster,
+            cell_id,
             next_generation: Generation(1),
             access: Access::default(),
             nodes: BTreeMap::new(),
@@ -235,8 +235,8 @@ impl State {
         self.level
     }
 
-    pub fn cluster(&self) -> &ClusterId {
-        &self.cluster
+    pub fn cell_id(&self) -> &CellId {
+        &self.cell_id
     }
 
     pub fn access(&self) -> &Access {

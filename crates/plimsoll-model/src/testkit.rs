@@ -9,7 +9,7 @@ use rustc_hash::FxHasher;
 
 use crate::audit::Author;
 use crate::command::{Change, Command, Event, Guarded, Rejection};
-use crate::ids::{ClusterId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Zone};
+use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Zone};
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::replica::{Observation, ObservedCode, ObservedState};
 use crate::spec::{
@@ -30,8 +30,8 @@ pub struct Cell {
 }
 
 pub fn cell() -> Cell {
-    let cluster = ClusterId::new("test").expect("a valid name");
-    Cell { state: State::new(cluster), now: Timestamp(1_000_000), events: Vec::new() }
+    let cell_id = CellId::new("test").expect("a valid name");
+    Cell { state: State::new(cell_id), now: Timestamp(1_000_000), events: Vec::new() }
 }
 
 pub fn node_id(name: &str) -> NodeId {
@@ -68,6 +68,13 @@ impl NodeFacts {
         self.capacity.gpus = gpus;
         self
     }
+
+    /// With a runtime that lacks something.
+    pub fn lacks(mut self, capability: crate::Capability) -> Self {
+        "process".clone_into(&mut self.runtime.name);
+        self.runtime.lacks.insert(capability);
+        self
+    }
 }
 
 pub fn spread(replicas: u32) -> ServiceSpec {
@@ -102,6 +109,11 @@ impl ServiceSpec {
             chunk.copy_from_slice(&hasher.finish().to_be_bytes());
         }
         self
+    }
+
+    pub fn command(mut self, command: &str) -> Self {
+        self.container.command = Some(vec![command.to_owned()]);
+        self.hashed()
     }
 
     pub fn image(mut self, image: &str) -> Self {
@@ -201,19 +213,25 @@ impl Cell {
         self
     }
 
-    pub fn deploy<const N: usize>(self, name: &str, services: [(&str, ServiceSpec); N]) -> Self {
+    pub fn deploy<S: AsRef<str>>(
+        self,
+        name: &str,
+        services: impl IntoIterator<Item = (S, ServiceSpec)>,
+    ) -> Self {
         self.deploy_routed(name, services, Vec::new())
     }
 
-    pub fn deploy_routed<const N: usize>(
+    pub fn deploy_routed<S: AsRef<str>>(
         mut self,
         name: &str,
-        services: [(&str, ServiceSpec); N],
+        services: impl IntoIterator<Item = (S, ServiceSpec)>,
         routes: Vec<RouteSpec>,
     ) -> Self {
         let services: BTreeMap<ServiceName, Arc<ServiceSpec>> = services
             .into_iter()
-            .map(|(name, spec)| (ServiceName::new(name).expect("a valid name"), Arc::new(spec)))
+            .map(|(name, spec)| {
+                (ServiceName::new(name.as_ref()).expect("a valid name"), Arc::new(spec))
+            })
             .collect();
         let deployment = DeploymentName::new(name).expect("a valid name");
         self.change(Writer::Operator, Change::Deploy { deployment, services, routes });

@@ -63,57 +63,6 @@ impl fmt::Display for Millis {
     }
 }
 
-/// A share of a node's capacity in millionths: 1 000 000 is the whole node.
-///
-/// An integer, because gates compare differences and in `f64` 0.85 - 0.75 < 0.10. Millionths, because smoothed
-/// values are promised to six digits.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-pub struct Pressure(u32);
-
-impl Pressure {
-    pub const ZERO: Self = Self(0);
-    pub const FULL: Self = Self(1_000_000);
-
-    pub const fn from_millionths(millionths: u32) -> Self {
-        Self(millionths)
-    }
-
-    pub const fn percent(percent: u32) -> Self {
-        Self(percent * 10_000)
-    }
-
-    pub const fn millionths(self) -> u32 {
-        self.0
-    }
-
-    /// What share `used` is of `capacity`, rounded up, so that a gate never sees less than there is. Of nothing,
-    /// any use is everything.
-    pub fn of(used: u64, capacity: u64) -> Self {
-        if used == 0 {
-            return Self::ZERO;
-        }
-        if capacity == 0 {
-            return Self(u32::MAX);
-        }
-        let share = (u128::from(used) * 1_000_000).div_ceil(u128::from(capacity));
-        Self(u32::try_from(share).unwrap_or(u32::MAX))
-    }
-}
-
-/// Two digits, as people say it; the third only where it is needed to tell the number from its gate.
-impl fmt::Display for Pressure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = if self.0.is_multiple_of(10_000) {
-            format!("{}.{:02}", self.0 / 1_000_000, self.0 / 10_000 % 100)
-        } else {
-            format!("{}.{:04}", self.0 / 1_000_000, self.0 / 100 % 10_000)
-        };
-        f.pad(&text)
-    }
-}
-
 /// Processor time in thousandths of a core.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -386,18 +335,5 @@ mod tests {
         assert_eq!(Bytes(512 << 20).to_string(), "512 MiB");
         assert_eq!(Bytes(3 << 29).to_string(), "1.5 GiB");
         assert_eq!(MilliCpus(1_250).to_string(), "1.25");
-        assert_eq!(Pressure::percent(85).to_string(), "0.85");
-        assert_eq!(Pressure::from_millionths(749_900).to_string(), "0.7499");
-    }
-
-    #[test]
-    fn a_gate_at_its_edge_is_exact() {
-        assert_eq!(Pressure::of(3, 4), Pressure::percent(75));
-        assert!(
-            Pressure::of(1, 3) > Pressure::from_millionths(333_333),
-            "a share is never rounded down"
-        );
-        assert_eq!(Pressure::of(0, 0), Pressure::ZERO);
-        assert!(Pressure::of(1, 0) > Pressure::FULL);
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_router::{
-    Door, Limits, Member, NoTunnel, PoolKey, RouteSpec, Router, Stage, State, Target, Tls, Wanted,
+    HttpListenerKind, MemberState, NoTunnel, PoolKey, PoolMember, RouteConfig, RouteTls, Router,
+    RouterConfig, RouterLimits, RouterStage, UpstreamTarget,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -108,30 +109,30 @@ fn answer_to(head: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 async fn router(places: Places) {
-    let router = Router::new(Limits::default(), Arc::new(NoTunnel));
+    let router = Router::new(RouterLimits::default(), Arc::new(NoTunnel));
     let pool = PoolKey::new("shop/web", 80);
-    let member = Member {
+    let member = PoolMember {
         replica: "shop-web-1".into(),
         generation: 1,
-        target: Target::Local(places.upstream),
-        state: State::In,
+        target: UpstreamTarget::Local(places.upstream),
+        state: MemberState::Ready,
     };
-    let route = RouteSpec {
+    let route = RouteConfig {
         host: None,
         path: "/".to_owned(),
         strip_path: false,
         pool: pool.clone(),
-        tls: Tls::Off,
+        tls: RouteTls::Off,
     };
-    let wanted = Wanted {
+    let wanted = RouterConfig {
         pools: [(pool, [member].into())].into(),
         routes: vec![route],
-        ..Wanted::default()
+        ..RouterConfig::default()
     };
-    router.feed(&wanted);
+    router.update(&wanted);
     let listener = plimsoll_router::bind(places.router).expect("the address is free");
-    let (_stage, stage) = watch::channel(Stage::Open);
-    router.serve(listener, Door::Plain { secure_port: None }, stage).await;
+    let (_stage, stage) = watch::channel(RouterStage::Open);
+    router.serve(listener, HttpListenerKind::Plain { https_port: None }, stage).await;
 }
 
 /// A process that ends with this.

@@ -1,5 +1,4 @@
-//! Time as decisions are given it: milliseconds since this process began to route. Only this module reads a clock, and
-//! only differences mean anything, so that no two hosts' clocks are ever compared.
+//! Monotonic time in milliseconds since this process began to route. Only this module reads a clock.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,12 +10,12 @@ use tokio::time::Instant;
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// As much later. What does not fit is the end of time.
+    /// This much later, saturating.
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(millis(span)))
     }
 
-    /// How long ago `earlier` was; nothing, if it is yet to come.
+    /// The time since `earlier`; zero if that is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -30,13 +29,13 @@ pub(crate) fn now() -> Moment {
     Moment(millis(start().elapsed()))
 }
 
-/// When that moment is, for timers.
+/// That moment as an instant, for timers.
 pub(crate) fn instant(moment: Moment) -> Instant {
     let wait = moment.since(now()).min(FAR);
     Instant::now() + wait
 }
 
-/// Farther than any process lives, and near enough for every timer.
+/// Longer than any process runs, and short enough for every timer.
 const FAR: Duration = Duration::from_hours(365 * 24);
 
 fn start() -> Instant {

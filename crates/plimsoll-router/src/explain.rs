@@ -1,32 +1,32 @@
-//! Why a request goes where it goes: the route that is found, and for each upstream whether it takes requests or why not.
+//! Where a request is routed: the matching route, and for each upstream whether it gets requests or why not.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::table::{Pool, RouteSpec, Table, bare_host};
-use crate::upstream::{Standing, Target, Upstream, UpstreamKey};
+use crate::table::{Pool, RouteConfig, RoutingTable, bare_host};
+use crate::upstream::{Upstream, UpstreamKey, UpstreamState, UpstreamTarget};
 
-/// What becomes of a request for a host and path.
+/// The route of a host and path, with its upstreams.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
-    pub route: RouteSpec,
-    pub upstreams: Vec<(UpstreamKey, Target, Verdict)>,
+pub struct RouteExplanation {
+    pub route: RouteConfig,
+    pub upstreams: Vec<(UpstreamKey, UpstreamTarget, UpstreamStatus)>,
 }
 
-/// Whether an upstream takes requests, with the numbers that decide it.
+/// Whether an upstream gets requests, with the numbers that decide it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Out of a thousand, how much of a whole share it gets.
-    In {
+pub enum UpstreamStatus {
+    /// Its weight is out of 1000.
+    Ready {
         weight: u32,
         in_flight: u32,
     },
-    /// Connections to it fail; it is tried again after this.
+    /// Connecting to it fails; it is probed after this.
     Ejected {
         left: Duration,
     },
     Joining,
-    /// What is under way there is cut off after this.
+    /// Open connections are cut off after this.
     Draining {
         left: Duration,
         in_flight: u32,
@@ -34,27 +34,34 @@ pub enum Verdict {
     Gone,
 }
 
-/// None, if no route is found.
-pub fn explain(table: &Table, host: &str, path: &str, now: Moment) -> Option<Explanation> {
+/// None if no route matches.
+pub fn explain(
+    table: &RoutingTable,
+    host: &str,
+    path: &str,
+    now: Moment,
+) -> Option<RouteExplanation> {
     let route = table.route(bare_host(host), path)?;
-    Some(Explanation { route: route.spec.clone(), upstreams: verdicts(&route.pool, now) })
+    Some(RouteExplanation { route: route.spec.clone(), upstreams: statuses(&route.pool, now) })
 }
 
-fn verdicts(pool: &Pool, now: Moment) -> Vec<(UpstreamKey, Target, Verdict)> {
+fn statuses(pool: &Pool, now: Moment) -> Vec<(UpstreamKey, UpstreamTarget, UpstreamStatus)> {
     let all = pool.all().iter();
-    all.map(|(one, _)| (one.key().clone(), one.target().clone(), verdict(one, now))).collect()
+    all.map(|(one, _)| (one.key().clone(), one.target().clone(), status(one, now))).collect()
 }
 
-fn verdict(upstream: &Upstream, now: Moment) -> Verdict {
+fn status(upstream: &Upstream, now: Moment) -> UpstreamStatus {
     let in_flight = upstream.in_flight();
-    match upstream.standing() {
-        Standing::In if upstream.is_suspect() => {
-            Verdict::Ejected { left: upstream.ejected_until().since(now) }
+    match upstream.state() {
+        UpstreamState::Ready if upstream.is_suspect() => {
+            UpstreamStatus::Ejected { left: upstream.ejected_until().since(now) }
         }
-        Standing::In => Verdict::In { weight: upstream.weight(now), in_flight },
-        Standing::Joining => Verdict::Joining,
-        Standing::Draining { until } => Verdict::Draining { left: until.since(now), in_flight },
-        Standing::Gone => Verdict::Gone,
+        UpstreamState::Ready => UpstreamStatus::Ready { weight: upstream.weight(now), in_flight },
+        UpstreamState::Joining => UpstreamStatus::Joining,
+        UpstreamState::Draining { until } => {
+            UpstreamStatus::Draining { left: until.since(now), in_flight }
+        }
+        UpstreamState::Gone => UpstreamStatus::Gone,
     }
 }
 
@@ -63,33 +70,42 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::table::{Member, PoolKey, Tls, Wanted};
-    use crate::upstream::{SLOW_START, State};
+    use crate::table::{PoolKey, PoolMember, RouteTls, RouterConfig};
+    use crate::upstream::{MemberState, SLOW_START};
 
     #[test]
-    fn each_upstream_is_said_to_take_requests_or_why_not() {
+    fn each_upstream_is_shown_with_its_state() {
         let pool = PoolKey::new("shop/web", 80);
         let grace = SLOW_START;
-        let states = [State::In, State::In, State::In, State::Joining, State::Draining { grace }];
-        let member = |(number, state)| Member {
+        let states = [
+            MemberState::Ready,
+            MemberState::Ready,
+            MemberState::Ready,
+            MemberState::Joining,
+            MemberState::Draining { grace },
+        ];
+        let member = |(number, state)| PoolMember {
             replica: format!("web-{number}").into(),
             generation: 1,
-            target: Target::Via { node: "ash".into() },
+            target: UpstreamTarget::Via { node: "ash".into() },
             state,
         };
-        let members: Arc<[Member]> = states.into_iter().enumerate().map(member).collect();
-        let route = RouteSpec {
+        let members: Arc<[PoolMember]> = states.into_iter().enumerate().map(member).collect();
+        let route = RouteConfig {
             host: Some("a.example".to_owned()),
             path: "/".to_owned(),
             strip_path: false,
             pool: pool.clone(),
-            tls: Tls::Off,
+            tls: RouteTls::Off,
         };
-        let wanted =
-            Wanted { pools: [(pool, members)].into(), routes: vec![route], ..Wanted::default() };
-        let (before, start) = (Table::default(), Moment(1_000));
+        let wanted = RouterConfig {
+            pools: [(pool, members)].into(),
+            routes: vec![route],
+            ..RouterConfig::default()
+        };
+        let (before, start) = (RoutingTable::default(), Moment(1_000));
         let table = before.next(&wanted);
-        table.settle(&before, start);
+        table.set_states(&before, start);
         let now = start.after(SLOW_START / 2);
         let upstreams: Vec<_> = table.upstreams().collect();
         let _busy = upstreams[0].begin();
@@ -97,15 +113,15 @@ mod tests {
 
         assert_eq!(explain(&table, "b.example", "/", now), None);
         let found = explain(&table, "a.example:80", "/x", now).unwrap();
-        let verdicts: Vec<_> = found.upstreams.into_iter().map(|(_, _, verdict)| verdict).collect();
+        let statuses: Vec<_> = found.upstreams.into_iter().map(|(_, _, status)| status).collect();
         assert_eq!(
-            verdicts,
+            statuses,
             [
-                Verdict::In { weight: 550, in_flight: 1 },
-                Verdict::Ejected { left: Duration::from_millis(250) },
-                Verdict::In { weight: 550, in_flight: 0 },
-                Verdict::Joining,
-                Verdict::Draining { left: SLOW_START / 2, in_flight: 0 },
+                UpstreamStatus::Ready { weight: 550, in_flight: 1 },
+                UpstreamStatus::Ejected { left: Duration::from_millis(250) },
+                UpstreamStatus::Ready { weight: 550, in_flight: 0 },
+                UpstreamStatus::Joining,
+                UpstreamStatus::Draining { left: SLOW_START / 2, in_flight: 0 },
             ]
         );
     }

@@ -1,5 +1,5 @@
-//! HTTP routes: lets clients in at a door, reads what they ask for, and has an upstream answer it. The protocol is
-//! hyper's; which upstream, how often, how long and how much is ours.
+//! HTTP routes: accepts clients on a listener, reads their requests, and proxies them to an upstream. The protocol is
+//! hyper's; the choice of upstreams, retries, timeouts and limits are ours.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,86 +9,86 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use crate::core::Core;
-use crate::sockets::Held;
-use crate::tcp::PAUSE;
-use crate::{Stage, is_over};
+use crate::core::RouterCore;
+use crate::sockets::SharedSocket;
+use crate::tcp::ACCEPT_RETRY;
+use crate::{RouterStage, stops_accepting};
 
-mod answer;
-mod attend;
+mod connection;
+mod error_page;
 mod forward;
 mod head;
-mod links;
-mod page;
-mod passage;
-mod source;
+mod proxy;
+mod request_body;
+mod response_body;
+mod streams;
 mod tls;
 mod upgrade;
-mod wire;
+mod upstream_connections;
 
-pub(crate) use attend::Guest;
-pub(crate) use links::Links;
+pub(crate) use connection::ClientConnection;
+pub(crate) use upstream_connections::UpstreamConnections;
 
-/// How clients come in.
+/// Whether a listener speaks TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
-    /// In the clear. Serves routes without TLS; who asks for another is sent to the port with it, if there is one.
-    Plain { secure_port: Option<u16> },
-    /// Under TLS, with the certificate of the route's host. Serves routes with TLS.
-    Secure,
+pub enum HttpListenerKind {
+    /// Without TLS. Serves routes without TLS; requests for others are redirected to the HTTPS port, if there is one.
+    Plain { https_port: Option<u16> },
+    /// With TLS and the certificate of the route's host. Serves routes with TLS.
+    Tls,
 }
 
-/// Lets clients in while the stage is open.
+/// Accepts clients while the stage is open.
 pub(crate) async fn serve(
-    core: Arc<Core>,
-    listener: Held<TcpListener>,
-    door: Door,
-    stage: watch::Receiver<Stage>,
+    core: Arc<RouterCore>,
+    listener: SharedSocket<TcpListener>,
+    kind: HttpListenerKind,
+    stage: watch::Receiver<RouterStage>,
 ) {
-    let acceptor = (door == Door::Secure).then(|| tls::acceptor(&core));
+    let acceptor = (kind == HttpListenerKind::Tls).then(|| tls::acceptor(&core));
     loop {
         let accepted = tokio::select! {
             biased;
-            () = is_over(stage.clone()) => return,
+            () = stops_accepting(stage.clone()) => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((client, from)) => {
-                let seat = core.seats.take(core.roll()).await;
-                let guest = Guest::new(Arc::clone(&core), seat, door, from);
-                tokio::spawn(receive(guest, client, acceptor.clone(), stage.clone()));
+            Ok((stream, from)) => {
+                let slot = core.connection_limit.acquire(core.roll()).await;
+                let client = ClientConnection::new(Arc::clone(&core), slot, kind, from);
+                tokio::spawn(receive(client, stream, acceptor.clone(), stage.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept");
-                sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
 async fn receive(
-    guest: Guest,
-    client: TcpStream,
+    client: ClientConnection,
+    stream: TcpStream,
     acceptor: Option<TlsAcceptor>,
-    stage: watch::Receiver<Stage>,
+    stage: watch::Receiver<RouterStage>,
 ) {
-    // Small answers must not wait for the acknowledgement of others.
-    let _ = client.set_nodelay(true);
-    let guest = Arc::new(guest);
+    // Small responses must not wait for the acknowledgement of earlier ones.
+    let _ = stream.set_nodelay(true);
+    let client = Arc::new(client);
     let served = async {
         match acceptor {
-            None => attend::plain(&guest, client, stage).await,
-            Some(acceptor) => tls::secure(&guest, &acceptor, client, stage).await,
+            None => connection::plain(&client, stream, stage).await,
+            Some(acceptor) => tls::secure(&client, &acceptor, stream, stage).await,
         }
     };
     tokio::select! {
         () = served => {}
-        () = guest.dawdles() => tracing::debug!(from = %guest.from, "a client took too long"),
+        () = client.times_out() => tracing::debug!(from = %client.from, "closing a connection that timed out"),
     }
 }
 
-/// Where a client comes from, as upstreams are told.
+/// The client's address in `X-Forwarded-For`.
 fn client_address(from: SocketAddr) -> String {
-    // A client of version 4 at a door for both looks like one of version 6.
+    // On a dual-stack socket an IPv4 client has an IPv4-mapped IPv6 address.
     from.ip().to_canonical().to_string()
 }

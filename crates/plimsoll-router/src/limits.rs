@@ -1,60 +1,60 @@
-//! Every bound of the data plane: how long, how many, how much. The defaults suit a node that serves strangers.
+//! Timeouts and limits of the data plane. The defaults suit a node that is reachable from the internet.
 
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-/// See each field.
+/// Timeouts and limits; see each field.
 #[derive(Debug, Clone)]
-pub struct Limits {
-    /// Clients connected at once, all doors and ports together. One more takes the place of the one that has been idle
-    /// longest; if none is idle it waits to be let in.
+pub struct RouterLimits {
+    /// Clients connected at once, on all listeners together. One more evicts the connection that has been idle longest; if
+    /// none is idle it waits.
     pub connections: usize,
     /// For one upstream to accept a connection, before the next is tried.
     pub connect: Duration,
     /// The same through another node, whose daemon has to connect in turn.
     pub connect_via: Duration,
-    /// For an upstream to accept while there is another that could be tried. It is far more than it takes, and far less
-    /// than anybody waits for: what is late is most often gone.
+    /// For an upstream to accept while there is another to try. Far longer than connecting takes, and far shorter than
+    /// clients wait: an upstream that exceeds it is mostly down.
     pub late: Duration,
     /// How many upstreams are tried for one connection or request.
     pub tries: usize,
-    /// For a client to say all of what it wants, once it has begun: what a slow-loris runs into.
+    /// For a client to send a whole request head, once it has begun: the bound on a slow-loris attack.
     pub header_read: Duration,
-    /// For a client to begin at all, or again.
+    /// For a client to begin a request, the first or the next.
     pub keep_alive: Duration,
-    /// For an upstream to begin its answer, once it has all of the request.
+    /// For an upstream to begin its response, once it has the whole request.
     pub response_head: Duration,
-    /// For anything to move on a connection whose request is under way.
+    /// For bytes to be sent or received while a request is in flight.
     pub idle: Duration,
-    /// For anything to move in a tunnel (WebSocket), either way.
+    /// For bytes to be sent or received on an upgraded connection (WebSocket), either way.
     pub tunnel_idle: Duration,
-    /// The head of a request or an answer, in bytes. Of fields it has at most 100, as hyper has it.
+    /// The size of a request or response head in bytes. The number of headers is limited to 100 by hyper.
     pub header_bytes: usize,
-    /// Requests at once on one connection of HTTP/2.
+    /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
     /// Idle connections kept to one upstream, and for how long. Less than what servers commonly keep (nginx 75 s,
-    /// Node 5 s): who closes first loses no request.
+    /// Node 5 s): the side that closes first loses no request.
     pub kept: usize,
     pub kept_for: Duration,
-    /// Clients of a published UDP port that are remembered at once; one more takes the place of the quietest.
+    /// Sessions of a published UDP port at once; one more evicts the one that has been idle longest.
     pub udp_sessions: usize,
-    /// For how long a quiet one is.
+    /// For a datagram to be sent or received on a UDP session.
     pub udp_idle: Duration,
 }
 
-/// Of the files that this process may open, one in so many is a client's: another may be its connection to an upstream,
-/// and all else that a node does needs some as well.
+/// Of the file descriptors of this process, one in so many is a client's: another may be its connection to an upstream, and
+/// the rest of the node needs some as well.
 const FILES_A_CLIENT: u64 = 3;
 
-impl Limits {
-    /// As many clients as this process may have files for: if more were let in, there would be none left to let in those
-    /// who could make them give way.
+impl RouterLimits {
+    /// As many clients as this process has file descriptors for: beyond that no connection could be accepted, not even to
+    /// evict another.
     pub fn of_this_process() -> Self {
         Self::default().within(getrlimit(Resource::Nofile).current)
     }
 
-    /// The same with so many files; none: as many as one likes.
+    /// With so many file descriptors; none is unlimited.
     fn within(self, files: Option<u64>) -> Self {
         let most = files.and_then(|files| usize::try_from(files / FILES_A_CLIENT).ok());
         let connections = most.map_or(self.connections, |most| self.connections.min(most.max(1)));
@@ -62,7 +62,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for RouterLimits {
     fn default() -> Self {
         Self {
             connections: 60_000,
@@ -90,8 +90,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_clients_are_let_in_than_there_are_files_for() {
-        let clients = |files| Limits::default().within(files).connections;
+    fn no_more_clients_are_accepted_than_there_are_file_descriptors_for() {
+        let clients = |files| RouterLimits::default().within(files).connections;
         assert_eq!(clients(None), 60_000);
         assert_eq!(
             [1 << 20, 30_000, 1_024, 0].map(|files| clients(Some(files))),

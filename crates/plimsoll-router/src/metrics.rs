@@ -1,19 +1,19 @@
-//! What is counted for each route and upstream. Counters are written with one relaxed addition and read as they are:
-//! nobody waits for anybody, and a reading is a moment's blur.
+//! Counters of each route, pool and upstream. They are written with one relaxed addition and read one by one, so
+//! that nobody waits, and a reading is not from a single instant.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::table::{PoolKey, RouteSpec, Table};
+use crate::table::{PoolKey, RouteConfig, RoutingTable};
 use crate::upstream::UpstreamKey;
 
-/// Upper ends of the latency buckets in microseconds; what is above the last falls into one more.
+/// Upper bounds of the latency buckets in microseconds; one more bucket holds the rest.
 pub const BUCKETS_US: [u64; 14] = [
     250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     5_000_000, 30_000_000,
 ];
 
-/// A number that only grows.
+/// A number that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -27,7 +27,7 @@ impl Counter {
     }
 }
 
-/// How many took how long.
+/// A distribution of latencies.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [Counter; BUCKETS_US.len() + 1],
@@ -50,14 +50,14 @@ impl Histogram {
     }
 }
 
-/// A reading of a [`Histogram`]: how many fell into each bucket, and the sum of all.
+/// A reading of a [`Histogram`]: the count of each bucket, and the sum.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latencies {
     pub counts: [u64; BUCKETS_US.len() + 1],
     pub sum_us: u64,
 }
 
-/// Answers by the first digit of their status: 1xx to 5xx.
+/// Responses by status class: 1xx to 5xx.
 #[derive(Debug, Default)]
 pub struct Classes([Counter; 5]);
 
@@ -72,18 +72,18 @@ impl Classes {
     }
 }
 
-/// Of a route.
+/// Counters of a route.
 #[derive(Debug, Default)]
 pub struct RouteMeter {
     pub classes: Classes,
     pub latency: Histogram,
-    /// Answers that the router gave itself, because no upstream did.
+    /// Requests that no upstream answered.
     pub unserved: Counter,
     pub retries: Counter,
     pub tunnels: Counter,
 }
 
-/// Of an upstream.
+/// Counters of an upstream.
 #[derive(Debug, Default)]
 pub struct UpstreamMeter {
     pub classes: Classes,
@@ -91,16 +91,23 @@ pub struct UpstreamMeter {
     /// Connections made to it.
     pub connections: Counter,
     pub connect_errors: Counter,
-    /// Bytes to it and from it.
+    /// Bytes sent to it and received from it.
     pub sent: Counter,
     pub received: Counter,
 }
 
-/// What was counted for one route.
+/// Counters of a pool.
+#[derive(Debug, Default)]
+pub struct PoolMeter {
+    /// Requests on TCP connections that were sent to another upstream as well.
+    pub replays: Counter,
+}
+
+/// The counters of one route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteReading {
-    pub route: RouteSpec,
-    /// Answers 1xx to 5xx.
+    pub route: RouteConfig,
+    /// Responses 1xx to 5xx.
     pub classes: [u64; 5],
     pub latency: Latencies,
     pub unserved: u64,
@@ -108,7 +115,7 @@ pub struct RouteReading {
     pub tunnels: u64,
 }
 
-/// What was counted for one upstream.
+/// The counters of one upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamReading {
     pub pool: PoolKey,
@@ -122,15 +129,23 @@ pub struct UpstreamReading {
     pub received: u64,
 }
 
-/// What was counted for all that a table has.
+/// The counters of one pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct PoolReading {
+    pub pool: PoolKey,
+    pub replays: u64,
+}
+
+/// The counters of everything in a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouterReading {
     pub routes: Vec<RouteReading>,
+    pub pools: Vec<PoolReading>,
     pub upstreams: Vec<UpstreamReading>,
 }
 
-/// Reads everything. Nobody who counts waits for it.
-pub fn read(table: &Table) -> Reading {
+/// Reads all counters.
+pub fn read(table: &RoutingTable) -> RouterReading {
     let routes = table.routes().map(|route| RouteReading {
         route: route.spec.clone(),
         classes: route.meter.classes.read(),
@@ -139,6 +154,9 @@ pub fn read(table: &Table) -> Reading {
         retries: route.meter.retries.get(),
         tunnels: route.meter.tunnels.get(),
     });
+    let pools = table
+        .pools()
+        .map(|pool| PoolReading { pool: pool.key().clone(), replays: pool.meter.replays.get() });
     let all = table.pools().flat_map(|pool| pool.all().iter().map(move |(one, _)| (pool, one)));
     let upstreams = all.map(|(pool, upstream)| UpstreamReading {
         pool: pool.key().clone(),
@@ -151,7 +169,11 @@ pub fn read(table: &Table) -> Reading {
         sent: upstream.meter.sent.get(),
         received: upstream.meter.received.get(),
     });
-    Reading { routes: routes.collect(), upstreams: upstreams.collect() }
+    RouterReading {
+        routes: routes.collect(),
+        pools: pools.collect(),
+        upstreams: upstreams.collect(),
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_by_the_first_digit_of_their_status() {
+    fn responses_are_counted_by_status_class() {
         let classes = Classes::default();
         for status in [101, 200, 204, 301, 404, 503, 999] {
             classes.note(status);

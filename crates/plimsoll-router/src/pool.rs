@@ -1,16 +1,16 @@
-//! Chooses an upstream: of two drawn by chance the one with less under way, leaving out those whose connections fail just
-//! now, and sparing those that only just came. Chance and time are arguments, so that equal inputs choose alike.
+//! Load balancing: of two upstreams drawn at random the one with fewer requests in flight, leaving out ejected ones, and with
+//! a slow start for new ones. Randomness and time are arguments, so that equal inputs choose alike.
 
 use std::sync::Arc;
 
 use crate::clock::Moment;
-use crate::upstream::{FULL_WEIGHT, Target, Upstream};
+use crate::upstream::{FULL_WEIGHT, Upstream, UpstreamTarget};
 
 #[cfg(test)]
 mod tests;
 
-/// Of `members`, all of which are in, one that is not among `tried`. If connections to every other one fail just now,
-/// that is no reason to send nothing: the last is never left out.
+/// One of `members`, all of which are ready, that is not among `tried`. If all of them are ejected, an ejected one is
+/// chosen rather than none.
 pub fn pick<'a>(
     members: &'a [Arc<Upstream>],
     tried: &[Arc<Upstream>],
@@ -36,19 +36,19 @@ pub fn pick<'a>(
     }
 }
 
-/// How much more may be under way to the best one on this node than to one elsewhere, before the way there is worth it.
-const NEARNESS: u32 = 4;
+/// How many more requests may be in flight to the best upstream on this node than to one elsewhere, before that is chosen.
+const LOCAL_PREFERENCE: u32 = 4;
 
-/// The same, with those on this node before others: bytes that stay here cost no encryption and no network. Only where
-/// they have a good deal more to do does somebody else get it.
-pub fn pick_near<'a>(
+/// The same, with a preference for upstreams on this node: they need no encryption and no network. Another is chosen only
+/// where they have many more requests in flight.
+pub fn pick_local_first<'a>(
     members: &'a [Arc<Upstream>],
     tried: &[Arc<Upstream>],
     now: Moment,
     roll: u64,
 ) -> Option<&'a Arc<Upstream>> {
     let chosen = pick(members, tried, now, roll)?;
-    let is_near = |one: &Arc<Upstream>| matches!(one.target(), Target::Local(_));
+    let is_near = |one: &Arc<Upstream>| matches!(one.target(), UpstreamTarget::Local(_));
     let is_open = |one: &Arc<Upstream>| {
         !one.is_ejected(now) && !tried.iter().any(|other| Arc::ptr_eq(one, other))
     };
@@ -58,13 +58,14 @@ pub fn pick_near<'a>(
         Some((a, b)) => Some(better(a, b, now, &mut dice)),
         None => near.first().copied(),
     };
-    let is_worth = |near: &&Arc<Upstream>| near.in_flight() <= chosen.in_flight() + NEARNESS;
+    let is_worth =
+        |near: &&Arc<Upstream>| near.in_flight() <= chosen.in_flight() + LOCAL_PREFERENCE;
     Some(nearest.filter(is_worth).unwrap_or(chosen))
 }
 
-/// Upstreams that failed and are to be tried again by now. They are looked for only where [`pick`] would come across one,
-/// so that a pool in which all is well costs nothing.
-pub(crate) fn due<'a>(
+/// Ejected upstreams whose next probe is due. They are looked for only where [`pick`] would draw one, so that a healthy pool
+/// costs nothing.
+pub(crate) fn due_for_probe<'a>(
     members: &'a [Arc<Upstream>],
     tried: &[Arc<Upstream>],
     now: Moment,
@@ -74,12 +75,12 @@ pub(crate) fn due<'a>(
     let meets_one = |(a, b): (&Arc<Upstream>, &Arc<Upstream>)| {
         !tried.is_empty() || a.is_suspect() || b.is_suspect()
     };
-    // Of one alone there is no choice, and the request itself is the trial.
+    // With a single upstream there is no choice, and the request itself is the probe.
     let looked_at = if drawn.is_some_and(meets_one) { members } else { &[] };
     looked_at.iter().filter(move |one| one.is_suspect() && !one.is_ejected(now))
 }
 
-/// Whether another than these could be chosen now.
+/// Whether there is another upstream to choose.
 pub(crate) fn has_other(
     members: &[Arc<Upstream>],
     tried: &[Arc<Upstream>],
@@ -91,7 +92,7 @@ pub(crate) fn has_other(
     members.iter().any(|one| !one.is_ejected(now) && !is_this(one) && is_new(one))
 }
 
-/// A newcomer is passed over as often as its share is short of a whole one; otherwise less under way wins.
+/// A new upstream is passed over as often as its weight is below the full one; otherwise fewer requests in flight win.
 fn better<'a>(
     a: &'a Arc<Upstream>,
     b: &'a Arc<Upstream>,
@@ -107,7 +108,7 @@ fn better<'a>(
     }
 }
 
-/// Numbers that look like chance, from one that is (splitmix64).
+/// Pseudo-random numbers from a seed (splitmix64).
 #[derive(Debug)]
 struct Dice(u64);
 

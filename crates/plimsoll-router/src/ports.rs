@@ -1,5 +1,5 @@
-//! Published ports: listens on what the table says, and on nothing else. A port that somebody else holds is tried again
-//! and said to be in trouble until it is free.
+//! Published ports: listens on those of the table. A port that is in use by another process is retried, and reported until
+//! it is free.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,15 +11,15 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::core::Core;
-use crate::table::{Protocol, Published};
-use crate::{Stage, is_over, tcp, udp};
+use crate::core::RouterCore;
+use crate::table::{Protocol, PublishedPort};
+use crate::{RouterStage, stops_accepting, tcp, udp};
 
-/// How often a port that someone else holds is tried again, and a listener out of files rests.
+/// How often binding a port that is in use is retried.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Listens as the tables say, while the stage is open and this is polled.
-pub(crate) async fn run(core: Arc<Core>, stage: watch::Receiver<Stage>) {
+/// Listens on the published ports of each table, while the stage is open and this is polled.
+pub(crate) async fn run(core: Arc<RouterCore>, stage: watch::Receiver<RouterStage>) {
     let mut swapped = core.swapped.subscribe();
     let mut listeners = Listeners::default();
     loop {
@@ -32,26 +32,26 @@ pub(crate) async fn run(core: Arc<Core>, stage: watch::Receiver<Stage>) {
         }
         tokio::select! {
             changed = swapped.changed() => if changed.is_err() { return },
-            () = is_over(stage.clone()) => break,
+            () = stops_accepting(stage.clone()) => break,
         }
     }
     for task in listeners.0.values_mut() {
-        // One that panicked has ended as well, and has said so.
+        // A task that panicked has ended as well, and has logged it.
         let _ = task.await;
     }
 }
 
-/// Ends with all that listen. Connections that were let in go on.
+/// The tasks that listen, which end when it is dropped. Accepted connections go on.
 #[derive(Debug, Default)]
-struct Listeners(BTreeMap<Published, JoinHandle<()>>);
+struct Listeners(BTreeMap<PublishedPort, JoinHandle<()>>);
 
 impl Listeners {
-    fn keep(&mut self, core: &Core, stays: impl Fn(Published) -> bool) {
+    fn keep(&mut self, core: &RouterCore, stays: impl Fn(PublishedPort) -> bool) {
         self.0.retain(|at, task| {
             let stays = stays(*at);
             if !stays {
                 task.abort();
-                forgive(core, *at);
+                clear_error(core, *at);
             }
             stays
         });
@@ -64,56 +64,63 @@ impl Drop for Listeners {
     }
 }
 
-async fn listen(core: Arc<Core>, at: Published, stage: watch::Receiver<Stage>) {
+async fn listen(core: Arc<RouterCore>, at: PublishedPort, stage: watch::Receiver<RouterStage>) {
     match at.protocol {
         Protocol::Tcp => {
             let bind = |address| core.sockets.tcp(address, tcp::bind);
             let listener = tokio::select! {
                 listener = bound(&core, at, bind) => listener,
-                () = is_over(stage.clone()) => return,
+                () = stops_accepting(stage.clone()) => return,
             };
             tcp::accept(core, at, listener, stage).await;
         }
         Protocol::Udp => {
             let socket = tokio::select! {
                 socket = bound(&core, at, |address| core.sockets.udp(address)) => socket,
-                () = is_over(stage.clone()) => return,
+                () = stops_accepting(stage.clone()) => return,
             };
             udp::serve(core, at, socket, stage).await;
         }
     }
 }
 
-/// Binds, as soon as that is possible.
-async fn bound<S>(core: &Core, at: Published, bind: impl Fn(SocketAddr) -> io::Result<S>) -> S {
+/// Binds, with retries.
+async fn bound<S>(
+    core: &RouterCore,
+    at: PublishedPort,
+    bind: impl Fn(SocketAddr) -> io::Result<S>,
+) -> S {
     loop {
-        let error = match both_kinds(at.address, &bind) {
+        let error = match bind_dual_stack(at.address, &bind) {
             Ok(socket) => {
-                forgive(core, at);
+                clear_error(core, at);
                 return socket;
             }
             Err(error) => error,
         };
         let text = format!("cannot listen on {at}: {error}");
-        let is_new = core.troubles.send_if_modified(|troubles| {
-            let is_new = troubles.get(&at) != Some(&text);
-            troubles.insert(at, text);
+        let is_new = core.bind_errors.send_if_modified(|bind_errors| {
+            let is_new = bind_errors.get(&at) != Some(&text);
+            bind_errors.insert(at, text);
             is_new
         });
         if is_new {
-            tracing::error!(%at, %error, "cannot listen on a published port");
+            tracing::error!(%at, %error, "cannot bind a published port");
         }
         sleep(RETRY).await;
     }
 }
 
-/// The port is no trouble any more.
-fn forgive(core: &Core, at: Published) {
-    core.troubles.send_if_modified(|troubles| troubles.remove(&at).is_some());
+/// The port is bound, or not published any more.
+fn clear_error(core: &RouterCore, at: PublishedPort) {
+    core.bind_errors.send_if_modified(|bind_errors| bind_errors.remove(&at).is_some());
 }
 
-/// All addresses means both kinds, where the host has both.
-fn both_kinds<S>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<S>) -> io::Result<S> {
+/// The unspecified address binds IPv6 and IPv4, or IPv4 alone on a host without IPv6.
+fn bind_dual_stack<S>(
+    address: SocketAddr,
+    bind: impl Fn(SocketAddr) -> io::Result<S>,
+) -> io::Result<S> {
     let is_any = matches!(address.ip(), IpAddr::V6(ip) if ip.is_unspecified());
     match bind(address) {
         Err(error) if is_any && error.kind() != io::ErrorKind::AddrInUse => {

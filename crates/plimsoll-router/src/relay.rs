@@ -1,6 +1,5 @@
-//! Carries bytes both ways between two streams until both have ended. A stream on which nothing moves holds no buffer:
-//! reading goes into one that the thread has, and only what the other side does not take at once is kept, which is at
-//! most that much.
+//! Copies bytes both ways between two streams until both have ended. An idle stream holds no buffer: each thread has one to
+//! read into, and only what the other side does not take at once is kept, at most one buffer of it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,19 +9,19 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::activity::Activity;
 use crate::clock;
 use crate::metrics::UpstreamMeter;
-use crate::seat::Activity;
 
-/// What one reading may take: large enough that a system call carries much, small enough for a slow reader's sake.
+/// The size of one read: large enough to save system calls, small enough to be kept for a slow reader.
 const CHUNK: usize = 64 << 10;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK].into_boxed_slice());
 }
 
-/// Carries until both sides have said that they are done, or one fails. Each chunk is counted for the upstream, which is
-/// `far`, and noted as activity.
+/// Copies until both sides have closed, or one fails. Each chunk is counted for the upstream, which is `far`, and noted as
+/// activity.
 pub(crate) async fn relay(
     near: &mut (impl AsyncRead + AsyncWrite + Unpin),
     far: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -77,7 +76,7 @@ impl Half {
                 self.held.drain(..count);
                 moved(count as u64);
             }
-            // What was held while the other side was slow is given back.
+            // Frees what was buffered while the other side was slow.
             self.held = Vec::new();
             if self.has_ended {
                 ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
@@ -87,7 +86,7 @@ impl Half {
             match self.poll_chunk(cx, from, to, &mut moved)? {
                 Poll::Ready(()) => {}
                 Poll::Pending => {
-                    // Streams that gather what is written send it before we wait.
+                    // Streams that buffer writes send them before we wait.
                     ready!(Pin::new(&mut *to).poll_flush(cx))?;
                     return Poll::Pending;
                 }

@@ -1,9 +1,8 @@
-//! The sockets that this process listens on, by what each was asked for, so that another process can have them: a client
-//! that comes while one takes the place of the other waits with the kernel, and is refused by neither.
+//! The listening sockets of this process, by name, so that they can be handed over to another process: a client that connects
+//! during the handover waits in the kernel's backlog, and is refused by neither.
 //!
-//! Whoever listens asks [`Sockets`] first. It has what the process before this one handed over, binds what that did not
-//! have, and knows of everything that is open, for as long as it is. How sockets get from one process to another is
-//! settled elsewhere.
+//! [`Sockets`] has what the process before this one handed over, binds what that did not have, and keeps track of all that
+//! are open. How sockets are passed from one process to another is up to the caller.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,37 +14,38 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::net::{TcpListener, UdpSocket, UnixListener};
 
-/// What a socket was asked for. The system may have chosen the port.
+/// The address that a socket was requested for. The system may have chosen the port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Name {
+pub enum SocketName {
     Tcp(SocketAddr),
     Udp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// All sockets of a process that listen. Clones are the same.
+/// The listening sockets of a process. Clones share one state.
 #[derive(Debug, Clone, Default)]
-pub struct Sockets(Arc<Mutex<Shared>>);
+pub struct Sockets(Arc<Mutex<SocketRegistry>>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// Handed over, and nobody has asked for them yet.
-    inherited: Vec<(Name, OwnedFd)>,
-    /// Those in use, each a second time.
-    open: BTreeMap<u64, (Name, OwnedFd)>,
+struct SocketRegistry {
+    /// Handed over and not requested yet.
+    inherited: Vec<(SocketName, OwnedFd)>,
+    /// Duplicates of those in use.
+    open: BTreeMap<u64, (SocketName, OwnedFd)>,
     next: u64,
     is_inherited: bool,
     is_kept: bool,
 }
 
 impl Sockets {
-    /// With what another process handed over.
-    pub fn inherited(sockets: Vec<(Name, OwnedFd)>) -> Self {
-        let shared = Shared { inherited: sockets, is_inherited: true, ..Shared::default() };
+    /// With the sockets that another process handed over.
+    pub fn inherited(sockets: Vec<(SocketName, OwnedFd)>) -> Self {
+        let shared =
+            SocketRegistry { inherited: sockets, is_inherited: true, ..SocketRegistry::default() };
         Self(Arc::new(Mutex::new(shared)))
     }
 
-    /// Whether another process listened before this one, and may listen yet.
+    /// Whether another process handed over its sockets, and may still be listening.
     pub fn is_inherited(&self) -> bool {
         self.shared().is_inherited
     }
@@ -55,8 +55,8 @@ impl Sockets {
         &self,
         address: SocketAddr,
         bind: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
-    ) -> io::Result<Held<TcpListener>> {
-        let name = Name::Tcp(address);
+    ) -> io::Result<SharedSocket<TcpListener>> {
+        let name = SocketName::Tcp(address);
         let listener = match self.take(&name) {
             Some(found) => {
                 let found = std::net::TcpListener::from(found);
@@ -65,79 +65,81 @@ impl Sockets {
             }
             None => bind(address)?,
         };
-        self.hold(name, listener)
+        self.register(name, listener)
     }
 
-    pub fn udp(&self, address: SocketAddr) -> io::Result<Held<UdpSocket>> {
-        let name = Name::Udp(address);
+    pub fn udp(&self, address: SocketAddr) -> io::Result<SharedSocket<UdpSocket>> {
+        let name = SocketName::Udp(address);
         let socket = match self.take(&name) {
             Some(found) => std::net::UdpSocket::from(found),
             None => std::net::UdpSocket::bind(address)?,
         };
         socket.set_nonblocking(true)?;
-        self.hold(name, UdpSocket::from_std(socket)?)
+        self.register(name, UdpSocket::from_std(socket)?)
     }
 
-    /// The listener at this path that was handed over, if one was. Whoever binds another has it [held](Self::hold).
-    pub fn unix(&self, path: &Path) -> io::Result<Option<Held<UnixListener>>> {
-        let name = Name::Unix(path.to_owned());
+    /// The listener at this path that was handed over, if one was. A new one is to be [registered](Self::register).
+    pub fn unix(&self, path: &Path) -> io::Result<Option<SharedSocket<UnixListener>>> {
+        let name = SocketName::Unix(path.to_owned());
         let Some(found) = self.take(&name) else { return Ok(None) };
         let found = std::os::unix::net::UnixListener::from(found);
         found.set_nonblocking(true)?;
-        self.hold(name, UnixListener::from_std(found)?).map(Some)
+        self.register(name, UnixListener::from_std(found)?).map(Some)
     }
 
-    /// Takes note of a socket until it is dropped.
-    pub fn hold<S: AsFd>(&self, name: Name, socket: S) -> io::Result<Held<S>> {
+    /// Keeps track of a socket until it is dropped.
+    pub fn register<S: AsFd>(&self, name: SocketName, socket: S) -> io::Result<SharedSocket<S>> {
         let second = socket.as_fd().try_clone_to_owned()?;
         let mut shared = self.shared();
         let number = shared.next;
         shared.next += 1;
         shared.open.insert(number, (name, second));
         drop(shared);
-        Ok(Held { socket, _place: Some(Place { sockets: self.clone(), number }) })
+        Ok(SharedSocket {
+            socket,
+            _registration: Some(SocketRegistration { sockets: self.clone(), number }),
+        })
     }
 
-    /// From now on sockets stay open though whoever listens on them ends: somebody else is about to.
+    /// From now on sockets stay open when their listeners end, to be handed over.
     pub fn keep(&self) {
         self.shared().is_kept = true;
     }
 
-    /// Whether somebody else is to listen, so that what sockets are bound to stays.
+    /// Whether sockets stay open to be handed over, so that what they are bound to must stay too.
     pub fn is_kept(&self) -> bool {
         self.shared().is_kept
     }
 
-    /// All that are open, for another process.
-    pub fn give(&self) -> Vec<(Name, OwnedFd)> {
+    /// All open sockets, to be handed over.
+    pub fn hand_over(&self) -> Vec<(SocketName, OwnedFd)> {
         std::mem::take(&mut self.shared().open).into_values().collect()
     }
 
-    /// Closes what was handed over and nobody has asked for: nobody will.
-    pub fn close_rest(&self) {
+    /// Closes the sockets that were handed over and not requested.
+    pub fn close_unused(&self) {
         self.shared().inherited.clear();
     }
 
-    fn take(&self, name: &Name) -> Option<OwnedFd> {
+    fn take(&self, name: &SocketName) -> Option<OwnedFd> {
         let mut shared = self.shared();
         let at = shared.inherited.iter().position(|(found, _)| found == name)?;
         Some(shared.inherited.swap_remove(at).1)
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, SocketRegistry> {
         self.0.lock().expect("no holder panics")
     }
 }
 
-/// A socket that others know of for as long as it is here.
+/// A socket that is registered for handover until it is dropped.
 #[derive(Debug)]
-pub struct Held<S> {
+pub struct SharedSocket<S> {
     socket: S,
-    /// Known by its place among the others, which goes with it.
-    _place: Option<Place>,
+    _registration: Option<SocketRegistration>,
 }
 
-impl<S> Deref for Held<S> {
+impl<S> Deref for SharedSocket<S> {
     type Target = S;
 
     fn deref(&self) -> &S {
@@ -145,20 +147,20 @@ impl<S> Deref for Held<S> {
     }
 }
 
-/// One that nobody else is to have.
-impl<S> From<S> for Held<S> {
+/// A socket that is not handed over.
+impl<S> From<S> for SharedSocket<S> {
     fn from(socket: S) -> Self {
-        Self { socket, _place: None }
+        Self { socket, _registration: None }
     }
 }
 
 #[derive(Debug)]
-struct Place {
+struct SocketRegistration {
     sockets: Sockets,
     number: u64,
 }
 
-impl Drop for Place {
+impl Drop for SocketRegistration {
     fn drop(&mut self) {
         let mut shared = self.sockets.shared();
         if !shared.is_kept {
@@ -176,7 +178,7 @@ mod tests {
         "127.0.0.1:0".parse().unwrap()
     }
 
-    fn names(sockets: &[(Name, OwnedFd)]) -> Vec<Name> {
+    fn names(sockets: &[(SocketName, OwnedFd)]) -> Vec<SocketName> {
         sockets.iter().map(|(name, _)| name.clone()).collect()
     }
 
@@ -188,8 +190,8 @@ mod tests {
         before.keep();
         drop((tcp, udp));
         let waiting = TcpStream::connect(at).await.expect("the port is still open");
-        let given = before.give();
-        assert_eq!(names(&given), [Name::Tcp(any()), Name::Udp(any())]);
+        let given = before.hand_over();
+        assert_eq!(names(&given), [SocketName::Tcp(any()), SocketName::Udp(any())]);
 
         let after = Sockets::inherited(given);
         let tcp = after.tcp(any(), |_| panic!("it is there already")).unwrap();
@@ -203,7 +205,7 @@ mod tests {
         let before = Sockets::default();
         let tcp = before.tcp(any(), crate::bind).unwrap();
         let port = tcp.local_addr().unwrap().port();
-        let after = Sockets::inherited(before.give());
+        let after = Sockets::inherited(before.hand_over());
         let other = "127.0.0.2:0".parse().unwrap();
         assert_ne!(after.tcp(other, crate::bind).unwrap().local_addr().unwrap().port(), port);
         assert_ne!(after.udp(any()).unwrap().local_addr().unwrap().port(), port);
@@ -220,14 +222,14 @@ mod tests {
         let at = tcp.local_addr().unwrap();
         drop(tcp);
         assert!(TcpStream::connect(at).await.is_err());
-        assert_eq!(names(&sockets.give()), []);
+        assert_eq!(names(&sockets.hand_over()), []);
 
         let tcp = sockets.tcp(any(), crate::bind).unwrap();
         let at = tcp.local_addr().unwrap();
-        let after = Sockets::inherited(sockets.give());
+        let after = Sockets::inherited(sockets.hand_over());
         drop(tcp);
         assert!(TcpStream::connect(at).await.is_ok(), "it was handed over");
-        after.close_rest();
+        after.close_unused();
         assert!(TcpStream::connect(at).await.is_err(), "and nobody asked for it");
     }
 
@@ -239,12 +241,12 @@ mod tests {
         let before = Sockets::default();
         assert!(before.unix(&path).unwrap().is_none());
         let bound = UnixListener::bind(&path).unwrap();
-        let held = before.hold(Name::Unix(path.clone()), bound).unwrap();
+        let held = before.register(SocketName::Unix(path.clone()), bound).unwrap();
         assert!(!before.is_kept());
         before.keep();
         assert!(before.is_kept());
         drop(held);
-        let after = Sockets::inherited(before.give()).unix(&path).unwrap().unwrap();
+        let after = Sockets::inherited(before.hand_over()).unix(&path).unwrap().unwrap();
         let (client, accepted) =
             tokio::join!(tokio::net::UnixStream::connect(&path), after.accept());
         assert!(client.is_ok() && accepted.is_ok());

@@ -1,6 +1,6 @@
-//! The routing table: which port and which host and path lead to which upstreams. A table is never changed; the next one
-//! is made from what is wanted and from the one before, and shares with it every pool that stayed as it was and every
-//! upstream that stayed at all, so that what is known of an upstream outlives tables.
+//! The routing table: from ports, hosts and paths to upstreams. A table is immutable; the next one is made from the
+//! configuration and the one before, and shares with it every unchanged pool and every upstream that stays, so that what is
+//! known of an upstream outlives tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,21 +11,21 @@ use std::time::Duration;
 use rustls::sign::CertifiedKey;
 
 use crate::clock::Moment;
-use crate::metrics::RouteMeter;
-use crate::upstream::{State, Target, Upstream, UpstreamKey};
+use crate::metrics::{PoolMeter, RouteMeter};
+use crate::upstream::{MemberState, Upstream, UpstreamKey, UpstreamTarget};
 
 mod hosts;
 #[cfg(test)]
 mod tests;
 
-use hosts::Hosts;
+use hosts::HostMap;
 pub use hosts::bare_host;
 
-/// How long the older of two generations has, where both are said to be in: a replica is routed at one.
+/// The grace period of the older of two generations, where both are configured as ready: a replica is routed at one.
 const SUPERSEDED_GRACE: Duration = Duration::from_secs(10);
 
-/// What stands for a port of a pool whose upstreams are connected to at whichever port a client asks for.
-pub(crate) const ANY: u16 = 0;
+/// The port of a pool whose upstreams are connected to at the port a client asks for.
+pub(crate) const ANY_PORT: u16 = 0;
 
 /// A port of a service: `shop/web` 80.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,18 +41,18 @@ impl PoolKey {
 
     /// All ports of a service.
     pub fn any(service: &str) -> Self {
-        Self::new(service, ANY)
+        Self::new(service, ANY_PORT)
     }
 
     pub fn is_any(&self) -> bool {
-        self.port == ANY
+        self.port == ANY_PORT
     }
 }
 
 impl fmt::Display for PoolKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
-            ANY => write!(f, "{} any port", self.service),
+            ANY_PORT => write!(f, "{} any port", self.service),
             port => write!(f, "{} port {port}", self.service),
         }
     }
@@ -64,15 +64,15 @@ pub enum Protocol {
     Udp,
 }
 
-/// Where this node listens for a published port.
+/// The address and protocol that this node listens on for a published port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Published {
+pub struct PublishedPort {
     pub address: SocketAddr,
     pub protocol: Protocol,
 }
 
 /// `port 8080`, `port 53/udp`, or with the address it is to be bound to.
-impl fmt::Display for Published {
+impl fmt::Display for PublishedPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, protocol } = self;
         if address.ip().is_unspecified() {
@@ -87,56 +87,60 @@ impl fmt::Display for Published {
     }
 }
 
-/// One upstream of a pool, as the router is told of it.
+/// One upstream of a pool, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct PoolMember {
     pub replica: Arc<str>,
     pub generation: u64,
-    pub target: Target,
-    pub state: State,
+    pub target: UpstreamTarget,
+    pub state: MemberState,
 }
 
-/// Where a route's certificate comes from. The certificates themselves are in [`Wanted::certificates`].
+/// Where a route's certificate comes from. The certificates themselves are in [`RouterConfig::certificates`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Tls {
+pub enum RouteTls {
     #[default]
     Off,
     Internal,
     Files,
 }
 
-/// Requests for a host and path, and where they go.
+/// The pool of requests for a host and path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RouteSpec {
+pub struct RouteConfig {
     /// `shop.example`, `*.shop.example`, or none for every host.
     pub host: Option<String>,
-    /// A prefix that begins with `/` and ends at a segment's border.
+    /// A prefix that begins with `/` and matches whole segments.
     pub path: String,
-    /// Whether the service sees the request without the prefix.
+    /// Whether the prefix is removed before the request is proxied.
     pub strip_path: bool,
     pub pool: PoolKey,
-    pub tls: Tls,
+    pub tls: RouteTls,
 }
 
-/// All that the router is asked to do.
+/// The whole configuration of a router.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// Kept by whoever feeds the router: a pool handed in again as the same slice is not even looked at.
-    pub pools: BTreeMap<PoolKey, Arc<[Member]>>,
-    pub published: BTreeMap<Published, PoolKey>,
-    pub routes: Vec<RouteSpec>,
+pub struct RouterConfig {
+    /// A pool that is given again as the same slice is not compared.
+    pub pools: BTreeMap<PoolKey, Arc<[PoolMember]>>,
+    pub published: BTreeMap<PublishedPort, PoolKey>,
+    pub routes: Vec<RouteConfig>,
     /// By host, as routes name them.
     pub certificates: BTreeMap<String, Arc<CertifiedKey>>,
+    /// Services whose TCP connections are relayed as they are: no request on them is replayed.
+    pub without_replay: BTreeSet<Arc<str>>,
 }
 
 /// A port of a service and the upstreams behind it.
 #[derive(Debug)]
 pub struct Pool {
     key: PoolKey,
-    wanted: Arc<[Member]>,
-    /// In the order of `wanted`, with what each is told.
-    all: Vec<(Arc<Upstream>, State)>,
+    configured: Arc<[PoolMember]>,
+    /// In the order of `configured`, with the state of each.
+    all: Vec<(Arc<Upstream>, MemberState)>,
     members: Vec<Arc<Upstream>>,
+    replays: bool,
+    pub(crate) meter: Arc<PoolMeter>,
 }
 
 impl Pool {
@@ -144,40 +148,54 @@ impl Pool {
         &self.key
     }
 
-    /// Those that take requests.
+    /// Those that are ready.
     pub fn members(&self) -> &[Arc<Upstream>] {
         &self.members
     }
 
-    /// All of them, with what the router makes of each.
-    pub fn all(&self) -> &[(Arc<Upstream>, State)] {
+    /// All of them, with the state of each.
+    pub fn all(&self) -> &[(Arc<Upstream>, MemberState)] {
         &self.all
     }
 
-    fn new(key: &PoolKey, wanted: &Arc<[Member]>, before: Option<&Self>) -> Self {
-        let newest = newest(wanted);
-        let mut all = Vec::with_capacity(wanted.len());
-        for member in wanted.iter() {
+    /// Whether an unanswered request on a TCP connection to it is replayed.
+    pub fn replays(&self) -> bool {
+        self.replays
+    }
+
+    fn new(
+        key: &PoolKey,
+        configured: &Arc<[PoolMember]>,
+        replays: bool,
+        before: Option<&Self>,
+    ) -> Self {
+        let newest = newest(configured);
+        let mut all = Vec::with_capacity(configured.len());
+        for member in configured.iter() {
             let upstream = before.and_then(|pool| pool.find(member)).map_or_else(
                 || Arc::new(Upstream::new(member.key(key.port), member.target.clone())),
                 Arc::clone,
             );
             let is_newest = newest.get(&member.replica).is_none_or(|g| *g == member.generation);
             let state = match member.state {
-                State::In if !is_newest => State::Draining { grace: SUPERSEDED_GRACE },
+                MemberState::Ready if !is_newest => {
+                    MemberState::Draining { grace: SUPERSEDED_GRACE }
+                }
                 state => state,
             };
             all.push((upstream, state));
         }
-        let is_in = |(upstream, state): &(Arc<Upstream>, State)| {
-            (*state == State::In).then(|| Arc::clone(upstream))
+        let is_in = |(upstream, state): &(Arc<Upstream>, MemberState)| {
+            (*state == MemberState::Ready).then(|| Arc::clone(upstream))
         };
         let members = all.iter().filter_map(is_in).collect();
-        Self { key: key.clone(), wanted: Arc::clone(wanted), all, members }
+        let (key, configured) = (key.clone(), Arc::clone(configured));
+        let meter = before.map_or_else(Arc::default, |pool| Arc::clone(&pool.meter));
+        Self { key, configured, all, members, replays, meter }
     }
 
-    /// The upstream that this member was before: the same generation of the same replica at the same place.
-    fn find(&self, member: &Member) -> Option<&Arc<Upstream>> {
+    /// The upstream of this member before: the same generation of the same replica with the same target.
+    fn find(&self, member: &PoolMember) -> Option<&Arc<Upstream>> {
         let is_same = |upstream: &Arc<Upstream>| {
             let key = upstream.key();
             key.replica == member.replica
@@ -188,125 +206,133 @@ impl Pool {
     }
 }
 
-impl Member {
+impl PoolMember {
     fn key(&self, port: u16) -> UpstreamKey {
         UpstreamKey { replica: Arc::clone(&self.replica), generation: self.generation, port }
     }
 }
 
-/// The newest generation of each replica that is in.
-fn newest(members: &[Member]) -> BTreeMap<&Arc<str>, u64> {
+/// The newest ready generation of each replica.
+fn newest(members: &[PoolMember]) -> BTreeMap<&Arc<str>, u64> {
     let mut newest = BTreeMap::new();
-    for member in members.iter().filter(|member| member.state == State::In) {
+    for member in members.iter().filter(|member| member.state == MemberState::Ready) {
         let generation = newest.entry(&member.replica).or_insert(member.generation);
         *generation = member.generation.max(*generation);
     }
     newest
 }
 
-/// A route with its pool at hand.
+/// A route with its pool.
 #[derive(Debug)]
-pub struct Route {
-    pub spec: RouteSpec,
+pub struct RouteEntry {
+    pub spec: RouteConfig,
     pub pool: Arc<Pool>,
     pub meter: Arc<RouteMeter>,
 }
 
-/// See the module's own words.
+/// The routing table.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct RoutingTable {
     pools: BTreeMap<PoolKey, Arc<Pool>>,
-    published: BTreeMap<Published, Arc<Pool>>,
-    routes: Hosts<Vec<Arc<Route>>>,
-    certificates: Hosts<Arc<CertifiedKey>>,
+    published: BTreeMap<PublishedPort, Arc<Pool>>,
+    routes: HostMap<Vec<Arc<RouteEntry>>>,
+    certificates: HostMap<Arc<CertifiedKey>>,
 }
 
-impl Table {
-    /// The table that does what is wanted. What it shares with this one stays as it is; telling upstreams how they
-    /// stand is left to [`Table::settle`], once the new table is in use.
-    pub fn next(&self, wanted: &Wanted) -> Self {
+impl RoutingTable {
+    /// The table of a configuration. What it shares with this one is not touched; the states of upstreams are set by
+    /// [`RoutingTable::set_states`], once the new table is in use.
+    pub fn next(&self, config: &RouterConfig) -> Self {
         let mut pools = BTreeMap::new();
-        for (key, members) in &wanted.pools {
-            pools.insert(key.clone(), self.next_pool(key, members));
+        for (key, members) in &config.pools {
+            pools.insert(key.clone(), self.next_pool(key, members, config));
         }
         let leading =
-            wanted.routes.iter().map(|route| &route.pool).chain(wanted.published.values());
+            config.routes.iter().map(|route| &route.pool).chain(config.published.values());
         for key in leading {
-            // A service without replicas is a pool without members: it answers that nobody is there.
+            // A service without replicas is an empty pool, which is answered with an error.
             if !pools.contains_key(key) {
-                pools.insert(key.clone(), self.next_pool(key, &Arc::default()));
+                pools.insert(key.clone(), self.next_pool(key, &Arc::default(), config));
             }
         }
-        let published = wanted.published.iter();
+        let published = config.published.iter();
         let published = published.map(|(at, key)| (*at, Arc::clone(&pools[key]))).collect();
-        let routes = self.next_routes(&wanted.routes, &pools);
-        let certificates = wanted.certificates.iter();
+        let routes = self.next_routes(&config.routes, &pools);
+        let certificates = config.certificates.iter();
         let certificates = certificates.map(|(host, key)| (Some(host.as_str()), Arc::clone(key)));
         Self { routes, published, certificates: certificates.collect(), pools }
     }
 
-    fn next_pool(&self, key: &PoolKey, members: &Arc<[Member]>) -> Arc<Pool> {
+    fn next_pool(
+        &self,
+        key: &PoolKey,
+        members: &Arc<[PoolMember]>,
+        config: &RouterConfig,
+    ) -> Arc<Pool> {
+        let replays = !config.without_replay.contains(&key.service);
         let before = self.pools.get(key);
-        match before {
-            Some(pool) if Arc::ptr_eq(&pool.wanted, members) || pool.wanted == *members => {
-                Arc::clone(pool)
-            }
-            _ => Arc::new(Pool::new(key, members, before.map(Arc::as_ref))),
-        }
+        let is_same = |pool: &&Arc<Pool>| {
+            pool.replays == replays
+                && (Arc::ptr_eq(&pool.configured, members) || pool.configured == *members)
+        };
+        before.filter(is_same).map_or_else(
+            || Arc::new(Pool::new(key, members, replays, before.map(Arc::as_ref))),
+            Arc::clone,
+        )
     }
 
     fn next_routes(
         &self,
-        wanted: &[RouteSpec],
+        wanted: &[RouteConfig],
         pools: &BTreeMap<PoolKey, Arc<Pool>>,
-    ) -> Hosts<Vec<Arc<Route>>> {
-        let mut routes = Hosts::<Vec<Arc<Route>>>::default();
+    ) -> HostMap<Vec<Arc<RouteEntry>>> {
+        let mut routes = HostMap::<Vec<Arc<RouteEntry>>>::default();
         for spec in wanted {
             let meter = self.route_at(spec.host.as_deref(), &spec.path);
             let meter = meter.map_or_else(Arc::default, |route| Arc::clone(&route.meter));
             let pool = Arc::clone(&pools[&spec.pool]);
-            let route = Arc::new(Route { spec: spec.clone(), pool, meter });
+            let route = Arc::new(RouteEntry { spec: spec.clone(), pool, meter });
             routes.entry(spec.host.as_deref()).push(route);
         }
-        // The longest prefix first; of equal ones, which are refused before they come here, the first.
+        // The longest prefix first; equal ones are refused before they get here.
         routes.each(|paths| paths.sort_by_key(|route| std::cmp::Reverse(route.spec.path.len())));
         routes
     }
 
-    /// Tells every upstream of this table how it stands, and those that only the one before had that they are gone.
-    pub fn settle(&self, before: &Self, now: Moment) {
+    /// Sets the state of every upstream of this table, and of those that only the table before had.
+    pub fn set_states(&self, before: &Self, now: Moment) {
         for (key, pool) in &self.pools {
             let old = before.pools.get(key);
             if old.is_some_and(|old| Arc::ptr_eq(old, pool)) {
                 continue;
             }
             for (upstream, state) in &pool.all {
-                upstream.settle(Some(*state), now);
+                upstream.set_state(Some(*state), now);
             }
             for (upstream, _) in old.into_iter().flat_map(|old| &old.all) {
                 if !pool.all.iter().any(|(kept, _)| Arc::ptr_eq(kept, upstream)) {
-                    upstream.settle(None, now);
+                    upstream.set_state(None, now);
                 }
             }
         }
         for (_, pool) in before.pools.iter().filter(|(key, _)| !self.pools.contains_key(key)) {
             for (upstream, _) in &pool.all {
-                upstream.settle(None, now);
+                upstream.set_state(None, now);
             }
         }
     }
 
-    /// The route of a request: the most specific host that has a fitting path, and of its paths the longest.
-    pub fn route(&self, host: &str, path: &str) -> Option<&Arc<Route>> {
+    /// The route of a request: the most specific host with a matching path, and of its paths the longest.
+    pub fn route(&self, host: &str, path: &str) -> Option<&Arc<RouteEntry>> {
         self.routes.find(host, |paths| paths.iter().find(|route| is_below(path, &route.spec.path)))
     }
 
-    /// Every route that is asked for in exactly these words.
-    fn route_at(&self, host: Option<&str>, path: &str) -> Option<&Arc<Route>> {
+    /// The route with exactly this host pattern and path.
+    fn route_at(&self, host: Option<&str>, path: &str) -> Option<&Arc<RouteEntry>> {
         self.routes.get(host)?.iter().find(|route| route.spec.path == path)
     }
 
-    pub fn routes(&self) -> impl Iterator<Item = &Arc<Route>> {
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<RouteEntry>> {
         self.routes.iter().flatten()
     }
 
@@ -314,11 +340,11 @@ impl Table {
         self.certificates.find(host, Some)
     }
 
-    pub fn published(&self) -> impl Iterator<Item = (Published, &Arc<Pool>)> {
+    pub fn published(&self) -> impl Iterator<Item = (PublishedPort, &Arc<Pool>)> {
         self.published.iter().map(|(at, pool)| (*at, pool))
     }
 
-    pub fn published_pool(&self, at: Published) -> Option<&Arc<Pool>> {
+    pub fn published_pool(&self, at: PublishedPort) -> Option<&Arc<Pool>> {
         self.published.get(&at)
     }
 

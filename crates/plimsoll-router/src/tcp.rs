@@ -1,6 +1,6 @@
-//! Published TCP ports: a connection is handed to an upstream and carried until both sides are done. If the upstream
-//! leaves, it is carried until the grace is over and then reset, so that nobody takes a cut for an end. A request that may
-//! be said twice and was not answered is said to another upstream first (see [`opening`](crate::opening)).
+//! Published TCP ports: a connection is proxied to an upstream until both sides have closed it. If the upstream drains, it
+//! is reset when the grace period is over, so that neither side takes the cut for a regular end. An idempotent HTTP request
+//! that was not answered is replayed on another upstream first (see [`http_replay`](crate::http_replay)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,131 +13,161 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::connect::{Link, Tries, current, reach};
-use crate::core::Core;
-use crate::opening::Opening;
+use crate::activity::Activity;
+use crate::connect::{ConnectAttempts, UpstreamStream, current, reach};
+use crate::connection_limit::ConnectionSlot;
+use crate::core::RouterCore;
+use crate::http_replay::ReplayableClient;
 use crate::relay::relay;
-use crate::seat::{Activity, Seat};
-use crate::sockets::Held;
-use crate::table::{Pool, PoolKey, Published};
+use crate::sockets::SharedSocket;
+use crate::table::{Pool, PoolKey, PublishedPort};
 use crate::upstream::InFlight;
-use crate::{Stage, is_over};
+use crate::{RouterStage, stops_accepting};
 
-/// A listener that cannot accept, for want of files perhaps, rests for so long.
-pub(crate) const PAUSE: Duration = Duration::from_millis(50);
+/// How long to wait after a failed accept or receive: the process may be out of file descriptors.
+pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// How many clients may wait to be let in: as many as the kernel allows by default, for crowds that come at once.
+/// Connections that may wait to be accepted: as many as the kernel allows by default.
 const BACKLOG: u32 = 4_096;
 
-/// Listens for clients, with room for a crowd.
+/// Listens for clients, with a long backlog.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // Connections of an earlier process that still linger are no reason to wait.
+    // Connections of an earlier process may still be in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Lets clients in while the stage is open.
+/// Accepts clients while the stage is open.
 pub(crate) async fn accept(
-    core: Arc<Core>,
-    at: Published,
-    listener: Held<TcpListener>,
-    stage: watch::Receiver<Stage>,
+    core: Arc<RouterCore>,
+    at: PublishedPort,
+    listener: SharedSocket<TcpListener>,
+    stage: watch::Receiver<RouterStage>,
 ) {
     loop {
         let accepted = tokio::select! {
             biased;
-            () = is_over(stage.clone()) => return,
+            () = stops_accepting(stage.clone()) => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((client, _)) => {
-                let seat = core.seats.take(core.roll()).await;
-                tokio::spawn(carry_in(Arc::clone(&core), at, client, seat));
+                let slot = core.connection_limit.acquire(core.roll()).await;
+                tokio::spawn(carry_published(Arc::clone(&core), at, client, slot));
             }
             Err(error) => {
-                tracing::warn!(address = %at.address, %error, "cannot accept");
-                sleep(PAUSE).await;
+                tracing::warn!(address = %at.address, %error, "cannot accept a connection");
+                sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-async fn carry_in(core: Arc<Core>, at: Published, client: TcpStream, seat: Arc<Seat>) {
+async fn carry_published(
+    core: Arc<RouterCore>,
+    at: PublishedPort,
+    client: TcpStream,
+    slot: Arc<ConnectionSlot>,
+) {
     let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return };
     let port = pool.key().port;
-    carry(&core, &pool, port, client, seat).await;
+    carry(&core, &pool, port, client, slot).await;
 }
 
-/// Carries a connection that somebody else has accepted to a port of the pool's service.
-pub(crate) async fn carry_to(core: &Arc<Core>, key: &PoolKey, port: u16, client: TcpStream) {
+/// Proxies a connection that was accepted elsewhere to a port of the pool's service.
+pub(crate) async fn carry_to(core: &Arc<RouterCore>, key: &PoolKey, port: u16, client: TcpStream) {
     let pool = core.table.load().pool(key).map(Arc::clone);
     let Some(pool) = pool else {
         let _ = client.set_zero_linger();
         return;
     };
-    let seat = core.seats.take(core.roll()).await;
-    carry(core, &pool, port, client, seat).await;
+    let slot = core.connection_limit.acquire(core.roll()).await;
+    carry(core, &pool, port, client, slot).await;
 }
 
 async fn carry(
-    core: &Arc<Core>,
+    core: &Arc<RouterCore>,
     pool: &Arc<Pool>,
     port: u16,
     mut client: TcpStream,
-    seat: Arc<Seat>,
+    slot: Arc<ConnectionSlot>,
 ) {
-    // Never an idle one that could make room: what it carries may be silent for hours and still be wanted. One whose
-    // other end is no more is found by probes.
-    seat.activity.begin();
+    // Never evicted as idle: its protocol is unknown and may be silent for hours. A peer that is gone is found by
+    // keep-alive probes.
+    slot.activity.begin();
     let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
-    if !served(core, pool, port, &mut client, &seat.activity).await {
+    if !served(core, pool, port, &mut client, &slot.activity).await {
         let _ = client.set_zero_linger();
     }
 }
 
-/// Hands a client to an upstream, and to another where that is lost before it answered and nothing speaks against it. Says
-/// whether both sides were done in the end.
+/// Proxies a client to an upstream, and replays its request on another if that one fails before it answers, unless replays
+/// are off for the service. Says whether both sides closed the connection in the end.
 async fn served(
-    core: &Arc<Core>,
+    core: &Arc<RouterCore>,
     pool: &Arc<Pool>,
     port: u16,
     client: &mut TcpStream,
     activity: &Activity,
 ) -> bool {
-    let (mut client, mut tries) = (Opening::new(client), Tries::default());
-    loop {
-        let (in_flight, link) = match reach(core, current(core, pool), port, &mut tries).await {
-            Ok(reached) => reached,
-            Err(unreached) => {
-                tracing::debug!(pool = %pool.key(), ?unreached, "a connection found nobody");
-                return false;
-            }
+    let mut tries = ConnectAttempts::default();
+    if !pool.replays() {
+        let Some((in_flight, link)) = reached(core, pool, port, &mut tries).await else {
+            return false;
         };
-        if between(&mut client, link, &in_flight, activity).await {
+        return copy_both_ways(client, link, &in_flight, activity).await;
+    }
+    let mut client = ReplayableClient::new(client);
+    let mut lost = None;
+    loop {
+        let Some((in_flight, link)) = reached(core, pool, port, &mut tries).await else {
+            return client.give_up().await;
+        };
+        if let Some(lost) = lost.take() {
+            pool.meter.replays.add(1);
+            let next = in_flight.upstream();
+            tracing::debug!(pool = %pool.key(), ?lost, ?next, "replaying an unanswered request");
+        }
+        if copy_both_ways(&mut client, link, &in_flight, activity).await {
             return true;
         }
-        if !client.may_repeat() {
+        if !client.can_replay() {
             return false;
         }
-        client.repeat();
-        tries.failed(in_flight.upstream(), &io::ErrorKind::ConnectionAborted.into(), pool);
+        client.replay();
+        let upstream = in_flight.upstream();
+        tries.failed(upstream, &io::ErrorKind::ConnectionAborted.into(), pool);
+        lost = Some(Arc::clone(upstream));
     }
 }
 
-/// Carries between the two until both are done, and says whether they were; if not, the link is reset.
-pub(crate) async fn between(
+/// Connects to an upstream that was not tried yet, if there is one.
+async fn reached(
+    core: &Arc<RouterCore>,
+    pool: &Arc<Pool>,
+    port: u16,
+    tries: &mut ConnectAttempts,
+) -> Option<(InFlight, UpstreamStream)> {
+    let reached = reach(core, current(core, pool), port, tries).await;
+    let log =
+        |failure| tracing::debug!(pool = %pool.key(), ?failure, "no upstream for a connection");
+    reached.map_err(log).ok()
+}
+
+/// Copies both ways until both sides have closed, and says whether they have; if not, the upstream's stream is reset.
+pub(crate) async fn copy_both_ways(
     client: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    mut link: Link,
+    mut link: UpstreamStream,
     in_flight: &InFlight,
     activity: &Activity,
 ) -> bool {
     let upstream = in_flight.upstream();
-    if let Link::Near(stream) = &link {
+    if let UpstreamStream::Local(stream) = &link {
         let _ = set_socket_keepalive(stream, true);
     }
     let is_done = tokio::select! {

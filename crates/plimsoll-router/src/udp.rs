@@ -1,6 +1,6 @@
-//! Published UDP ports: each client that is heard from has a session with one upstream, and what comes back goes to that
-//! client. A session ends when it has been quiet for long enough, when its upstream is gone, or when one more would be
-//! too many and it is the quietest.
+//! Published UDP ports: each client has a session with one upstream, whose datagrams go back to that client. A session ends
+//! when it has been idle for long enough, when its upstream is gone, or when there is one too many and it has been idle
+//! longest.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,50 +16,49 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::clock::{self, Moment};
-use crate::connect::{Link, Patience, Tries, choose, dial};
-use crate::core::Core;
-use crate::sockets::Held;
-use crate::table::{Protocol, Published};
-use crate::tcp::PAUSE;
+use crate::connect::{ConnectAttempts, ConnectTimeout, UpstreamStream, choose, dial};
+use crate::core::RouterCore;
+use crate::sockets::SharedSocket;
+use crate::table::{Protocol, PublishedPort};
+use crate::tcp::ACCEPT_RETRY;
 use crate::tunnel::{receive_datagram, send_datagram};
-use crate::upstream::{InFlight, Target, Upstream};
-use crate::{Stage, is_over};
+use crate::upstream::{InFlight, Upstream, UpstreamTarget};
+use crate::{RouterStage, stops_accepting};
 
 /// The largest datagram there is.
 const LARGEST: usize = 65_535;
 
-/// Datagrams that one client may have waiting, and bytes that all clients of a port may. What is beyond is lost, as
-/// datagrams are.
-const WAITING: usize = 64;
-const WAITING_BYTES: usize = 8 << 20;
+/// The datagrams of one client, and the bytes of all clients of a port, that may be queued. Others are dropped.
+const QUEUED: usize = 64;
+const QUEUED_BYTES: usize = 8 << 20;
 
 type Datagram = (Vec<u8>, OwnedSemaphorePermit);
 
 #[derive(Debug)]
-struct Session {
+struct UdpSession {
     to: mpsc::Sender<Datagram>,
     heard: Arc<AtomicU64>,
     task: AbortHandle,
 }
 
-impl Drop for Session {
+impl Drop for UdpSession {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Serves the port while the stage is open. Then whoever listens next hears what clients send, and those who have been heard
-/// here get the answers that are under way.
+/// Serves the port while the stage is open. After that the next process receives what clients send, and sessions of this one
+/// go on until they are answered.
 pub(crate) async fn serve(
-    core: Arc<Core>,
-    at: Published,
-    socket: Held<UdpSocket>,
-    mut stage: watch::Receiver<Stage>,
+    core: Arc<RouterCore>,
+    at: PublishedPort,
+    socket: SharedSocket<UdpSocket>,
+    mut stage: watch::Receiver<RouterStage>,
 ) {
     let (socket, mut sessions) = (Arc::new(socket), HashMap::new());
     tokio::select! {
         biased;
-        () = is_over(stage.clone()) => {}
+        () = stops_accepting(stage.clone()) => {}
         () = receive_all(&core, at, &socket, &mut sessions) => {}
     }
     let answered = async {
@@ -69,24 +68,24 @@ pub(crate) async fn serve(
     };
     tokio::select! {
         () = answered => {}
-        _ = stage.wait_for(|stage| *stage == Stage::Closing) => {}
+        _ = stage.wait_for(|stage| *stage == RouterStage::Closing) => {}
     }
 }
 
 async fn receive_all(
-    core: &Arc<Core>,
-    at: Published,
-    socket: &Arc<Held<UdpSocket>>,
-    sessions: &mut HashMap<SocketAddr, Session>,
+    core: &Arc<RouterCore>,
+    at: PublishedPort,
+    socket: &Arc<SharedSocket<UdpSocket>>,
+    sessions: &mut HashMap<SocketAddr, UdpSession>,
 ) {
-    let room = Arc::new(Semaphore::new(WAITING_BYTES));
+    let room = Arc::new(Semaphore::new(QUEUED_BYTES));
     let mut space = vec![0; LARGEST];
     loop {
         let (length, client) = match socket.recv_from(&mut space).await {
             Ok(received) => received,
             Err(error) => {
-                tracing::debug!(address = %at.address, %error, "cannot receive");
-                sleep(PAUSE).await;
+                tracing::debug!(address = %at.address, %error, "cannot receive datagrams");
+                sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
@@ -110,53 +109,53 @@ async fn receive_all(
     }
 }
 
-/// Clears out those that ended, else the quietest.
-fn make_room(sessions: &mut HashMap<SocketAddr, Session>) {
+/// Removes ended sessions, or else the one that has been idle longest.
+fn make_room(sessions: &mut HashMap<SocketAddr, UdpSession>) {
     let before = sessions.len();
     sessions.retain(|_, session| !session.to.is_closed());
-    let quietest = sessions.iter().min_by_key(|(_, session)| session.heard.load(Relaxed));
+    let idlest = sessions.iter().min_by_key(|(_, session)| session.heard.load(Relaxed));
     if sessions.len() == before
-        && let Some(client) = quietest.map(|(client, _)| *client)
+        && let Some(client) = idlest.map(|(client, _)| *client)
     {
         sessions.remove(&client);
     }
 }
 
 fn begin(
-    core: &Arc<Core>,
-    at: Published,
-    socket: Arc<Held<UdpSocket>>,
+    core: &Arc<RouterCore>,
+    at: PublishedPort,
+    socket: Arc<SharedSocket<UdpSocket>>,
     client: SocketAddr,
-) -> Session {
-    let (to, waiting) = mpsc::channel(WAITING);
+) -> UdpSession {
+    let (to, waiting) = mpsc::channel(QUEUED);
     let heard = Arc::new(AtomicU64::new(clock::now().0));
     let (core, seen) = (Arc::clone(core), Arc::clone(&heard));
     let task = tokio::spawn(async move {
-        let client = Client { socket, address: client, heard: seen };
-        if let Err(error) = hold(&core, at, &client, waiting).await {
-            tracing::debug!(address = %at.address, %error, "a session ended early");
+        let client = UdpClient { socket, address: client, heard: seen };
+        if let Err(error) = run_session(&core, at, &client, waiting).await {
+            tracing::debug!(address = %at.address, %error, "a UDP session failed");
         }
     });
-    Session { to, heard, task: task.abort_handle() }
+    UdpSession { to, heard, task: task.abort_handle() }
 }
 
-/// Who a session is for.
-struct Client {
-    socket: Arc<Held<UdpSocket>>,
+/// The client of a session.
+struct UdpClient {
+    socket: Arc<SharedSocket<UdpSocket>>,
     address: SocketAddr,
     heard: Arc<AtomicU64>,
 }
 
-impl Client {
+impl UdpClient {
     fn answer(&self, upstream: &Upstream, datagram: &[u8]) {
         upstream.meter.received.add(datagram.len() as u64);
         self.heard.store(clock::now().0, Relaxed);
-        // A socket that takes no more loses it, as datagrams are lost.
+        // Dropped if the socket's buffer is full.
         let _ = self.socket.try_send_to(datagram, self.address);
     }
 
-    /// Returns once nothing was heard for as long as a session may be quiet.
-    async fn is_quiet(&self, core: &Core) {
+    /// Returns once the session has timed out.
+    async fn times_out(&self, core: &RouterCore) {
         loop {
             let end = Moment(self.heard.load(Relaxed)).after(core.limits.udp_idle);
             if end <= clock::now() {
@@ -168,46 +167,47 @@ impl Client {
 }
 
 /// One session, from its first datagram to its last.
-async fn hold(
-    core: &Core,
-    at: Published,
-    client: &Client,
+async fn run_session(
+    core: &RouterCore,
+    at: PublishedPort,
+    client: &UdpClient,
     waiting: mpsc::Receiver<Datagram>,
 ) -> io::Result<()> {
     let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return Ok(()) };
-    let Ok(in_flight) = choose(core, &pool, &Tries::default()) else { return Ok(()) };
+    let Ok(in_flight) = choose(core, &pool, &ConnectAttempts::default()) else { return Ok(()) };
     let upstream = in_flight.upstream();
     tokio::select! {
         ended = exchange(core, &in_flight, client, waiting) => ended,
-        () = client.is_quiet(core) => Ok(()),
+        () = client.times_out(core) => Ok(()),
         () = upstream.cut() => Ok(()),
     }
 }
 
 async fn exchange(
-    core: &Core,
+    core: &RouterCore,
     in_flight: &InFlight,
-    client: &Client,
+    client: &UdpClient,
     waiting: mpsc::Receiver<Datagram>,
 ) -> io::Result<()> {
     let upstream = in_flight.upstream();
     match upstream.target() {
-        Target::Local(address) => {
+        UpstreamTarget::Local(address) => {
             let ended = near(*address, upstream, client, waiting).await;
             if ended.is_err() {
                 upstream.note_failure(clock::now());
             }
             ended
         }
-        Target::Via { .. } => {
+        UpstreamTarget::Via { .. } => {
             let link =
-                dial(core, upstream, upstream.key().port, Protocol::Udp, Patience::Full).await?;
+                dial(core, upstream, upstream.key().port, Protocol::Udp, ConnectTimeout::Full)
+                    .await?;
             through(link, upstream, client, waiting).await
         }
     }
 }
 
-/// A socket that speaks with one address only, so that it hears when nobody is there.
+/// A socket that is connected to one address, so that it learns when the port is closed.
 pub(crate) async fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
     let from: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -221,7 +221,7 @@ pub(crate) async fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
 async fn near(
     address: SocketAddr,
     upstream: &Upstream,
-    client: &Client,
+    client: &UdpClient,
     mut waiting: mpsc::Receiver<Datagram>,
 ) -> io::Result<()> {
     let socket = connected(address).await?;
@@ -245,7 +245,7 @@ async fn near(
     }
 }
 
-/// The next datagram. Room for the largest is only taken while there is one.
+/// The next datagram. A buffer for the largest is allocated only when there is one.
 pub(crate) async fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
     loop {
         socket.readable().await?;
@@ -262,9 +262,9 @@ pub(crate) async fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
 }
 
 async fn through(
-    link: Link,
+    link: UpstreamStream,
     upstream: &Upstream,
-    client: &Client,
+    client: &UdpClient,
     mut waiting: mpsc::Receiver<Datagram>,
 ) -> io::Result<()> {
     let (mut from, mut to) = split(link);

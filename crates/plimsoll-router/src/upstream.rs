@@ -1,6 +1,5 @@
-//! One replica's port, as the router knows it while tables come and go: how much is under way, whether connections to it
-//! fail just now, since when it takes part, and whether it is on its way out. Decisions about it take the time as an
-//! argument; whoever connects tells how it went.
+//! One replica's port, which outlives tables: its requests in flight, whether it is ejected, when it joined, and whether it
+//! drains. Decisions take the time as an argument; who connects notes whether that succeeded.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,19 +10,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::{self, Moment};
-use crate::http::Links;
+use crate::http::UpstreamConnections;
 use crate::metrics::UpstreamMeter;
 
-/// How long after the first failed connection an upstream is tried again. Doubled by each trial that fails.
+/// How long an upstream is ejected after its first failed connection. Doubled by each probe that fails.
 const FIRST_EJECTION: Duration = Duration::from_millis(250);
 
-/// The longest that nobody tries an upstream: one that came back is found within this.
+/// The longest ejection: an upstream that recovered is found within this.
 const LONGEST_EJECTION: Duration = Duration::from_secs(8);
 
 /// How long a new upstream takes to get its full share. Caches fill and code is compiled in the first seconds.
 pub const SLOW_START: Duration = Duration::from_secs(10);
 
-/// A whole share of the requests, and the least that a newcomer begins with.
+/// The full weight, and the weight that a new upstream starts with.
 pub const FULL_WEIGHT: u32 = 1_000;
 const FIRST_WEIGHT: u32 = 100;
 
@@ -42,13 +41,13 @@ impl fmt::Display for UpstreamKey {
 }
 
 impl UpstreamKey {
-    /// The same container's, at another port.
+    /// Another port of the same container.
     pub(crate) fn at(&self, port: u16) -> Self {
         Self { replica: Arc::clone(&self.replica), generation: self.generation, port }
     }
 
-    /// Where a port of its container is, given where its own is. The two may differ where the container's ports lead
-    /// elsewhere; only one that stands for all ports is asked for others.
+    /// The address of a port of its container, given the address of its own. They may differ where ports of the container
+    /// are mapped; only an upstream for any port is asked for others.
     pub(crate) fn address(&self, own: SocketAddr, port: u16) -> SocketAddr {
         if port == self.port { own } else { SocketAddr::new(own.ip(), port) }
     }
@@ -56,14 +55,14 @@ impl UpstreamKey {
 
 /// How an upstream is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum UpstreamTarget {
     /// An address that this node can connect to.
     Local(SocketAddr),
-    /// Through the daemon of the node it runs on, which knows the upstream by its key.
+    /// Through a tunnel to its node, which knows the upstream by its key.
     Via { node: Arc<str> },
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for UpstreamTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(address) => write!(f, "{address}"),
@@ -72,47 +71,47 @@ impl fmt::Display for Target {
     }
 }
 
-/// What the router is told of an upstream.
+/// The state of a pool member, as the router is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
-    /// Known, but not healthy yet: nothing is sent there.
+pub enum MemberState {
+    /// Not healthy yet: gets no requests.
     Joining,
-    In,
-    /// Takes nothing new. What is under way may end within the grace and is cut off after it.
+    Ready,
+    /// Gets no new requests. Those in flight may end within the grace period, and are cut off after it.
     Draining {
         grace: Duration,
     },
 }
 
-/// How an upstream stands, for those who are connected to it.
+/// The state of an upstream, for those who are connected to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum UpstreamState {
     Joining,
-    In,
-    /// Everything still open then is cut.
+    Ready,
+    /// Connections that are still open then are cut off.
     Draining {
         until: Moment,
     },
     Gone,
 }
 
-/// See the module's own words.
+/// One replica's port.
 pub struct Upstream {
     key: UpstreamKey,
-    target: Target,
+    target: UpstreamTarget,
     in_flight: AtomicU32,
     failures: AtomicU32,
     ejected_until: AtomicU64,
     joined: AtomicU64,
-    standing: watch::Sender<Standing>,
-    /// It is about to stop, and not even other nodes' streams are taken for it.
+    state: watch::Sender<UpstreamState>,
+    /// It is stopping, and refuses tunnels of other nodes too.
     is_closed: AtomicBool,
     pub(crate) meter: UpstreamMeter,
-    pub(crate) links: Links,
+    pub(crate) connections: UpstreamConnections,
 }
 
 impl Upstream {
-    pub fn new(key: UpstreamKey, target: Target) -> Self {
+    pub fn new(key: UpstreamKey, target: UpstreamTarget) -> Self {
         Self {
             key,
             target,
@@ -120,10 +119,10 @@ impl Upstream {
             failures: AtomicU32::new(0),
             ejected_until: AtomicU64::new(0),
             joined: AtomicU64::new(0),
-            standing: watch::Sender::new(Standing::Joining),
+            state: watch::Sender::new(UpstreamState::Joining),
             is_closed: AtomicBool::new(false),
             meter: UpstreamMeter::default(),
-            links: Links::default(),
+            connections: UpstreamConnections::default(),
         }
     }
 
@@ -131,7 +130,7 @@ impl Upstream {
         &self.key
     }
 
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &UpstreamTarget {
         &self.target
     }
 
@@ -139,41 +138,41 @@ impl Upstream {
         self.in_flight.load(SeqCst)
     }
 
-    pub fn standing(&self) -> Standing {
-        *self.standing.borrow()
+    pub fn state(&self) -> UpstreamState {
+        *self.state.borrow()
     }
 
-    /// Takes note of what it was told. A drain that was called off leaves nothing behind, and one that goes on keeps
-    /// the end it began with.
-    pub fn settle(&self, state: Option<State>, now: Moment) {
-        self.standing.send_if_modified(|standing| {
-            let next = match (state, *standing) {
-                (None, _) => Standing::Gone,
-                (Some(State::Joining), _) => Standing::Joining,
-                (Some(State::In), _) => Standing::In,
-                (Some(State::Draining { grace }), Standing::Draining { until }) => {
-                    Standing::Draining { until: until.min(now.after(grace)) }
+    /// Takes the configured state; none if it is not configured any more. A drain that is cancelled leaves no trace, and one
+    /// that goes on keeps its deadline.
+    pub fn set_state(&self, state: Option<MemberState>, now: Moment) {
+        self.state.send_if_modified(|current| {
+            let next = match (state, *current) {
+                (None, _) => UpstreamState::Gone,
+                (Some(MemberState::Joining), _) => UpstreamState::Joining,
+                (Some(MemberState::Ready), _) => UpstreamState::Ready,
+                (Some(MemberState::Draining { grace }), UpstreamState::Draining { until }) => {
+                    UpstreamState::Draining { until: until.min(now.after(grace)) }
                 }
-                (Some(State::Draining { grace }), _) => {
-                    Standing::Draining { until: now.after(grace) }
+                (Some(MemberState::Draining { grace }), _) => {
+                    UpstreamState::Draining { until: now.after(grace) }
                 }
             };
-            if next == Standing::In && matches!(*standing, Standing::Joining) {
+            if next == UpstreamState::Ready && matches!(*current, UpstreamState::Joining) {
                 self.joined.store(now.0, Relaxed);
             }
-            let is_new = next != *standing;
-            *standing = next;
+            let is_new = next != *current;
+            *current = next;
             is_new
         });
         if self.is_kept() {
             self.is_closed.store(false, SeqCst);
         } else {
-            // Idle connections are ours to close first, so that no request is sent on one that the upstream closes.
-            self.links.clear();
+            // Idle connections are closed first, so that no request is sent on one that the upstream closes.
+            self.connections.clear();
         }
     }
 
-    /// The share of requests it may have, out of [`FULL_WEIGHT`].
+    /// Its weight in load balancing, out of [`FULL_WEIGHT`].
     pub fn weight(&self, now: Moment) -> u32 {
         let joined = self.joined.load(Relaxed);
         if joined == 0 {
@@ -184,7 +183,7 @@ impl Upstream {
         FIRST_WEIGHT + u32::try_from(rise).unwrap_or(0)
     }
 
-    /// Whether connections to it have failed, and none has been made since.
+    /// Whether connecting to it failed, and has not succeeded since.
     pub fn is_suspect(&self) -> bool {
         self.failures.load(Relaxed) != 0
     }
@@ -197,84 +196,85 @@ impl Upstream {
         Moment(self.ejected_until.load(Relaxed))
     }
 
-    /// A connection could not be made. Those that fail together are one failure.
+    /// Connecting failed. Failures at the same time count as one.
     pub fn note_failure(&self, now: Moment) {
         self.meter.connect_errors.add(1);
-        self.suspect(now);
+        self.eject(now);
     }
 
-    /// There is reason to think that no connection could be made.
-    pub fn suspect(&self, now: Moment) {
+    /// Ejects it, because connecting would probably fail.
+    pub fn eject(&self, now: Moment) {
         let until = self.ejected_until.load(Relaxed);
         if now.0 < until {
             return;
         }
         let failures = self.failures.load(Relaxed);
-        let next = now.after(pause(failures));
+        let next = now.after(ejection(failures));
         if self.ejected_until.compare_exchange(until, next.0, Relaxed, Relaxed).is_ok() {
             self.failures.store(failures.saturating_add(1), Relaxed);
         }
     }
 
-    /// Takes it upon the caller to try whether it can be reached again, if that is due; until it is known, it stays out.
-    pub fn claim_trial(&self, now: Moment) -> bool {
+    /// Whether the caller is to probe it, which at most one caller is, when it is due. Until the result it stays ejected.
+    pub fn claim_probe(&self, now: Moment) -> bool {
         let until = self.ejected_until.load(Relaxed);
         let is_due = self.is_suspect() && now.0 >= until;
         let lease = now.after(LONGEST_EJECTION).0;
         is_due && self.ejected_until.compare_exchange(until, lease, Relaxed, Relaxed).is_ok()
     }
 
-    /// A trial has failed.
-    pub fn note_failed_trial(&self, now: Moment) {
+    /// A probe failed.
+    pub fn note_failed_probe(&self, now: Moment) {
         self.meter.connect_errors.add(1);
         let failures = self.failures.load(Relaxed);
-        self.ejected_until.store(now.after(pause(failures)).0, Relaxed);
+        self.ejected_until.store(now.after(ejection(failures)).0, Relaxed);
         self.failures.store(failures.saturating_add(1), Relaxed);
     }
 
-    /// A connection was made.
+    /// Connecting succeeded.
     pub fn note_success(&self) {
-        // Nearly always so already, and reading costs nothing.
+        // Nearly always zero already, and reading is cheap.
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
             self.ejected_until.store(0, Relaxed);
         }
     }
 
-    /// Counts one connection or request more, until what is returned is dropped.
+    /// Counts a connection or request as in flight until the result is dropped.
     pub fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, SeqCst);
         InFlight(Arc::clone(self))
     }
 
-    /// The same, unless it is about to stop.
+    /// The same, unless it is stopping.
     pub fn begin_if_open(self: &Arc<Self>) -> Option<InFlight> {
-        // In this order, and `close` in the other: either this sees that it is closed, or whoever closed it sees this.
+        // Counted first, then checked, and `close` in the other order: either this sees that it is closed, or who closed it
+        // sees this request.
         let begun = self.begin();
         (!self.is_closed.load(SeqCst)).then_some(begun)
     }
 
-    /// It is about to stop. Another node may not know yet that it leaves, and what it still sends is turned away, to be
-    /// sent elsewhere.
+    /// It is stopping. Another node may not know yet that it drains; requests it still sends are refused, and retried
+    /// elsewhere.
     pub fn close(&self) {
         self.is_closed.store(true, SeqCst);
     }
 
-    /// Returns when what is still open to this upstream must end.
+    /// Returns when connections that are still open to this upstream must be cut off.
     pub async fn cut(&self) {
-        let mut standing = self.standing.subscribe();
+        let mut current = self.state.subscribe();
         loop {
-            let now = *standing.borrow_and_update();
+            let now = *current.borrow_and_update();
             let changed = match now {
-                Standing::Gone => return,
-                Standing::Draining { until } => {
+                UpstreamState::Gone => return,
+                UpstreamState::Draining { until } => {
                     let end = tokio::time::sleep_until(clock::instant(until));
                     tokio::select! {
                         () = end => return,
-                        changed = standing.changed() => changed,
+                        changed = current.changed() => changed,
                     }
                 }
-                Standing::In | Standing::Joining => standing.changed().await,
+                UpstreamState::Ready | UpstreamState::Joining => current.changed().await,
             };
             if changed.is_err() {
                 return;
@@ -282,24 +282,24 @@ impl Upstream {
         }
     }
 
-    /// Whether a connection to it is worth keeping for later.
+    /// Whether an idle connection to it is kept.
     pub fn is_kept(&self) -> bool {
-        self.standing() == Standing::In
+        self.state() == UpstreamState::Ready
     }
 }
 
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Upstream({} at {}, {:?})", self.key, self.target, self.standing())
+        write!(f, "Upstream({} at {}, {:?})", self.key, self.target, self.state())
     }
 }
 
-/// How long an upstream is left alone after so many failures and one more.
-fn pause(failures: u32) -> Duration {
+/// How long an upstream is ejected after this many earlier failures.
+fn ejection(failures: u32) -> Duration {
     FIRST_EJECTION.saturating_mul(1 << failures.min(16)).min(LONGEST_EJECTION)
 }
 
-/// One connection or request under way.
+/// A connection or request in flight.
 #[derive(Debug)]
 pub struct InFlight(Arc<Upstream>);
 

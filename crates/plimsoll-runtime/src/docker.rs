@@ -7,12 +7,13 @@
 mod body;
 mod credentials;
 mod engine;
+mod engine_error;
 mod events;
 mod exec;
-mod fault;
 mod files;
 mod image;
 mod labels;
+mod list;
 mod logs;
 mod mounts;
 mod naming;
@@ -24,17 +25,16 @@ mod security;
 mod start;
 mod stop;
 mod subnets;
-mod survey;
 mod usage;
 mod volumes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_model::spec::Healthcheck;
-use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName, Generation};
+use plimsoll_model::{Capability, CellId, ContainerSpec, DeploymentName, Generation};
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -43,18 +43,18 @@ use crate::bridge::{Block, Names};
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
-    BoxFuture, Bus, Description, Events, Exec, Executed, Found, Order, Pull, Runtime, Tag,
-    wall_clock,
+    BoxFuture, Bus, ContainerInfo, Description, Events, ExecOutput, ExecRequest, Pull, Runtime,
+    StartRequest, Tag, wall_clock,
 };
 use crate::usage::Usage;
 use credentials::Keyring;
-use engine::Engine;
+use engine::EngineClient;
 pub use engine::detect;
-use fault::Fault;
-use files::Files;
+use engine_error::EngineError;
+use files::ContainerFiles;
+use list::is_running;
 use pull::Pulls;
 pub use subnets::POOL;
-use survey::is_running;
 
 /// How soon an engine that does not answer is looked for again, to clear away what an earlier daemon left on it.
 const SWEEP_RETRY: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ const SWEEP_RETRY: Duration = Duration::from_secs(5);
 /// Which engine, and what of this node is used beside it.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub cluster: ClusterId,
+    pub cell_id: CellId,
     /// The engine's socket; [`detect`] finds it.
     pub socket: PathBuf,
     /// Where configs and secrets lie while a container has them mounted. The engine must see the same path.
@@ -82,31 +82,27 @@ pub struct Naming {
 }
 
 impl Settings {
-    pub fn new(
-        cluster: ClusterId,
-        socket: impl Into<PathBuf>,
-        data_dir: impl Into<PathBuf>,
-    ) -> Self {
+    pub fn new(cell_id: CellId, socket: impl Into<PathBuf>, data_dir: impl Into<PathBuf>) -> Self {
         let credentials = credentials::default_file();
         let (socket, data_dir) = (socket.into(), data_dir.into());
-        Self { cluster, socket, data_dir, credentials, naming: None }
+        Self { cell_id, socket, data_dir, credentials, naming: None }
     }
 }
 
 /// Containers of one cell on an engine. Dropping it leaves them running.
 #[derive(Debug)]
 pub struct DockerRuntime {
-    inner: Arc<Inner>,
-    /// What goes on in the background, and ends with it.
+    inner: Arc<DockerInner>,
+    /// What continues in the background, and ends with it.
     tasks: [AbortHandle; 2],
 }
 
 #[derive(Debug)]
-struct Inner {
+struct DockerInner {
     settings: Settings,
-    engine: Arc<Engine>,
+    engine: Arc<EngineClient>,
     bus: Bus,
-    files: Files,
+    files: ContainerFiles,
     pulls: Pulls,
     /// One at a time for each generation, so that a start and a removal do not cross.
     turns: Mutex<BTreeMap<Generation, Arc<tokio::sync::Mutex<()>>>>,
@@ -124,13 +120,13 @@ impl DockerRuntime {
         // The engine has a working directory of its own.
         let data_dir =
             std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
-        let engine = Arc::new(Engine::new(settings.socket.clone()));
+        let engine = Arc::new(EngineClient::new(settings.socket.clone()));
         let bus = Bus::new();
-        let (cluster, told) = (settings.cluster.clone(), bus.clone());
-        let listener = tokio::spawn(events::listen(Arc::clone(&engine), told, cluster, since));
+        let (cell_id, told) = (settings.cell_id.clone(), bus.clone());
+        let listener = tokio::spawn(events::listen(Arc::clone(&engine), told, cell_id, since));
         let keyring = Keyring { file: settings.credentials.clone() };
-        let inner = Inner {
-            files: Files(data_dir.join(settings.cluster.as_str()).join("files")),
+        let inner = DockerInner {
+            files: ContainerFiles(data_dir.join(settings.cell_id.as_str()).join("files")),
             pulls: Pulls::new(Arc::clone(&engine), keyring),
             settings,
             engine,
@@ -148,7 +144,7 @@ impl DockerRuntime {
     /// Carries work to its end in a task of its own: nobody's giving up leaves it half done.
     async fn carry<F, Fut>(&self, operation: Operation, tag: &Tag, work: F) -> Result<()>
     where
-        F: FnOnce(Arc<Inner>) -> Fut,
+        F: FnOnce(Arc<DockerInner>) -> Fut,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         let task = tokio::spawn(work(Arc::clone(&self.inner)));
@@ -162,7 +158,7 @@ impl Drop for DockerRuntime {
     }
 }
 
-impl Inner {
+impl DockerInner {
     /// Clears away what is left of what is gone: an earlier daemon may have died in between. It waits for the engine,
     /// which may come up after the daemon.
     async fn sweep(self: Arc<Self>) {
@@ -174,9 +170,9 @@ impl Inner {
     }
 
     /// The networks of deployments of which no container is left. On the others names are answered.
-    async fn sweep_networks(&self) -> Result<(), Fault> {
+    async fn sweep_networks(&self) -> Result<(), EngineError> {
         let docker = self.engine.client().await?;
-        for deployment in networks::deployments(&docker, &self.settings.cluster).await? {
+        for deployment in networks::deployments(&docker, &self.settings.cell_id).await? {
             self.leave(&deployment).await;
         }
         self.open_all_names().await
@@ -196,17 +192,17 @@ impl Inner {
         }
     }
 
-    fn check_cluster(&self, operation: Operation, tag: &Tag) -> Result<()> {
-        let cluster = &self.settings.cluster;
-        if tag.cluster == *cluster {
+    fn check_cell(&self, operation: Operation, tag: &Tag) -> Result<()> {
+        let cell_id = &self.settings.cell_id;
+        if tag.cell_id == *cell_id {
             return Ok(());
         }
-        Err(Error::Foreign { operation, tag: tag.clone(), cluster: cluster.clone() })
+        Err(Error::Foreign { operation, tag: tag.clone(), cell_id: cell_id.clone() })
     }
 
     /// The id of the tag's container, and whether it runs.
     async fn here(&self, operation: Operation, tag: &Tag) -> Result<(String, bool)> {
-        self.check_cluster(operation, tag)?;
+        self.check_cell(operation, tag)?;
         let found = self.find(tag).await.map_err(|fault| fault.error(operation, tag))?;
         let container =
             found.here().ok_or_else(|| Error::Absent { operation, tag: tag.clone() })?;
@@ -243,6 +239,10 @@ impl Runtime for DockerRuntime {
         })
     }
 
+    fn lacks(&self) -> BTreeSet<Capability> {
+        refusal::lacks(self.inner.engine.version())
+    }
+
     fn refuses(&self, spec: &ContainerSpec) -> Vec<Reason> {
         refusal::reasons(spec, self.inner.engine.version())
     }
@@ -258,7 +258,7 @@ impl Runtime for DockerRuntime {
         })
     }
 
-    fn start<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<()>> {
+    fn start<'a>(&'a self, order: &'a StartRequest) -> BoxFuture<'a, Result<()>> {
         let own = order.clone();
         Box::pin(
             self.carry(
@@ -283,7 +283,7 @@ impl Runtime for DockerRuntime {
         ))
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerInfo>>> {
         Box::pin(async {
             let found = self.inner.list().await;
             found.map_err(|fault| fault.error(Operation::List, "containers"))
@@ -312,7 +312,11 @@ impl Runtime for DockerRuntime {
         })
     }
 
-    fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a Exec) -> BoxFuture<'a, Result<Executed>> {
+    fn exec<'a>(
+        &'a self,
+        tag: &'a Tag,
+        exec: &'a ExecRequest,
+    ) -> BoxFuture<'a, Result<ExecOutput>> {
         Box::pin(async move {
             let (id, runs) = self.inner.here(Operation::Exec, tag).await?;
             let not_running = || Error::NotRunning { operation: Operation::Exec, tag: tag.clone() };
@@ -325,7 +329,7 @@ impl Runtime for DockerRuntime {
             };
             executed.await.map_err(|fault| match fault {
                 // It ended between the look and the command, or is paused.
-                Fault::Said { status: 404 | 409, .. } => not_running(),
+                EngineError::Said { status: 404 | 409, .. } => not_running(),
                 fault => fault.error(Operation::Exec, tag),
             })
         })
@@ -338,7 +342,7 @@ impl Runtime for DockerRuntime {
         Box::pin(async move {
             let removed = async {
                 let docker = self.inner.engine.worker().await?;
-                volumes::remove(&docker, &self.inner.settings.cluster, deployment).await
+                volumes::remove(&docker, &self.inner.settings.cell_id, deployment).await
             };
             removed.await.map_err(|fault| fault.error(Operation::RemoveVolumes, deployment))
         })

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plimsoll_model::ClusterId;
+use plimsoll_model::CellId;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -18,14 +18,14 @@ pub enum Error {
     Failed { operation: Operation, object: String, source: Cause },
     #[error("cannot start {tag}: {}", sentence(reasons))]
     Refused { tag: Tag, reasons: Vec<Reason> },
-    #[error("cannot {operation} {tag}: it is not here")]
+    #[error("cannot {operation} {tag}: not found on this node")]
     Absent { operation: Operation, tag: Tag },
-    #[error("cannot {operation} {tag}: it does not run")]
+    #[error("cannot {operation} {tag}: not running")]
     NotRunning { operation: Operation, tag: Tag },
-    #[error("cannot remove {tag}: it runs; stop it first")]
+    #[error("cannot remove {tag}: still running; stop it first")]
     StillRunning { tag: Tag },
-    #[error("cannot {operation} {tag}: it is of cluster {}, this node of {cluster}", tag.cluster)]
-    Foreign { operation: Operation, tag: Tag, cluster: ClusterId },
+    #[error("cannot {operation} {tag}: it belongs to cell {}, this node to {cell_id}", tag.cell_id)]
+    Foreign { operation: Operation, tag: Tag, cell_id: CellId },
     #[error("{runtime} does not answer")]
     Unavailable { runtime: &'static str, source: Cause },
 }
@@ -76,13 +76,13 @@ impl fmt::Display for Operation {
 pub enum PullError {
     #[error("{image} does not exist: {error}")]
     NotFound { image: String, error: String },
-    #[error("the registry does not let us have {image}: {error}")]
+    #[error("the registry denied access to {image}: {error}")]
     Denied { image: String, error: String },
-    #[error("{image} is not here, and its pull policy is never")]
+    #[error("{image} is not on this node and its pull policy is never")]
     NeverPulled { image: String },
     #[error("{image} has no build for {platform}: {error}")]
     WrongPlatform { image: String, platform: String, error: String },
-    #[error("there is no room for {image}: {error}")]
+    #[error("no disk space for {image}: {error}")]
     NoSpace { image: String, error: String },
     #[error("the registry of {image} does not answer: {error}")]
     Unreachable { image: String, error: String },
@@ -113,39 +113,41 @@ impl PullError {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Reason {
-    #[error("it has no command, and processes have no image to take one from; set command")]
+    #[error("no command, and the process runtime has no image to take one from; set `command`")]
     NoCommand,
     #[error("user {user:?} is not known on this host")]
     UnknownUser { user: String },
     #[error("group {group:?} is not known on this host")]
     UnknownGroup { group: String },
-    #[error("it asks for user {user:?}, and only root can become another user")]
+    #[error("running as user {user:?} requires root")]
     NotRoot { user: String },
-    #[error("stop signal {signal:?} is not one that can be sent here")]
+    #[error("unknown stop signal {signal:?}")]
     UnknownSignal { signal: String },
-    #[error("ulimit {name:?} is not known here")]
+    #[error("unknown ulimit {name:?}")]
     UnknownUlimit { name: String },
-    #[error("{target:?} is not a place to mount at; write an absolute path without \"..\"")]
+    #[error("{target:?} is not a mount target; use an absolute path without \"..\"")]
     MountTarget { target: String },
-    #[error("{inner} lies inside {outer}; processes cannot have one mount in another")]
+    #[error("{inner} is inside {outer}; the process runtime cannot nest mounts")]
     MountNested { inner: String, outer: String },
-    #[error("volume {name:?} is not a name a directory can have")]
+    #[error("{name:?} is not a valid volume name")]
     VolumeName { name: String },
-    #[error("volume {volume} needs the driver {driver:?}; processes have directories only")]
+    #[error(
+        "volume {volume} needs the driver {driver:?}; the process runtime supports local directories only"
+    )]
     VolumeDriver { volume: String, driver: String },
-    #[error("the content of {name} is kept outside the deployment, where this node cannot get it")]
+    #[error("{name} is external: this node cannot read its content")]
     ExternalFile { name: String },
-    #[error("port {target} cannot become {published} on the host; a process binds its own ports")]
+    #[error("port {target} cannot be published as {published}; a process binds its own ports")]
     PortRemapped { target: u16, published: u16 },
-    #[error("processes cannot be given {field}")]
+    #[error("the process runtime does not support {field}")]
     Unsupported { field: &'static str },
-    #[error("it names no image")]
+    #[error("no image is set")]
     NoImage,
     #[error(
         "{field} is shared with service {service}, whose container may be on another node; run both as one service or on a network"
     )]
     SharedNamespace { field: &'static str, service: String },
-    #[error("{field} needs API {needs} of the engine, and this one is older; upgrade it")]
+    #[error("{field} needs engine API {needs} or later; upgrade the engine")]
     EngineTooOld { field: &'static str, needs: &'static str },
 }
 

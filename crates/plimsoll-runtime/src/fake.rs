@@ -8,14 +8,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use plimsoll_model::{Bytes, ClusterId, ContainerSpec, DeploymentName, Timestamp};
+use plimsoll_model::{Bytes, CellId, ContainerSpec, DeploymentName, Timestamp};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogLine, LogQuery, Logs};
 use crate::runtime::{
-    BoxFuture, Bus, DEFAULT_STOP_GRACE, Description, Event, Events, Exec, Executed, Exit, Found,
-    Order, Outcome, Pull, Runtime, Status, Tag,
+    BoxFuture, Bus, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,
+    ExecOutcome, ExecOutput, ExecRequest, Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
 };
 use crate::usage::{CpuTime, Usage};
 pub use script::{Call, Script, Wellness};
@@ -25,14 +26,15 @@ const KILLED: i32 = 137;
 
 #[derive(Debug)]
 pub struct FakeRuntime {
-    cluster: ClusterId,
+    cell_id: CellId,
     began: Instant,
     bus: Bus,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<FakeWorld>>,
+    hangs: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct World {
+struct FakeWorld {
     scripts: BTreeMap<String, Script>,
     containers: BTreeMap<Tag, Container>,
     calls: Vec<Call>,
@@ -44,7 +46,7 @@ struct World {
 #[derive(Debug)]
 struct Container {
     spec: Arc<ContainerSpec>,
-    status: Status,
+    status: ContainerStatus,
     started: Instant,
     /// Which run of the tag this is: a planned exit of an earlier one does not end it.
     run: u64,
@@ -53,9 +55,10 @@ struct Container {
 }
 
 impl FakeRuntime {
-    pub fn new(cluster: ClusterId) -> Self {
-        let world = Arc::new(Mutex::new(World::default()));
-        Self { cluster, began: Instant::now(), bus: Bus::new(), world }
+    pub fn new(cell_id: CellId) -> Self {
+        let world = Arc::new(Mutex::new(FakeWorld::default()));
+        let hangs = watch::Sender::new(false);
+        Self { cell_id, began: Instant::now(), bus: Bus::new(), world, hangs }
     }
 
     /// What happens with this image from now on. Without a script all goes well, at once.
@@ -72,6 +75,15 @@ impl FakeRuntime {
         self.world().is_down = is_down;
     }
 
+    /// While it hangs, whoever asks what it is, what it runs or what that uses gets neither an answer nor an error.
+    pub fn set_hung(&self, is_hung: bool) {
+        self.hangs.send_replace(is_hung);
+    }
+
+    async fn unhung(&self) {
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
+    }
+
     /// Ends a run from within.
     pub fn crash(&self, tag: &Tag, exit: Exit) {
         end(&self.world, &self.bus, tag, None, exit, self.now());
@@ -81,7 +93,7 @@ impl FakeRuntime {
     pub fn vanish(&self, tag: &Tag, quietly: bool) {
         self.world().containers.remove(tag);
         if !quietly {
-            self.bus.tell(Event::Removed { tag: tag.clone() });
+            self.bus.tell(RuntimeEvent::Removed { tag: tag.clone() });
         }
     }
 
@@ -107,7 +119,7 @@ impl FakeRuntime {
         }
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, FakeWorld> {
         self.world.lock().expect("no test panics while it holds the fake")
     }
 
@@ -117,7 +129,7 @@ impl FakeRuntime {
     }
 
     /// Notes the call; an error while the fake is down.
-    fn enter(&self, call: Call) -> Result<MutexGuard<'_, World>> {
+    fn enter(&self, call: Call) -> Result<MutexGuard<'_, FakeWorld>> {
         let mut world = self.world();
         world.calls.push(call);
         if world.is_down {
@@ -127,20 +139,20 @@ impl FakeRuntime {
     }
 
     fn own(&self, operation: Operation, tag: &Tag) -> Result<()> {
-        if tag.cluster == self.cluster {
+        if tag.cell_id == self.cell_id {
             return Ok(());
         }
-        Err(Error::Foreign { operation, tag: tag.clone(), cluster: self.cluster.clone() })
+        Err(Error::Foreign { operation, tag: tag.clone(), cell_id: self.cell_id.clone() })
     }
 
-    fn begin(&self, order: &Order) {
+    fn begin(&self, order: &StartRequest) {
         let mut world = self.world();
         let script = world.script(&order.spec.image);
         let earlier = world.containers.remove(&order.tag);
         let run = earlier.as_ref().map_or(0, |container| container.run + 1);
         let container = Container {
             spec: Arc::clone(&order.spec),
-            status: Status::Running { since: self.now() },
+            status: ContainerStatus::Running { since: self.now() },
             started: Instant::now(),
             run,
             usage: None,
@@ -148,7 +160,7 @@ impl FakeRuntime {
         };
         world.containers.insert(order.tag.clone(), container);
         drop(world);
-        self.bus.tell(Event::Started { tag: order.tag.clone() });
+        self.bus.tell(RuntimeEvent::Started { tag: order.tag.clone() });
         if let Some((after, status)) = script.exits {
             let (shared, bus, tag) = (Arc::clone(&self.world), self.bus.clone(), order.tag.clone());
             let at = self.now().0 + u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
@@ -161,7 +173,7 @@ impl FakeRuntime {
     }
 }
 
-impl World {
+impl FakeWorld {
     fn script(&self, image: &str) -> Script {
         self.scripts.get(image).cloned().unwrap_or_default()
     }
@@ -177,23 +189,31 @@ impl World {
 }
 
 /// Ends the run, if it is still that one.
-fn end(world: &Mutex<World>, bus: &Bus, tag: &Tag, run: Option<u64>, exit: Exit, at: Timestamp) {
+fn end(
+    world: &Mutex<FakeWorld>,
+    bus: &Bus,
+    tag: &Tag,
+    run: Option<u64>,
+    exit: Exit,
+    at: Timestamp,
+) {
     let mut world = world.lock().expect("no test panics while it holds the fake");
     let Some(container) = world.containers.get_mut(tag) else { return };
-    let Status::Running { since } = container.status else { return };
+    let ContainerStatus::Running { since } = container.status else { return };
     if run.is_some_and(|run| run != container.run) {
         return;
     }
-    container.status = Status::Exited { since, at, exit };
+    container.status = ContainerStatus::Exited { since, at, exit };
     drop(world);
-    bus.tell(Event::Exited { tag: tag.clone(), exit });
+    bus.tell(RuntimeEvent::Exited { tag: tag.clone(), exit });
 }
 
 impl Runtime for FakeRuntime {
     fn describe(&self) -> BoxFuture<'_, Result<Description>> {
         Box::pin(async {
+            self.unhung().await;
             drop(self.enter(Call::Describe)?);
-            let limits = vec!["nothing runs: this runtime only pretends".to_owned()];
+            let limits = vec!["nothing runs: this runtime is a fake".to_owned()];
             Ok(Description { name: "fake", version: "1".to_owned(), limits })
         })
     }
@@ -219,7 +239,7 @@ impl Runtime for FakeRuntime {
         })
     }
 
-    fn start<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<()>> {
+    fn start<'a>(&'a self, order: &'a StartRequest) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             let image = &order.spec.image;
             self.own(Operation::Start, &order.tag)?;
@@ -269,18 +289,19 @@ impl Runtime for FakeRuntime {
             }
             world.containers.remove(tag);
             drop(world);
-            self.bus.tell(Event::Removed { tag: tag.clone() });
+            self.bus.tell(RuntimeEvent::Removed { tag: tag.clone() });
             Ok(())
         })
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerInfo>>> {
         Box::pin(async {
+            self.unhung().await;
             let world = self.enter(Call::List)?;
             let found = world.containers.iter().map(|(tag, container)| {
                 let is_running = container.status.is_running();
                 let address = is_running.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-                Found { tag: tag.clone(), status: container.status.clone(), address }
+                ContainerInfo { tag: tag.clone(), status: container.status.clone(), address }
             });
             Ok(found.collect())
         })
@@ -292,6 +313,7 @@ impl Runtime for FakeRuntime {
 
     fn usage(&self) -> BoxFuture<'_, Result<BTreeMap<Tag, Usage>>> {
         Box::pin(async {
+            self.unhung().await;
             let world = self.enter(Call::Usage)?;
             let running = world.containers.iter().filter(|(_, c)| c.status.is_running());
             let usage = running.map(|(tag, container)| {
@@ -325,25 +347,33 @@ impl Runtime for FakeRuntime {
         })
     }
 
-    fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a Exec) -> BoxFuture<'a, Result<Executed>> {
-        Box::pin(async {
+    fn exec<'a>(
+        &'a self,
+        tag: &'a Tag,
+        exec: &'a ExecRequest,
+    ) -> BoxFuture<'a, Result<ExecOutput>> {
+        Box::pin(async move {
             let mut world = self.enter(Call::Exec(tag.clone(), exec.command.clone()))?;
             let container = world.containers.get(tag).filter(|c| c.status.is_running());
             let Some(container) = container else {
                 return Err(Error::NotRunning { operation: Operation::Exec, tag: tag.clone() });
             };
-            let is_well = match world.script(&container.spec.image).wellness {
+            let (image, age) = (container.spec.image.clone(), container.started.elapsed());
+            if world.fails(&image, |script| &mut script.exec_failures) {
+                return Err(Error::failed(Operation::Exec, tag, "it was told to fail"));
+            }
+            let is_well = match world.script(&image).wellness {
                 Wellness::Always => true,
                 Wellness::Never => false,
-                Wellness::After(age) => container.started.elapsed() >= age,
+                Wellness::After(healthy) => age >= healthy,
             };
             let illness = world.ill.get_mut(tag);
             let is_well = is_well && illness.is_none();
             if let Some(found) = illness {
                 found.get_or_insert_with(Instant::now);
             }
-            let outcome = Outcome::Done { status: i32::from(!is_well) };
-            Ok(Executed { outcome, stdout: Vec::new(), stderr: Vec::new(), is_cut: false })
+            let outcome = ExecOutcome::Done { status: i32::from(!is_well) };
+            Ok(ExecOutput { outcome, stdout: Vec::new(), stderr: Vec::new(), is_cut: false })
         })
     }
 

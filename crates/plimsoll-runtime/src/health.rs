@@ -15,14 +15,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::runtime::{Exec, Executed, Outcome, Runtime, Tag};
-use probe::{Health, Probe, Rules, Verdict};
+use crate::runtime::{ExecOutcome, ExecOutput, ExecRequest, Runtime, Tag};
+use probe::{HealthState, Probe, ProbeResult, ProbeTiming};
 
 /// What is kept of a probe's output; Docker keeps as much.
 const MAX_OUTPUT: usize = 4_096;
 
-/// Transitions that may wait. A watcher makes a handful in its life and waits for its listener beyond that.
-const TRANSITIONS_AHEAD: usize = 16;
+/// Reports that may wait. A watcher makes at most one a check and waits for its listener beyond that.
+const REPORTS_AHEAD: usize = 16;
 
 /// How a replica is known to be well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Check {
     Uptime,
     Command {
         command: Vec<String>,
-        rules: Rules,
+        rules: ProbeTiming,
     },
 }
 
@@ -50,24 +50,34 @@ impl Check {
             HealthTest::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
         };
         let rules = match image {
-            Some(image) => Rules::of(check).or(image),
-            None => Rules::of(check),
+            Some(image) => ProbeTiming::of(check).or(image),
+            None => ProbeTiming::of(check),
         };
         Self::Command { command, rules: rules.complete() }
     }
 }
 
+/// What a watcher tells of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HealthReport {
+    /// Every run begins as [`HealthState::Starting`], which is not told.
+    Changed(HealthState),
+    /// It is starting still, and its check has failed so often in a row; with what the last one printed. Nothing comes of
+    /// it yet, but whoever waits wants to know.
+    FailedSoFar { checks: u32, output: String },
+}
+
 /// Watches until dropped.
 #[derive(Debug)]
 pub struct Monitor {
-    transitions: mpsc::Receiver<Health>,
+    reports: mpsc::Receiver<HealthReport>,
     task: JoinHandle<()>,
 }
 
 impl Monitor {
     /// Begins to watch a run that is `age` old. One that was adopted is past its first probe, so it is probed at once.
     pub fn begin(runtime: Arc<dyn Runtime>, tag: Tag, check: Check, age: Duration) -> Self {
-        let (sender, transitions) = mpsc::channel(TRANSITIONS_AHEAD);
+        let (sender, reports) = mpsc::channel(REPORTS_AHEAD);
         let began = Instant::now();
         let clock = move || millis(age.saturating_add(began.elapsed()));
         let task = tokio::spawn(async move {
@@ -75,17 +85,29 @@ impl Monitor {
                 Check::Uptime => Probe::uptime(),
                 Check::Command { rules, .. } => Probe::new(rules.clone()),
             };
+            let mut failed_checks = 0_u32;
             while let Some(due) = probe.due() {
                 tokio::time::sleep(Duration::from_millis(due.0.saturating_sub(clock().0))).await;
                 let began = clock();
                 let verdict = match &check {
-                    Check::Uptime => Verdict::Passed,
+                    Check::Uptime => ProbeResult::Passed,
                     Check::Command { command, rules } => {
                         run(runtime.as_ref(), &tag, command, rules.timeout).await
                     }
                 };
-                if let Some(health) = probe.judge(began, clock(), verdict)
-                    && sender.send(health).await.is_err()
+                let failed = match &verdict {
+                    ProbeResult::Failed { output } => Some(output.clone()),
+                    ProbeResult::Passed | ProbeResult::Unknown => None,
+                };
+                let changed = probe.judge(began, clock(), verdict).map(HealthReport::Changed);
+                let is_starting = *probe.health() == HealthState::Starting;
+                let report = changed.or_else(|| {
+                    let output = failed.filter(|_| is_starting)?;
+                    failed_checks = failed_checks.saturating_add(1);
+                    Some(HealthReport::FailedSoFar { checks: failed_checks, output })
+                });
+                if let Some(report) = report
+                    && sender.send(report).await.is_err()
                 {
                     return;
                 }
@@ -93,12 +115,11 @@ impl Monitor {
             // Nothing more will be said; the channel stays open, since a closed one would look like an end.
             sender.closed().await;
         });
-        Self { transitions, task }
+        Self { reports, task }
     }
 
-    /// The next change. Every run begins as [`Health::Starting`], which is not told.
-    pub async fn next(&mut self) -> Option<Health> {
-        self.transitions.recv().await
+    pub async fn next(&mut self) -> Option<HealthReport> {
+        self.reports.recv().await
     }
 }
 
@@ -108,32 +129,32 @@ impl Drop for Monitor {
     }
 }
 
-async fn run(runtime: &dyn Runtime, tag: &Tag, command: &[String], timeout: Millis) -> Verdict {
-    let exec = Exec {
+async fn run(runtime: &dyn Runtime, tag: &Tag, command: &[String], timeout: Millis) -> ProbeResult {
+    let exec = ExecRequest {
         command: command.to_vec(),
         timeout: Some(Duration::from_millis(timeout.0)),
         max_output: MAX_OUTPUT,
     };
     match runtime.exec(tag, &exec).await {
-        Ok(Executed { outcome: Outcome::Done { status: 0 }, .. }) => Verdict::Passed,
-        Ok(Executed { outcome: Outcome::Done { status }, stdout, stderr, .. }) => {
+        Ok(ExecOutput { outcome: ExecOutcome::Done { status: 0 }, .. }) => ProbeResult::Passed,
+        Ok(ExecOutput { outcome: ExecOutcome::Done { status }, stdout, stderr, .. }) => {
             let output = [stdout, stderr].concat();
             let output = String::from_utf8_lossy(&output[..output.len().min(MAX_OUTPUT)]);
             let output = match output.trim() {
                 "" => format!("exit status {status}"),
                 output => output.to_owned(),
             };
-            Verdict::Failed { output }
+            ProbeResult::Failed { output }
         }
-        Ok(Executed { outcome: Outcome::TimedOut, .. }) => {
-            Verdict::Failed { output: format!("no answer within {timeout}") }
+        Ok(ExecOutput { outcome: ExecOutcome::TimedOut, .. }) => {
+            ProbeResult::Failed { output: format!("no answer within {timeout}") }
         }
         // Silence is not data: a runtime that does not answer says nothing of the service, and a service that does not
         // run any more is told by its exit.
         Err(Error::Unavailable { .. } | Error::NotRunning { .. } | Error::Absent { .. }) => {
-            Verdict::Unknown
+            ProbeResult::Unknown
         }
-        Err(error) => Verdict::Failed { output: crate::error::chain(&error) },
+        Err(error) => ProbeResult::Failed { output: crate::error::chain(&error) },
     }
 }
 

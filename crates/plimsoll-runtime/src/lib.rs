@@ -14,6 +14,7 @@ pub mod health;
 pub mod logs;
 pub mod pressure;
 pub mod process;
+mod refusal;
 pub mod runtime;
 pub mod usage;
 
@@ -23,8 +24,9 @@ pub use error::{Error, Operation, PullError, Reason, Result, chain};
 pub use fake::FakeRuntime;
 pub use logs::{LogLine, LogQuery, Logs, Output};
 pub use process::ProcessRuntime;
+pub use refusal::invalid;
 pub use runtime::{
-    Binding, BoxFuture, DEFAULT_STOP_GRACE, Description, Event, Events, Exec, Executed, Exit,
-    Found, Order, Outcome, Pull, Runtime, Status, Tag,
+    Binding, BoxFuture, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,
+    ExecOutcome, ExecOutput, ExecRequest, Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
 };
 pub use usage::{CpuTime, Meter, Usage};

@@ -1,6 +1,6 @@
 //! How busy this node is, and what it has.
 //!
-//! A [`Collector`] reads counters under a root directory (`/`, or a tree of fixtures) and makes one [`Reading`] of two
+//! A [`Collector`] reads counters under a root directory (`/`, or a tree of fixtures) and makes one [`PressureReading`] of two
 //! of them. Inside a cgroup v2 the numbers are those of the cgroup's root, which is all a node in a container can use;
 //! else they are the host's, from `/proc`. Smoothing and judging belong to the leader.
 
@@ -11,27 +11,27 @@ mod stall;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use plimsoll_model::{Bytes, MilliCpus, Pressure};
+use plimsoll_model::{Bytes, MilliCpus, NodePressure, Pressure};
 use serde::{Deserialize, Serialize};
 
 use crate::usage::{CpuTime, Meter};
-pub use capacity::Host;
+pub use capacity::HostInfo;
 use files::{field, number, text};
 pub use stall::{Stall, Stalls};
 
 /// What one look at the node found. A part that is none is silence, not zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct PressureReading {
     pub cpu: Option<Share<MilliCpus>>,
     pub memory: Option<Share<Bytes>>,
     /// Shown to people; no gate looks at it.
     pub stalls: Stalls,
 }
 
-impl Reading {
+impl PressureReading {
     /// Of cpu and memory, where both are known.
-    pub fn pressure(&self) -> Option<[Pressure; 2]> {
-        Some([self.cpu?.pressure, self.memory?.pressure])
+    pub fn pressure(&self) -> Option<NodePressure> {
+        Some(NodePressure { cpu: self.cpu?.pressure, memory: self.memory?.pressure })
     }
 }
 
@@ -62,8 +62,12 @@ impl Collector {
         Self { root: root.into(), meter: Meter::default(), ticks: None }
     }
 
-    pub fn read(&mut self, at: Instant) -> Reading {
-        Reading { cpu: self.cpu(at), memory: self.memory(), stalls: Stalls::read(&self.root) }
+    pub fn read(&mut self, at: Instant) -> PressureReading {
+        PressureReading {
+            cpu: self.cpu(at),
+            memory: self.memory(),
+            stalls: Stalls::read(&self.root),
+        }
     }
 
     fn cpu(&mut self, at: Instant) -> Option<Share<MilliCpus>> {

@@ -8,10 +8,10 @@ pub(crate) mod cgroup;
 mod clear;
 mod enter;
 mod exec;
-mod furnish;
 mod journal;
 mod launch;
 mod limits;
+mod list;
 mod paths;
 mod reader;
 mod record;
@@ -20,40 +20,40 @@ pub(crate) mod signals;
 mod start;
 mod stop;
 pub mod supervisor;
-mod survey;
 pub(crate) mod table;
 mod users;
 mod watch;
+mod workdir;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName, Generation};
+use plimsoll_model::{Capability, CellId, ContainerSpec, DeploymentName, Generation};
 use rustix::process::geteuid;
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
-    BoxFuture, Bus, Description, Event, Events, Exec, Executed, Exit, Found, Order, Pull, Runtime,
-    Status, Tag,
+    BoxFuture, Bus, ContainerInfo, ContainerStatus, Description, Events, ExecOutput, ExecRequest,
+    Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
 };
 use crate::usage::Usage;
 use cgroup::Cgroups;
 pub use launch::LogBounds;
-use paths::{Home, RunDir, absent_is_fine, passage};
+use paths::{Home, RunDir, absent_is_fine, make_traversable};
 use reader::blocking;
-use record::Standing;
+use record::RunState;
 use stop::settled;
-use watch::Watch;
+use watch::ExitWatch;
 
 /// Where and how processes are run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub cluster: ClusterId,
+    pub cell_id: CellId,
     /// Other users must be able to pass through it, for services that run as one.
     pub data_dir: PathBuf,
     /// A program, and the words after which it hands the rest to [`supervisor::main`].
@@ -66,9 +66,9 @@ pub struct Settings {
 
 impl Settings {
     /// The running program supervises, under the word `supervise`, even when its file was replaced meanwhile.
-    pub fn new(cluster: ClusterId, data_dir: impl Into<PathBuf>) -> Self {
+    pub fn new(cell_id: CellId, data_dir: impl Into<PathBuf>) -> Self {
         Self {
-            cluster,
+            cell_id,
             data_dir: data_dir.into(),
             supervisor: vec!["/proc/self/exe".to_owned(), "supervise".to_owned()],
             log: LogBounds::default(),
@@ -79,10 +79,10 @@ impl Settings {
 
 /// Processes of one cell on this host. Dropping it leaves them running.
 #[derive(Debug)]
-pub struct ProcessRuntime(Arc<Inner>);
+pub struct ProcessRuntime(Arc<ProcessInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ProcessInner {
     settings: Settings,
     home: Home,
     cgroups: Cgroups,
@@ -96,19 +96,19 @@ struct Inner {
 impl ProcessRuntime {
     /// Opens the data directory and adopts what runs.
     pub async fn open(settings: Settings) -> Result<Self> {
-        let home = Home(settings.data_dir.join(settings.cluster.as_str()));
+        let home = Home(settings.data_dir.join(settings.cell_id.as_str()));
         let root = settings.cgroup_root.clone();
-        let (prepared, cluster) = (home.clone(), settings.cluster.clone());
+        let (prepared, cell_id) = (home.clone(), settings.cell_id.clone());
         let failed = |error| Error::failed(Operation::Open, settings.data_dir.display(), error);
         let (cgroups, runs) = blocking(move || {
-            passage(&prepared.0)?;
-            passage(&prepared.replicas())?;
-            let cgroups = Cgroups::find(root.as_deref(), cluster.as_str());
+            make_traversable(&prepared.0)?;
+            make_traversable(&prepared.replicas())?;
+            let cgroups = Cgroups::find(root.as_deref(), cell_id.as_str());
             Ok((cgroups, prepared.runs()?))
         })
         .await
         .map_err(failed)?;
-        let inner = Inner {
+        let inner = ProcessInner {
             settings,
             home,
             cgroups,
@@ -125,32 +125,33 @@ impl ProcessRuntime {
     }
 }
 
-impl Inner {
+impl ProcessInner {
     /// Takes on what an earlier daemon left. Its directory tells all that is needed.
     fn adopt(self: &Arc<Self>, run: &RunDir) -> io::Result<()> {
         let Some(launch) = run.read_launch()? else { return self.clear_rest(run) };
-        match run.standing()? {
-            Standing::Running(record, _) => {
+        match run.run_state()? {
+            RunState::Running(record, _) => {
                 tracing::info!(tag = %launch.tag, pid = record.supervisor.pid, "adopted");
-                self.watch(run.clone(), launch.tag, Watch::on(&record.supervisor)?);
+                self.watch(run.clone(), launch.tag, ExitWatch::on(&record.supervisor)?);
             }
-            Standing::Starting => {
+            RunState::Starting => {
                 let (inner, run) = (Arc::downgrade(self), run.clone());
                 self.spawn(async move {
                     let Ok(Some(record)) = settled(&run).await else { return };
-                    let (Some(inner), Ok(watch)) = (inner.upgrade(), Watch::on(&record.supervisor))
+                    let (Some(inner), Ok(watch)) =
+                        (inner.upgrade(), ExitWatch::on(&record.supervisor))
                     else {
                         return;
                     };
-                    inner.bus.tell(Event::Started { tag: launch.tag.clone() });
+                    inner.bus.tell(RuntimeEvent::Started { tag: launch.tag.clone() });
                     inner.watch(run, launch.tag, watch);
                 });
             }
-            Standing::Lost(record) => {
-                tracing::warn!(tag = %launch.tag, "ended while nobody looked");
+            RunState::Lost(record) => {
+                tracing::warn!(tag = %launch.tag, "exited while the daemon was down");
                 run.bury(&record)?;
             }
-            Standing::Idle(_) => {}
+            RunState::Idle(_) => {}
         }
         Ok(())
     }
@@ -158,10 +159,10 @@ impl Inner {
     /// Removes what is left where an earlier daemon died while it cleared away, or before it had begun: without a launch
     /// it is nobody's.
     fn clear_rest(&self, run: &RunDir) -> io::Result<()> {
-        match run.standing()? {
-            Standing::Starting | Standing::Running(..) => return Ok(()),
-            Standing::Lost(record) => drop(run.bury(&record)?),
-            Standing::Idle(_) => {}
+        match run.run_state()? {
+            RunState::Starting | RunState::Running(..) => return Ok(()),
+            RunState::Lost(record) => drop(run.bury(&record)?),
+            RunState::Idle(_) => {}
         }
         if let Some(name) = run.0.file_name().and_then(|name| name.to_str()) {
             self.cgroups.remove(name);
@@ -170,17 +171,17 @@ impl Inner {
     }
 
     /// Tells the end of a service when it comes.
-    fn watch(&self, run: RunDir, tag: Tag, mut watch: Watch) {
+    fn watch(&self, run: RunDir, tag: Tag, mut watch: ExitWatch) {
         let bus = self.bus.clone();
         self.spawn(async move {
             watch.ended().await;
             match blocking(move || outcome(&run)).await {
-                Ok(Some(exit)) => bus.tell(Event::Exited { tag, exit }),
+                Ok(Some(exit)) => bus.tell(RuntimeEvent::Exited { tag, exit }),
                 Ok(None) => {}
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(%tag, error, "cannot read how it ended");
-                    bus.tell(Event::Missed);
+                    tracing::warn!(%tag, error, "cannot read its exit status");
+                    bus.tell(RuntimeEvent::Missed);
                 }
             }
         });
@@ -194,17 +195,17 @@ impl Inner {
 
     /// The tag's directory. It is another's when a cell that was restored from a backup gives a generation again;
     /// then nothing of the tag is here.
-    fn own(&self, operation: Operation, tag: &Tag) -> Result<Place> {
-        let cluster = &self.settings.cluster;
-        if tag.cluster != *cluster {
-            return Err(Error::Foreign { operation, tag: tag.clone(), cluster: cluster.clone() });
+    fn own(&self, operation: Operation, tag: &Tag) -> Result<RunLookup> {
+        let cell_id = &self.settings.cell_id;
+        if tag.cell_id != *cell_id {
+            return Err(Error::Foreign { operation, tag: tag.clone(), cell_id: cell_id.clone() });
         }
         let run = self.home.run(tag.generation);
         let launch = run.read_launch().map_err(|error| Error::failed(operation, tag, error))?;
         Ok(match launch {
-            Some(launch) if launch.tag != *tag => Place::Held(launch.tag),
-            Some(_) => Place::Here(run),
-            None => Place::Free(run),
+            Some(launch) if launch.tag != *tag => RunLookup::Held(launch.tag),
+            Some(_) => RunLookup::Here(run),
+            None => RunLookup::Free(run),
         })
     }
 
@@ -215,13 +216,13 @@ impl Inner {
 }
 
 /// What a tag's directory is to it.
-enum Place {
+enum RunLookup {
     Free(RunDir),
     Here(RunDir),
     Held(Tag),
 }
 
-impl Place {
+impl RunLookup {
     fn here(self) -> Option<RunDir> {
         match self {
             Self::Here(run) => Some(run),
@@ -236,10 +237,10 @@ fn unreadable(run: &RunDir, error: &io::Error) {
 
 /// How the service of a supervisor that is gone ended.
 fn outcome(run: &RunDir) -> io::Result<Option<Exit>> {
-    Ok(match run.standing()? {
-        Standing::Idle(Status::Exited { exit, .. }) => Some(exit),
-        Standing::Lost(record) => Some(run.bury(&record)?),
-        Standing::Idle(_) | Standing::Starting | Standing::Running(..) => None,
+    Ok(match run.run_state()? {
+        RunState::Idle(ContainerStatus::Exited { exit, .. }) => Some(exit),
+        RunState::Lost(record) => Some(run.bury(&record)?),
+        RunState::Idle(_) | RunState::Starting | RunState::Running(..) => None,
     })
 }
 
@@ -259,6 +260,10 @@ impl Runtime for ProcessRuntime {
         Box::pin(async { Ok(Description { name: "process", version, limits }) })
     }
 
+    fn lacks(&self) -> BTreeSet<Capability> {
+        refusal::LACKS.into()
+    }
+
     fn refuses(&self, spec: &ContainerSpec) -> Vec<Reason> {
         refusal::reasons(spec, Path::new("/etc"), geteuid().is_root())
     }
@@ -268,7 +273,7 @@ impl Runtime for ProcessRuntime {
         Box::pin(async { Ok(()) })
     }
 
-    fn start<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<()>> {
+    fn start<'a>(&'a self, order: &'a StartRequest) -> BoxFuture<'a, Result<()>> {
         let (inner, order) = (Arc::clone(&self.0), order.clone());
         Box::pin(async move {
             let tag = order.tag.clone();
@@ -286,11 +291,11 @@ impl Runtime for ProcessRuntime {
         Box::pin(self.0.remove(tag))
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>>> {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerInfo>>> {
         let home = self.0.home.clone();
         Box::pin(async move {
             let place = home.0.display().to_string();
-            let found = blocking(move || survey::list(&home)).await;
+            let found = blocking(move || list::list(&home)).await;
             found.map_err(|error| Error::failed(Operation::List, place, error))
         })
     }
@@ -303,7 +308,7 @@ impl Runtime for ProcessRuntime {
         let home = self.0.home.clone();
         Box::pin(async move {
             let place = home.0.display().to_string();
-            let usage = blocking(move || survey::usage(&home)).await;
+            let usage = blocking(move || list::usage(&home)).await;
             usage.map_err(|error| Error::failed(Operation::Usage, place, error))
         })
     }
@@ -319,15 +324,19 @@ impl Runtime for ProcessRuntime {
         })
     }
 
-    fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a Exec) -> BoxFuture<'a, Result<Executed>> {
+    fn exec<'a>(
+        &'a self,
+        tag: &'a Tag,
+        exec: &'a ExecRequest,
+    ) -> BoxFuture<'a, Result<ExecOutput>> {
         Box::pin(async move {
             let failed = |error| Error::failed(Operation::Exec, tag, error);
             let Some(run) = self.0.own(Operation::Exec, tag)?.here() else {
                 return Err(Error::Absent { operation: Operation::Exec, tag: tag.clone() });
             };
-            let looked = blocking(move || Ok((run.standing()?, run.read_launch()?)));
+            let looked = blocking(move || Ok((run.run_state()?, run.read_launch()?)));
             match looked.await.map_err(failed)? {
-                (Standing::Running(..), Some(launch)) => {
+                (RunState::Running(..), Some(launch)) => {
                     exec::run(launch, exec).await.map_err(failed)
                 }
                 _ => Err(Error::NotRunning { operation: Operation::Exec, tag: tag.clone() }),

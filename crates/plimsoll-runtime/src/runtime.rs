@@ -4,7 +4,7 @@
 //! after the daemon was killed. Calls are idempotent, so an agent that lost its memory repeats them without harm.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plimsoll_model::spec::{Healthcheck, Protocol, PullPolicy};
 use plimsoll_model::{
-    ClusterId, ContainerSpec, DeploymentName, Generation, Millis, ReplicaId, Timestamp,
+    Capability, CellId, ContainerSpec, DeploymentName, Generation, ReplicaId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
@@ -25,10 +25,9 @@ use crate::usage::Usage;
 /// A future behind a pointer, so that a node holds one `Arc<dyn Runtime>` whatever it runs on.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// How long a service may take to stop when its spec does not say; Docker's own default.
-pub const DEFAULT_STOP_GRACE: Millis = Millis::seconds(10);
+pub use plimsoll_model::spec::DEFAULT_STOP_GRACE;
 
-/// Events that may wait for a slow listener. Beyond it the listener is told [`Event::Missed`] and lists again.
+/// Events that may wait for a slow listener. Beyond it the listener is told [`RuntimeEvent::Missed`] and lists again.
 const EVENTS_KEPT: usize = 1_024;
 
 /// What a node needs of whatever runs its containers, for one replica generation at a time.
@@ -38,6 +37,11 @@ const EVENTS_KEPT: usize = 1_024;
 pub trait Runtime: Any + Send + Sync + fmt::Debug {
     /// Who this is, in words for people. Also the way to ask whether the runtime answers at all.
     fn describe(&self) -> BoxFuture<'_, Result<Description>>;
+
+    /// What no container gets here. The node says so to its cell, which keeps away what needs it.
+    fn lacks(&self) -> BTreeSet<Capability> {
+        BTreeSet::new()
+    }
 
     /// Why this spec cannot run here; empty when it can. Cheap: nothing is started or pulled.
     fn refuses(&self, spec: &ContainerSpec) -> Vec<Reason>;
@@ -52,7 +56,7 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
     }
 
     /// Creates and starts. What runs already under the tag is left alone; what exited starts again.
-    fn start<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<()>>;
+    fn start<'a>(&'a self, order: &'a StartRequest) -> BoxFuture<'a, Result<()>>;
 
     /// Asks it to stop with its spec's own signal, and kills it after its spec's own grace. Returns once nothing of it
     /// runs. What does not run, or is not here, has stopped already. The spec is the runtime's to remember: of an
@@ -63,7 +67,7 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
     fn remove<'a>(&'a self, tag: &'a Tag) -> BoxFuture<'a, Result<()>>;
 
     /// Everything of this cell that is here, running or not, sorted by tag.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Found>>>;
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ContainerInfo>>>;
 
     /// What happens from now on.
     fn events(&self) -> Events;
@@ -74,7 +78,8 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
     fn logs<'a>(&'a self, tag: &'a Tag, query: LogQuery) -> BoxFuture<'a, Result<Logs>>;
 
     /// Runs a command beside the service: same environment, user, directory and limits.
-    fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a Exec) -> BoxFuture<'a, Result<Executed>>;
+    fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a ExecRequest)
+    -> BoxFuture<'a, Result<ExecOutput>>;
 
     /// Deletes the deployment's named volumes and says which. Never done unless a person asked for it.
     fn remove_volumes<'a>(
@@ -86,7 +91,7 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
 /// What a container carries, so that its owner knows it again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag {
-    pub cluster: ClusterId,
+    pub cell_id: CellId,
     pub replica: ReplicaId,
     pub generation: Generation,
 }
@@ -105,14 +110,14 @@ impl Tag {
 
 /// What to start.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct StartRequest {
     pub tag: Tag,
     pub spec: Arc<ContainerSpec>,
     /// Where the spec's ports are bound on this node, as the node chose.
     pub bindings: Vec<Binding>,
 }
 
-impl Order {
+impl StartRequest {
     pub fn new(tag: Tag, spec: Arc<ContainerSpec>) -> Self {
         Self { tag, spec, bindings: Vec::new() }
     }
@@ -164,15 +169,15 @@ impl fmt::Display for Description {
 
 /// Something of this cell that a runtime has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ContainerInfo {
     pub tag: Tag,
-    pub status: Status,
+    pub status: ContainerStatus,
     /// Where this node reaches its ports, while it runs.
     pub address: Option<IpAddr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Status {
+pub enum ContainerStatus {
     /// Made, or half made, and not running.
     Created,
     Running {
@@ -186,7 +191,7 @@ pub enum Status {
     },
 }
 
-impl Status {
+impl ContainerStatus {
     pub fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
@@ -203,7 +208,7 @@ pub struct Exit {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum RuntimeEvent {
     Started {
         tag: Tag,
     },
@@ -220,14 +225,14 @@ pub enum Event {
 
 /// A listener. Several may listen; each hears everything from the moment it began.
 #[derive(Debug)]
-pub struct Events(broadcast::Receiver<Event>);
+pub struct Events(broadcast::Receiver<RuntimeEvent>);
 
 impl Events {
     /// The next event; none once the runtime is gone.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<RuntimeEvent> {
         match self.0.recv().await {
             Ok(event) => Some(event),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Event::Missed),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(RuntimeEvent::Missed),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
@@ -235,14 +240,14 @@ impl Events {
 
 /// Where a runtime tells its events.
 #[derive(Debug, Clone)]
-pub(crate) struct Bus(broadcast::Sender<Event>);
+pub(crate) struct Bus(broadcast::Sender<RuntimeEvent>);
 
 impl Bus {
     pub(crate) fn new() -> Self {
         Self(broadcast::Sender::new(EVENTS_KEPT))
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: RuntimeEvent) {
         // Without a listener there is nobody to tell, which is as it should be.
         let _ = self.0.send(event);
     }
@@ -254,7 +259,7 @@ impl Bus {
 
 /// A command to run beside a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exec {
+pub struct ExecRequest {
     pub command: Vec<String>,
     /// It is killed when it takes longer.
     pub timeout: Option<Duration>,
@@ -262,7 +267,7 @@ pub struct Exec {
     pub max_output: usize,
 }
 
-impl Exec {
+impl ExecRequest {
     /// Enough for a person's look around; what prints more belongs into a file.
     pub const MAX_OUTPUT: usize = 1 << 20;
 
@@ -283,8 +288,8 @@ impl Exec {
 
 /// What became of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Executed {
-    pub outcome: Outcome,
+pub struct ExecOutput {
+    pub outcome: ExecOutcome,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     /// Something of the outputs was dropped.
@@ -292,7 +297,7 @@ pub struct Executed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExecOutcome {
     /// As a shell counts: 126 and 127 for what could not be run at all.
     Done {
         status: i32,

@@ -1,12 +1,26 @@
-//! A script of faults and changes drawn from a seed. When it ends everything is back: what is left must settle.
+//! A script of faults and changes drawn from a seed: everything in the [`alphabet`]. When it ends everything is back: what
+//! is left must settle.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use plimsoll_model::spec::Mode;
-use plimsoll_model::{Millis, NodeId, ServiceSpec};
+use plimsoll_model::node::DRAIN_TIMEOUT;
+use plimsoll_model::{DeploymentName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec};
 
-use crate::chance::Chance;
-use crate::scenario::{Action, Scenario, Services};
+use crate::rng::SimRng;
+use crate::scenario::{Action, RolloutRequest, Scenario, Services};
+use crate::usage::{Shape, Usage};
+
+pub mod alphabet;
+mod cells;
+mod specs;
+
+#[cfg(test)]
+mod tests;
+
+use alphabet::{Draw, WEIGHTS};
+pub use cells::any_scenario;
+use specs::Choices;
 
 /// How often things happen, about.
 #[derive(Debug, Clone, Copy)]
@@ -22,103 +36,322 @@ pub struct Chaos {
 impl Chaos {
     /// Adds a script drawn from the seed to the scenario.
     pub fn unleash(self, scenario: &mut Scenario, seed: u64) {
-        let mut chance = Chance::new(seed ^ 0x5eed_c0de);
-        let nodes: Vec<NodeId> = scenario.nodes.keys().cloned().collect();
-        let mut services = scenario.deployments.clone();
-        let names: Vec<_> = services.keys().cloned().collect();
+        self.load(scenario, &mut SimRng::new(seed ^ 0x10ad));
+        let mut writer = Writer::new(self, scenario, SimRng::new(seed ^ 0x5eed_c0de));
         let mut at = Millis(0);
         loop {
-            at = Millis(at.0 + 1 + chance.below(2 * self.every.0));
+            at = Millis(at.0 + 1 + writer.chance.below(2 * self.every.0));
             if at >= self.until {
                 break;
             }
-            let Some(node) = chance.pick(&nodes).cloned() else { break };
-            let back = Millis(at.0 + chance.between(self.outage).0).min(self.until);
-            let mut say = |at: Millis, action: Action| scenario.script.push((at, action));
-            match chance.below(100) {
-                0..20 => {
-                    say(at, Action::Crash(node.clone()));
-                    say(back, Action::Return(node));
+            writer.strike(at);
+        }
+        writer.end();
+        scenario.script.extend(writer.script);
+    }
+}
+
+/// The routed ports of the deployments do not meet.
+fn first_port(nth: usize) -> u16 {
+    9_000 + 100 * u16::try_from(nth).unwrap_or(0)
+}
+
+/// Writes a script, and knows what there is to do something to by then.
+struct Writer {
+    chaos: Chaos,
+    chance: SimRng,
+    script: Vec<(Millis, Action)>,
+    /// What every node there ever was says of itself.
+    nodes: BTreeMap<NodeId, NodeFacts>,
+    deployments: BTreeMap<DeploymentName, Services>,
+    operators: BTreeSet<String>,
+    joined: u64,
+}
+
+impl Writer {
+    fn new(chaos: Chaos, scenario: &Scenario, chance: SimRng) -> Self {
+        let (nodes, deployments) = (scenario.nodes.clone(), scenario.deployments.clone());
+        let (script, operators) = (Vec::new(), BTreeSet::new());
+        Self { chaos, chance, script, nodes, deployments, operators, joined: 0 }
+    }
+
+    fn say(&mut self, at: Millis, action: Action) {
+        self.script.push((at, action));
+    }
+
+    /// One thing happens, and later what ends it.
+    fn strike(&mut self, at: Millis) {
+        let total: u64 = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+        let mut left = self.chance.below(total);
+        let drawn = WEIGHTS.iter().find(|(_, weight)| {
+            let is_it = left < *weight;
+            left = left.saturating_sub(*weight);
+            is_it
+        });
+        let names: Vec<NodeId> = self.nodes.keys().cloned().collect();
+        let deployments: Vec<DeploymentName> = self.deployments.keys().cloned().collect();
+        let back = Millis(at.0 + self.chance.between(self.chaos.outage).0).min(self.chaos.until);
+        let (node, name) = (self.chance.pick(&names), self.chance.pick(&deployments));
+        let (Some((draw, _)), Some(node), Some(name)) = (drawn, node, name) else { return };
+        self.spell(*draw, (at, back), node.clone(), name.clone());
+    }
+
+    fn spell(
+        &mut self,
+        draw: Draw,
+        (at, back): (Millis, Millis),
+        node: NodeId,
+        name: DeploymentName,
+    ) {
+        match draw {
+            Draw::Crash => self.for_a_while(at, back, Action::Crash, Action::Return, node),
+            Draw::Cut => self.for_a_while(at, back, Action::Cut, Action::Return, node),
+            Draw::Wipe => self.for_a_while(at, back, Action::Wipe, Action::Return, node),
+            Draw::Kill => self.say(at, Action::Kill(node)),
+            Draw::Sicken => self.say(at, Action::Sicken(node)),
+            Draw::Fail => self.fail(at, back, name),
+            Draw::Withdraw => {
+                let image = self.image_of(&name);
+                self.for_a_while(at, back, Action::Withdraw, Action::Restore, image);
+            }
+            Draw::NewLeader => self.say(at, Action::NewLeader),
+            Draw::Skew => {
+                let off = i64::try_from(self.chance.below(240_000)).unwrap_or(0) - 120_000;
+                self.say(at, Action::Skew(off));
+            }
+            Draw::Cordon => self.for_a_while(at, back, Action::Cordon, Action::Uncordon, node),
+            Draw::Drain => {
+                let all = [DRAIN_TIMEOUT, Millis::seconds(20), Millis::minutes(1)];
+                let timeout = *self.chance.pick(&all).unwrap_or(&DRAIN_TIMEOUT);
+                self.say(at, Action::Drain { node: node.clone(), timeout, force: false });
+                self.say(back, Action::Uncordon(node));
+            }
+            Draw::DrainByForce => {
+                let timeout = DRAIN_TIMEOUT;
+                self.say(at, Action::Drain { node: node.clone(), timeout, force: true });
+                self.say(back, Action::Uncordon(node));
+            }
+            Draw::Remove => {
+                self.say(at, Action::drain(node.clone()));
+                self.remove_and_join(back, node);
+            }
+            Draw::RemoveLost => {
+                self.say(at, Action::Crash(node.clone()));
+                self.remove_and_join(back, node);
+            }
+            Draw::Join => self.join(at),
+            Draw::Describe => self.describe(at, node),
+            Draw::Recover => self.recover(at, back, node),
+            Draw::Apply => self.apply(at, back, &name),
+            Draw::ApplyAgain => {
+                let services = self.deployments[&name].clone();
+                self.say(at, Action::Deploy(name, services));
+            }
+            Draw::Delete | Draw::DeleteWithVolumes => {
+                let volumes = draw == Draw::DeleteWithVolumes;
+                self.say(at, Action::Undeploy { deployment: name.clone(), volumes });
+                let services = self.deployments[&name].clone();
+                self.say(back, Action::Deploy(name, services));
+            }
+            Draw::Scale => self.scale(at, name),
+            Draw::Rollback => {
+                let to = u32::try_from(self.chance.below(8)).ok().filter(|to| *to > 0);
+                self.say(at, Action::Rollback(name, to));
+            }
+            Draw::Restart => {
+                let services: Vec<_> = self.deployments[&name].keys().cloned().collect();
+                let one = self.chance.percent(50);
+                let service = if one { self.chance.pick(&services).cloned() } else { None };
+                self.say(at, Action::Restart(name, service));
+            }
+            Draw::PauseRollout => {
+                self.say(at, Action::Rollout(name.clone(), RolloutRequest::Pause));
+                self.say(back, Action::Rollout(name, RolloutRequest::Resume));
+            }
+            Draw::ResumeRollout => self.say(at, Action::Rollout(name, RolloutRequest::Resume)),
+            Draw::AbortRollout => self.say(at, Action::Rollout(name, RolloutRequest::Abort)),
+            Draw::CreateJoinToken => self.say(at, Action::CreateJoinToken),
+            Draw::AddOperator => {
+                let name = format!("operator-{}", self.chance.below(5));
+                self.operators.insert(name.clone());
+                self.say(at, Action::AddOperator(name));
+            }
+            Draw::RevokeOperator => {
+                let names: Vec<String> = self.operators.iter().cloned().collect();
+                let name = self.chance.pick(&names).cloned();
+                let name = name.unwrap_or_else(|| "nobody".to_owned());
+                self.say(at, Action::RevokeOperator(name));
+            }
+            Draw::Exec => self.say(at, Action::Exec(node)),
+            Draw::Backup => self.say(at, Action::Backup),
+            Draw::Raise => self.say(at, Action::Raise),
+        }
+    }
+
+    fn for_a_while<T: Clone>(
+        &mut self,
+        at: Millis,
+        back: Millis,
+        begin: fn(T) -> Action,
+        end: fn(T) -> Action,
+        what: T,
+    ) {
+        self.say(at, begin(what.clone()));
+        self.say(back, end(what));
+    }
+
+    fn image_of(&mut self, name: &DeploymentName) -> String {
+        let specs: Vec<Arc<ServiceSpec>> = self.deployments[name].values().cloned().collect();
+        let spec = self.chance.pick(&specs);
+        spec.map_or_else(|| "app:1".to_owned(), |spec| spec.container.image.clone())
+    }
+
+    /// It fails on every start, often enough to be given up; when it is mended, somebody applies the file again.
+    fn fail(&mut self, at: Millis, back: Millis, name: DeploymentName) {
+        let services: Vec<_> = self.deployments[&name].keys().cloned().collect();
+        let Some(service) = self.chance.pick(&services).cloned() else { return };
+        let image = self.deployments[&name][&service].container.image.clone();
+        self.say(at, Action::Break(image.clone()));
+        self.say(at, Action::Fail(ServiceKey::new(name.clone(), service)));
+        self.say(back, Action::Mend(image));
+        let services = self.deployments[&name].clone();
+        self.say(back, Action::Deploy(name, services));
+    }
+
+    /// Removed when it is empty or down, and back a while after.
+    fn remove_and_join(&mut self, at: Millis, node: NodeId) {
+        let facts = self.nodes[&node].clone();
+        let again = Millis(at.0 + self.chance.between(self.chaos.outage).0).min(self.chaos.until);
+        self.say(at, Action::Remove(node.clone()));
+        self.say(again, Action::Return(node.clone()));
+        self.say(again, Action::Uncordon(node.clone()));
+        self.say(again, Action::Join(node, facts));
+    }
+
+    fn join(&mut self, at: Millis) {
+        self.joined += 1;
+        let node = NodeId::new(format!("new-{}", self.joined)).expect("a valid name");
+        let facts = cells::any_node(&mut self.chance);
+        self.nodes.insert(node.clone(), facts.clone());
+        self.say(at, Action::Join(node, facts));
+    }
+
+    fn describe(&mut self, at: Millis, node: NodeId) {
+        let fresh = cells::any_node(&mut self.chance);
+        let mut facts = self.nodes[&node].clone();
+        match self.chance.below(3) {
+            0 => facts.capacity = fresh.capacity,
+            1 => facts.zone = fresh.zone,
+            _ => facts.labels = fresh.labels,
+        }
+        self.nodes.insert(node.clone(), facts.clone());
+        self.say(at, Action::Describe(node, facts));
+    }
+
+    fn recover(&mut self, at: Millis, back: Millis, node: NodeId) {
+        let names: Vec<NodeId> = self.nodes.keys().filter(|it| **it != node).cloned().collect();
+        let lost: Vec<NodeId> = self.chance.pick(&names).into_iter().cloned().collect();
+        for lost in &lost {
+            let facts = self.nodes[lost].clone();
+            self.say(back, Action::Join(lost.clone(), facts));
+        }
+        self.say(at, Action::Recover { node, lost });
+    }
+
+    fn apply(&mut self, at: Millis, back: Millis, name: &DeploymentName) {
+        let nodes: Vec<NodeId> = self.nodes.keys().cloned().collect();
+        let nth = self.deployments.keys().position(|it| it == name).unwrap_or(0);
+        let choices = Choices { nodes: &nodes, first_port: first_port(nth) };
+        let mut services = self.deployments[name].clone();
+        let images = specs::change(&mut services, &mut self.chance, &choices);
+        for image in images {
+            match self.chance.below(10) {
+                // It never starts: the way back is all that is left.
+                0 | 1 => self.say(Millis(0), Action::Break(image)),
+                2 => {
+                    self.say(Millis(0), Action::Withdraw(image.clone()));
+                    self.say(back, Action::Restore(image));
                 }
-                20..35 => {
-                    say(at, Action::Cut(node.clone()));
-                    say(back, Action::Return(node));
-                }
-                35..50 => say(at, Action::NewLeader),
-                50..62 => say(at, Action::Kill(node)),
-                62..65 => {
-                    if let Some(name) = chance.pick(&names) {
-                        say(at, Action::Restart(name.clone()));
-                    }
-                }
-                65..70 => {
-                    say(at, Action::Drain(node.clone()));
-                    say(back, Action::Uncordon(node));
-                }
-                70..72 => {
-                    say(at, Action::Clear(node.clone()));
-                    say(back, Action::Uncordon(node));
-                }
-                72..77 => {
-                    say(at, Action::Cordon(node.clone()));
-                    say(back, Action::Uncordon(node));
-                }
-                77..82 => {
-                    if let Some(name) = chance.pick(&names) {
-                        say(at, Action::Undeploy(name.clone()));
-                        say(back, Action::Deploy(name.clone(), services[name].clone()));
-                    }
-                }
-                _ => {
-                    if let Some(name) = chance.pick(&names) {
-                        let changed = changed(&services[name], &mut chance, at);
-                        if chance.percent(20) {
-                            let images = changed.values().map(|spec| &spec.container.image);
-                            let newest = images.filter(|image| **image == image_of(at)).cloned();
-                            newest.for_each(|image| say(Millis(0), Action::Break(image)));
-                        }
-                        services.insert(name.clone(), changed.clone());
-                        say(at, Action::Deploy(name.clone(), changed));
-                    }
-                }
+                _ => {}
             }
         }
-        for node in nodes {
-            scenario.script.push((self.until, Action::Return(node.clone())));
-            scenario.script.push((self.until, Action::Uncordon(node)));
+        self.deployments.insert(name.clone(), services.clone());
+        self.say(at, Action::Deploy(name.clone(), services));
+    }
+
+    fn scale(&mut self, at: Millis, name: DeploymentName) {
+        let services = &self.deployments[&name];
+        let names: Vec<_> = services.keys().cloned().collect();
+        let Some(service) = self.chance.pick(&names).cloned() else { return };
+        let most = if specs::is_slow(&services[&service]) { 4 } else { 9 };
+        let replicas = u32::try_from(self.chance.below(most)).unwrap_or(0);
+        self.say(at, Action::Scale(ServiceKey::new(name, service), replicas));
+    }
+
+    /// Every node is back and takes replicas, every image can be pulled, the clock is right, and every deployment is
+    /// applied once more.
+    fn end(&mut self) {
+        let until = self.chaos.until;
+        let withdrawn: BTreeSet<String> = self
+            .script
+            .iter()
+            .filter_map(|(_, action)| match action {
+                Action::Withdraw(image) => Some(image.clone()),
+                _ => None,
+            })
+            .collect();
+        for image in withdrawn {
+            self.say(until, Action::Restore(image));
         }
-        for (name, services) in services {
-            scenario.script.push((self.until, Action::Deploy(name, services)));
+        if self.script.iter().any(|(_, action)| matches!(action, Action::Skew(_))) {
+            self.say(until, Action::Skew(0));
+        }
+        for (node, facts) in self.nodes.clone() {
+            self.say(until, Action::Return(node.clone()));
+            self.say(until, Action::Join(node.clone(), facts));
+            self.say(until, Action::Uncordon(node));
+        }
+        for (name, services) in self.deployments.clone() {
+            self.say(until, Action::Deploy(name, services));
         }
     }
 }
 
-fn image_of(at: Millis) -> String {
-    format!("app:{}", at.0)
-}
-
-/// One service of the deployment is scaled, or gets another image.
-fn changed(services: &Services, chance: &mut Chance, at: Millis) -> Services {
-    let mut services = services.clone();
-    let names: Vec<_> = services.keys().cloned().collect();
-    let Some(name) = chance.pick(&names) else { return services };
-    let mut spec = ServiceSpec::clone(&services[name]);
-    let scaled = u32::try_from(chance.below(9)).unwrap_or(0);
-    match &mut spec.placement.mode {
-        Mode::Spread { replicas } | Mode::Pack { replicas } | Mode::Hosts { replicas, .. }
-            if chance.percent(50) =>
-        {
-            *replicas = scaled;
-        }
-        _ => {
-            spec.container.image = image_of(at);
-            // Any other value will do for a hash here: nothing is looked up by it but the spec itself.
-            let mut digits = Chance::new(at.0);
-            for chunk in spec.hash.0.chunks_mut(8) {
-                chunk.copy_from_slice(&digits.draw().to_be_bytes());
+impl Chaos {
+    /// Some services become busy for some minutes, far beyond what they reserve, again and again until the faults stop. From
+    /// then on each uses what it reserves, as those do that are left out.
+    fn load(self, scenario: &mut Scenario, chance: &mut SimRng) {
+        let spans = usize::try_from(scenario.length.0.div_ceil(LOAD_SPAN.0)).unwrap_or(0) + 1;
+        let until = usize::try_from(self.until.0 / LOAD_SPAN.0).unwrap_or(0);
+        let all = scenario.deployments.iter().flat_map(|(deployment, services)| {
+            services.iter().map(|(name, spec)| {
+                (ServiceKey::new(deployment.clone(), name.clone()), Arc::clone(spec))
+            })
+        });
+        let all: Vec<(ServiceKey, Arc<ServiceSpec>)> = all.collect();
+        for (key, spec) in all {
+            if !chance.percent(60) {
+                continue;
             }
+            let reserved = spec.container.reservations;
+            let mut cpu = vec![reserved.cpu.0; spans];
+            for value in cpu.iter_mut().take(until) {
+                if chance.percent(50) {
+                    *value = chance.below(2_500);
+                }
+            }
+            let cpu = Shape::Trace { step: LOAD_SPAN, values: cpu };
+            let mut memory = vec![reserved.memory.0; spans];
+            for value in memory.iter_mut().take(until) {
+                if chance.percent(20) {
+                    *value = chance.below(6_000) << 20;
+                }
+            }
+            let memory = Shape::Trace { step: LOAD_SPAN, values: memory };
+            scenario.usage.insert(key, Usage { cpu, memory });
         }
     }
-    services.insert(name.clone(), Arc::new(spec));
-    services
 }
+
+/// How long a service stays as busy as it is.
+const LOAD_SPAN: Millis = Millis::minutes(3);

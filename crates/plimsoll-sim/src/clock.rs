@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use plimsoll_model::{Millis, Timestamp};
 
 #[derive(Debug)]
-pub(crate) struct Clock<T> {
+pub(crate) struct SimClock<T> {
     pub(crate) now: Timestamp,
     queue: BinaryHeap<Reverse<Due<T>>>,
     arrivals: u64,
@@ -36,7 +36,7 @@ impl<T> Ord for Due<T> {
     }
 }
 
-impl<T> Clock<T> {
+impl<T> SimClock<T> {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self { now, queue: BinaryHeap::new(), arrivals: 0 }
     }

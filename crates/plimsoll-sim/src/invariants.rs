@@ -8,11 +8,15 @@ use crate::world::World;
 mod capacity;
 mod data;
 mod identity;
+mod ledger;
 mod lint;
 mod make_before_break;
 mod one_at_a_time;
 mod orphans;
+mod ports;
 mod reasons;
+mod restless;
+mod routing;
 pub mod settled;
 
 /// A promise that was broken.
@@ -42,10 +46,14 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<capacity::Capacity>::default(),
         Box::<data::DataStays>::default(),
         Box::<identity::Identity>::default(),
+        Box::<ledger::Ledger>::default(),
         Box::<make_before_break::MakeBeforeBreak>::default(),
         Box::<one_at_a_time::OneAtATime>::default(),
         Box::<orphans::Orphans>::default(),
+        Box::<ports::Ports>::default(),
         Box::<reasons::Reasons>::default(),
+        Box::<restless::Restless>::default(),
+        Box::<routing::Routing>::default(),
     ]
 }
 

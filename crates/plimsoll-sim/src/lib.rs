@@ -5,14 +5,15 @@
 //! [`invariants`] are checked, and once faults stop the cell must settle. Everything follows from the scenario and
 //! one seed, so a failing run is replayed by its seed.
 
-pub mod chance;
 pub mod chaos;
 mod clock;
 pub mod invariants;
 pub mod machine;
 pub mod report;
+pub mod rng;
 mod run;
 pub mod scenario;
+pub mod shrink;
 pub mod trace;
 pub mod usage;
 pub mod world;
@@ -21,5 +22,5 @@ pub mod world;
 mod tests;
 
 pub use report::Report;
-pub use run::{Failure, Outcome, SETTLING, run};
+pub use run::{InvariantFailure, RunOutcome, SETTLING, run};
 pub use scenario::{Action, Scenario};

@@ -3,8 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use plimsoll_kernel::agent::{Local, Phase};
-use plimsoll_model::{Generation, ObservedState, ReplicaId, ServiceSpec, Timestamp};
+use plimsoll_kernel::Policy;
+use plimsoll_kernel::agent::{ContainerPhase, LocalContainer};
+use plimsoll_kernel::restart::{NextRestart, RestartHistory, back_off};
+use plimsoll_model::access::Digest;
+use plimsoll_model::spec::HostPort;
+use plimsoll_model::{
+    DeploymentName, Generation, NodeFacts, ObservedCode, ObservedState, ReplicaId, ServiceSpec,
+    Timestamp,
+};
 
 /// Whether the leader and the machine hear of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,50 +28,155 @@ pub struct Machine {
     pub link: Link,
     /// When the link last changed.
     pub since: Timestamp,
-    /// Counts the times it lost power: what was set going before that never ends.
-    pub boots: u64,
+    /// Of this life of it, and no other machine's: what was set going in an earlier one never ends.
+    pub boot: u64,
+    /// What it says of itself.
+    pub facts: NodeFacts,
+    /// Of its certificate, should it have one.
+    pub(crate) key: Option<Digest>,
+    /// It lost its disks, and has to join anew.
+    pub(crate) is_wiped: bool,
     pub containers: BTreeMap<ReplicaId, Vec<Container>>,
     pub images: BTreeSet<String>,
+    /// The deployments of which it has named volumes.
+    pub volumes: BTreeSet<DeploymentName>,
+    /// Pulls that failed, to be tried again.
+    pub(crate) pulls: BTreeMap<(ReplicaId, Generation), PullTry>,
+}
+
+/// A pull that failed so often, and when the next is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PullTry {
+    failures: u32,
+    pub(crate) due: Timestamp,
+}
+
+impl PullTry {
+    pub(crate) fn fail(&mut self, now: Timestamp, policy: &Policy) {
+        self.failures = self.failures.saturating_add(1);
+        self.due = now.plus(back_off(self.failures, policy.max_pull_back_off));
+    }
 }
 
 #[derive(Debug, Clone)]
 pub struct Container {
-    pub local: Local,
+    pub local: LocalContainer,
     pub is_healthy: bool,
     pub spec: Arc<ServiceSpec>,
     /// Which of the scenario's usages, counted in their order, is its own; none where it uses what it reserves.
     pub(crate) usage: Option<usize>,
-    /// How often it ended by itself, for the back-off.
-    pub exits: u32,
+    pub(crate) tries: RestartHistory,
+    /// Nothing is begun before then.
+    pub(crate) due: Option<Timestamp>,
+    /// Why it failed last.
+    pub(crate) code: Option<ObservedCode>,
+    /// It stops because it failed so, and is to start again.
+    pub(crate) retry: Option<ObservedCode>,
 }
 
 impl Container {
+    pub(crate) fn new(local: LocalContainer, spec: Arc<ServiceSpec>, usage: Option<usize>) -> Self {
+        let tries = RestartHistory::default();
+        let (due, code, retry) = (None, None, None);
+        Self { local, is_healthy: false, spec, usage, tries, due, code, retry }
+    }
+
+    /// It failed, as an agent has it: tried again later, or not any more.
+    pub(crate) fn fail(&mut self, code: ObservedCode, now: Timestamp, policy: &Policy) {
+        self.local.phase = ContainerPhase::Exited;
+        self.is_healthy = false;
+        self.tries.fails(now, policy);
+        self.code = Some(match self.tries.next(policy) {
+            NextRestart::Exhausted { tries } => {
+                ObservedCode::RestartExhausted { tries, last: Box::new(code) }
+            }
+            NextRestart::StartAt(at) => {
+                self.due = Some(at);
+                code
+            }
+            NextRestart::Nothing => code,
+        });
+    }
+
+    /// Whether it failed too often to be tried again.
+    pub fn is_exhausted(&self) -> bool {
+        matches!(self.code, Some(ObservedCode::RestartExhausted { .. }))
+    }
+
+    /// Whether it ended by itself, or turned unhealthy, of late.
+    pub fn has_failed(&self) -> bool {
+        self.tries.failures() > 0 || self.retry.is_some()
+    }
+
     pub fn is_up(&self) -> bool {
-        matches!(self.local.phase, Phase::Up | Phase::Stopping)
+        matches!(self.local.phase, ContainerPhase::Up | ContainerPhase::Stopping)
     }
 
     /// What the machine says of it.
     pub(crate) fn observed(&self) -> ObservedState {
         match self.local.phase {
-            Phase::Pulling => ObservedState::Pulling,
-            Phase::Up | Phase::Stopping if self.is_healthy => ObservedState::Running,
-            Phase::Pulled | Phase::Starting | Phase::Up | Phase::Stopping => {
-                ObservedState::Starting
+            ContainerPhase::Pulling => ObservedState::Pulling,
+            ContainerPhase::Stopping if self.retry.is_some() => ObservedState::Degraded,
+            ContainerPhase::Up | ContainerPhase::Stopping if self.is_healthy => {
+                ObservedState::Running
             }
-            Phase::Exited => ObservedState::Failed,
+            ContainerPhase::Pulled
+            | ContainerPhase::Starting
+            | ContainerPhase::Up
+            | ContainerPhase::Stopping => ObservedState::Starting,
+            ContainerPhase::Exited => ObservedState::Failed,
         }
     }
 }
 
 impl Machine {
-    pub(crate) fn new(now: Timestamp) -> Self {
+    pub(crate) fn new(now: Timestamp, boot: u64, facts: NodeFacts) -> Self {
         Self {
             link: Link::Up,
             since: now,
-            boots: 0,
+            boot,
+            facts,
+            key: None,
+            is_wiped: false,
             containers: BTreeMap::new(),
             images: BTreeSet::new(),
+            volumes: BTreeSet::new(),
+            pulls: BTreeMap::new(),
         }
+    }
+
+    /// It loses power: what ran is gone, what is on its disks is not.
+    pub(crate) fn lose_power(&mut self, boot: u64) {
+        self.boot = boot;
+        self.containers.clear();
+        self.pulls.clear();
+    }
+
+    /// It loses its disks.
+    pub(crate) fn lose_disks(&mut self) {
+        (self.key, self.is_wiped) = (None, true);
+        self.images.clear();
+        self.volumes.clear();
+    }
+
+    /// Whether a container other than this one has one of its host ports.
+    pub(crate) fn is_port_taken(&self, replica: &ReplicaId, of: &Container) -> bool {
+        let ports: Vec<HostPort> = of.spec.host_ports().collect();
+        let is_other = |id: &ReplicaId, other: &Container| {
+            id != replica || other.local.generation != of.local.generation
+        };
+        !ports.is_empty()
+            && self.containers.iter().any(|(id, all)| {
+                all.iter().any(|other| {
+                    other.is_up()
+                        && is_other(id, other)
+                        && other.spec.host_ports().any(|port| ports.contains(&port))
+                })
+            })
+    }
+
+    pub(crate) fn has_any_of(&self, deployment: &DeploymentName) -> bool {
+        self.containers.keys().any(|id| id.service.deployment == *deployment)
     }
 
     pub fn container(&self, replica: &ReplicaId, generation: Generation) -> Option<&Container> {
@@ -79,7 +191,7 @@ impl Machine {
         self.containers.get_mut(replica)?.iter_mut().find(|c| c.local.generation == generation)
     }
 
-    pub(crate) fn locals(&self, replica: &ReplicaId) -> Vec<Local> {
+    pub(crate) fn locals(&self, replica: &ReplicaId) -> Vec<LocalContainer> {
         self.containers
             .get(replica)
             .into_iter()

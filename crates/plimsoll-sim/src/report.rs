@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use plimsoll_model::audit::AuditEvent;
-use plimsoll_model::{Happening, Millis, NodeId, NodeStatus, Pressure};
+use plimsoll_model::{AuditKind, Millis, NodeId, NodePressure, NodeStatus, Pressure};
 
 use crate::world::World;
 
@@ -25,11 +25,11 @@ const MAX_LATEST: usize = 20;
 pub struct Report {
     pub nodes: Vec<NodeId>,
     pub samples: Vec<Sample>,
-    pub story: Vec<Line>,
+    pub story: Vec<TimelineEntry>,
     /// Lines of story beyond the limit.
     pub untold: u64,
     /// The last lines, whether or not the story still had room for them.
-    pub latest: VecDeque<Line>,
+    pub latest: VecDeque<TimelineEntry>,
     pub placed: u64,
     pub moves: u64,
     pub finished: u64,
@@ -61,14 +61,14 @@ pub struct Sample {
 }
 
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct TimelineEntry {
     pub at: Millis,
-    pub what: Happening,
+    pub what: AuditKind,
 }
 
 impl Report {
     pub(crate) fn new(world: &World<'_>) -> Self {
-        let cycles = world.scenario.length.0 / world.scenario.cycle.0.max(1);
+        let cycles = world.scenario.length.0 / world.scenario.policy.sample_interval.0.max(1);
         let every = cycles.div_ceil(MAX_SAMPLES as u64).max(1);
         let mut nodes: Vec<NodeId> = world.scenario.nodes.keys().cloned().collect();
         for (_, action) in &world.scenario.script {
@@ -109,16 +109,16 @@ impl Report {
 
     fn tell(&mut self, event: &AuditEvent, world: &World<'_>) {
         match &event.what {
-            Happening::Placed { .. } => self.placed += 1,
-            Happening::MoveStarted { .. } => self.moves += 1,
-            Happening::MoveFinished { .. } => self.finished += 1,
-            Happening::MoveUndone { .. } => self.undone += 1,
-            Happening::NodeStatus { status: NodeStatus::Down, .. } => self.losses += 1,
+            AuditKind::Placed { .. } => self.placed += 1,
+            AuditKind::MoveStarted { .. } => self.moves += 1,
+            AuditKind::MoveFinished { .. } => self.finished += 1,
+            AuditKind::MoveUndone { .. } => self.undone += 1,
+            AuditKind::NodeStatus { status: NodeStatus::Down, .. } => self.losses += 1,
             _ => {}
         }
         let begun = Millis(world.now().0 - world.elapsed().0);
         let at = Millis(event.at.0.saturating_sub(begun.0));
-        let line = Line { at, what: event.what.clone() };
+        let line = TimelineEntry { at, what: event.what.clone() };
         if self.latest.len() >= MAX_LATEST {
             self.latest.pop_front();
         }
@@ -134,7 +134,7 @@ impl Report {
         let measured = &world.measured;
         let pressure_of = |node: &NodeId| {
             let at = measured.binary_search_by_key(&node, |(node, _)| node).ok()?;
-            measured[at].1.map(|[cpu, memory]| cpu.max(memory))
+            measured[at].1.map(NodePressure::top)
         };
         let lacking = world.state.unplaced().iter().filter_map(|key| world.state.service(key));
         let unplaced = lacking.filter_map(|service| service.row.unplaced.as_ref());

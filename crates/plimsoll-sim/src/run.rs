@@ -13,28 +13,28 @@ use crate::world::{EPOCH, World};
 pub const SETTLING: Millis = Millis::minutes(10);
 
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub seed: u64,
     pub report: Report,
-    pub failure: Option<Failure>,
+    pub failure: Option<InvariantFailure>,
 }
 
 /// A promise that was broken, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct InvariantFailure {
     pub seed: u64,
     pub at: Millis,
     pub broken: Broken,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for InvariantFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "after {} with seed {}: {}", self.at, self.seed, self.broken)
     }
 }
 
 /// Runs the scenario with this seed. `progress` is told of the time now and then.
-pub fn run(scenario: &Scenario, seed: u64, progress: &mut dyn FnMut(Millis)) -> Outcome {
+pub fn run(scenario: &Scenario, seed: u64, progress: &mut dyn FnMut(Millis)) -> RunOutcome {
     let mut world = World::new(scenario, seed);
     let mut report = Report::new(&world);
     let mut invariants = invariants::all();
@@ -42,7 +42,7 @@ pub fn run(scenario: &Scenario, seed: u64, progress: &mut dyn FnMut(Millis)) -> 
     let mut failure = None;
     while failure.is_none() && world.step(end) {
         let broken = invariants::check(&mut invariants, &world).err();
-        failure = broken.map(|broken| Failure { seed, at: world.elapsed(), broken });
+        failure = broken.map(|broken| InvariantFailure { seed, at: world.elapsed(), broken });
         report.note(&world);
         if world.is_cycle {
             progress(world.elapsed());
@@ -51,7 +51,7 @@ pub fn run(scenario: &Scenario, seed: u64, progress: &mut dyn FnMut(Millis)) -> 
     let quiet = scenario.length.0.saturating_sub(scenario.last_action().0);
     if failure.is_none() && quiet >= SETTLING.0 {
         let broken = settled::check(&world).err();
-        failure = broken.map(|broken| Failure { seed, at: world.elapsed(), broken });
+        failure = broken.map(|broken| InvariantFailure { seed, at: world.elapsed(), broken });
     }
-    Outcome { seed, report, failure }
+    RunOutcome { seed, report, failure }
 }

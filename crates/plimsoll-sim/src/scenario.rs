@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_kernel::Policy;
+use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
     DeploymentName, Millis, NodeFacts, NodeId, ServiceKey, ServiceName, ServiceSpec,
 };
 
 use crate::usage::Usage;
 
+mod text;
+
 pub type Services = BTreeMap<ServiceName, Arc<ServiceSpec>>;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
     pub name: String,
     pub length: Millis,
-    /// How often the leader looks at everything and nodes are measured.
-    pub cycle: Millis,
     pub nodes: BTreeMap<NodeId, NodeFacts>,
     pub deployments: BTreeMap<DeploymentName, Services>,
     /// A service not named here uses what it reserves.
@@ -32,7 +33,6 @@ impl Scenario {
         Self {
             name: name.to_owned(),
             length,
-            cycle: Millis::seconds(30),
             nodes: BTreeMap::new(),
             deployments: BTreeMap::new(),
             usage: BTreeMap::new(),
@@ -76,29 +76,120 @@ impl Default for Dwell {
     }
 }
 
-/// Something that happens to the cell.
+/// Something that happens to the cell: everything an operator, a machine or chance can do to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// The machine loses power; what ran on it is gone.
     Crash(NodeId),
     /// The machine runs on, but nobody hears of it.
     Cut(NodeId),
+    /// The machine loses power and its disks. It returns under its name with nothing, as a node that joins.
+    Wipe(NodeId),
     /// Power or network are back.
     Return(NodeId),
-    Join(NodeId, NodeFacts),
-    Cordon(NodeId),
-    Uncordon(NodeId),
-    Drain(NodeId),
-    /// What cannot move is stopped.
-    Clear(NodeId),
     /// A running container ends by itself.
     Kill(NodeId),
+    /// The healthcheck of a running container fails.
+    Sicken(NodeId),
+    /// Every running container of the service ends by itself.
+    Fail(ServiceKey),
     NewLeader,
-    Deploy(DeploymentName, Services),
-    Undeploy(DeploymentName),
-    /// Every replica of the deployment is to start anew.
-    Restart(DeploymentName),
+    /// The leader is lost, and the clock of the next one is off by so many milliseconds.
+    Skew(i64),
     /// From now on containers of this image fail when started.
     Break(String),
     Mend(String),
+    /// From now on this image cannot be pulled.
+    Withdraw(String),
+    Restore(String),
+
+    Join(NodeId, NodeFacts),
+    /// The node says something else of itself: its capacity, its zone or its labels.
+    Describe(NodeId, NodeFacts),
+    Cordon(NodeId),
+    Uncordon(NodeId),
+    Drain {
+        node: NodeId,
+        timeout: Millis,
+        /// What cannot move is stopped.
+        force: bool,
+    },
+    Remove(NodeId),
+    /// The cell goes on with this node as its only server, and without the lost ones.
+    Recover {
+        node: NodeId,
+        lost: Vec<NodeId>,
+    },
+
+    Deploy(DeploymentName, Services),
+    Undeploy {
+        deployment: DeploymentName,
+        /// Its named volumes go as well.
+        volumes: bool,
+    },
+    Scale(ServiceKey, u32),
+    /// To this revision, or to the one before.
+    Rollback(DeploymentName, Option<u32>),
+    /// Every replica of the deployment, or of one service of it, is to start anew.
+    Restart(DeploymentName, Option<ServiceName>),
+    /// Every rollout of the deployment that is under way.
+    Rollout(DeploymentName, RolloutRequest),
+
+    CreateJoinToken,
+    AddOperator(String),
+    RevokeOperator(String),
+    /// A command is run beside a replica on this node.
+    Exec(NodeId),
+    Backup,
+    /// Every server reads this build's level.
+    Raise,
+}
+
+/// What an operator asks of a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RolloutRequest {
+    Pause,
+    Resume,
+    Abort,
+}
+
+impl Action {
+    /// A drain as it is asked for where nobody says more.
+    pub fn drain(node: NodeId) -> Self {
+        Self::Drain { node, timeout: DRAIN_TIMEOUT, force: false }
+    }
+
+    /// The node it is about, if it is about one.
+    pub fn node(&self) -> Option<&NodeId> {
+        match self {
+            Self::Crash(node)
+            | Self::Cut(node)
+            | Self::Wipe(node)
+            | Self::Return(node)
+            | Self::Kill(node)
+            | Self::Sicken(node)
+            | Self::Join(node, _)
+            | Self::Describe(node, _)
+            | Self::Cordon(node)
+            | Self::Uncordon(node)
+            | Self::Drain { node, .. }
+            | Self::Remove(node)
+            | Self::Recover { node, .. }
+            | Self::Exec(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The deployment it is about, if it is about one.
+    pub fn deployment(&self) -> Option<&DeploymentName> {
+        match self {
+            Self::Deploy(deployment, _)
+            | Self::Undeploy { deployment, .. }
+            | Self::Rollback(deployment, _)
+            | Self::Restart(deployment, _)
+            | Self::Rollout(deployment, _) => Some(deployment),
+            Self::Fail(service) | Self::Scale(service, _) => Some(&service.deployment),
+            _ => None,
+        }
+    }
 }

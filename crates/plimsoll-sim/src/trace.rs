@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::rebalance::{
-    Fade, Habit, Limits, Memory, Outcome, Readings, Sample, Usage, cycle,
+    CycleOutcome, Decay, PressureSample, Readings, RebalanceLimits, RebalanceMemory, ReplicaUsage,
+    SmoothedUsage, cycle,
 };
 use plimsoll_kernel::{Policy, Scope, Signals, reconcile};
 use plimsoll_model::{
-    Author, Bytes, Change, ClusterId, Command, ContainerSpec, DeploymentName, Guarded, MilliCpus,
-    Millis, Mode, NodeFacts, NodeId, Observation, ObservedState, Pressure, ReplicaId, Resources,
-    ServiceKey, ServiceName, ServiceSpec, SpecHash, State, Term, Timestamp, Writer,
+    Author, Bytes, CellId, Change, Command, ContainerSpec, DeploymentName, Guarded, MilliCpus,
+    Millis, Mode, NodeFacts, NodeId, NodePressure, Observation, ObservedState, Pressure, ReplicaId,
+    Resources, ServiceKey, ServiceName, ServiceSpec, SpecHash, State, Term, Timestamp, Writer,
 };
 
-use crate::chance::Chance;
+use crate::rng::SimRng;
 
 pub mod measure;
 
@@ -58,23 +59,23 @@ pub struct Task {
     pub limit: Resources,
     /// What is set aside for it.
     pub reservation: Resources,
-    pub demand: Vec<Usage>,
+    pub demand: Vec<ReplicaUsage>,
 }
 
 impl Task {
     /// Linear between samples; the last one holds.
-    fn at(&self, cycle: u64) -> Usage {
+    fn at(&self, cycle: u64) -> ReplicaUsage {
         let (nth, past) = (cycle / CYCLES_A_SAMPLE, cycle % CYCLES_A_SAMPLE);
         let sample = |nth: u64| {
             let nth = usize::try_from(nth).unwrap_or(usize::MAX);
-            self.demand.get(nth).or(self.demand.last()).copied().unwrap_or(Usage::NOTHING)
+            self.demand.get(nth).or(self.demand.last()).copied().unwrap_or(ReplicaUsage::NOTHING)
         };
         let (one, other) = (sample(nth), sample(nth + 1));
         let between = |one: u64, other: u64| {
             (one * (CYCLES_A_SAMPLE - past) + other * past) / CYCLES_A_SAMPLE
         };
         let memory = Bytes(between(one.memory.0, other.memory.0));
-        Usage { cpu: MilliCpus(between(one.cpu.0, other.cpu.0)), memory }
+        ReplicaUsage { cpu: MilliCpus(between(one.cpu.0, other.cpu.0)), memory }
     }
 }
 
@@ -115,7 +116,7 @@ impl Replayed {
 /// What a replay is made under. By default nothing is in the rebalancer's way.
 #[derive(Debug, Clone, Copy)]
 pub struct Conditions {
-    pub limits: Limits,
+    pub limits: RebalanceLimits,
     /// Without it nothing is ever moved.
     pub is_on: bool,
     /// How many cycles a move takes: at least one.
@@ -131,7 +132,7 @@ pub struct Conditions {
 impl Default for Conditions {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            limits: RebalanceLimits::default(),
             is_on: true,
             move_cycles: 1,
             noise: Pressure::ZERO,
@@ -192,12 +193,12 @@ struct Replay<'t> {
     policy: Policy,
     state: State,
     roster: Roster,
-    memory: Memory,
+    memory: RebalanceMemory,
     readings: Readings,
     nodes: Vec<NodeId>,
     /// Sorted, as their tasks are numbered.
     replicas: Vec<ReplicaId>,
-    habits: Vec<Habit>,
+    smoothed: Vec<SmoothedUsage>,
     /// The node each task is on.
     places: Vec<usize>,
     /// Of each node, in the cycle under way.
@@ -205,30 +206,30 @@ struct Replay<'t> {
     /// The tasks under way, where to, and in which cycle they get there.
     moving: Vec<(usize, usize, u64)>,
     conditions: Conditions,
-    chance: Chance,
+    rng: SimRng,
     now: Timestamp,
 }
 
 impl<'t> Replay<'t> {
     fn new(trace: &'t Trace, conditions: Conditions) -> Self {
-        let policy = Policy::default();
-        let state = State::new(ClusterId::new("trace").expect("a valid name"));
+        let policy = Policy { rebalance: conditions.limits, ..Policy::default() };
+        let state = State::new(CellId::new("trace").expect("a valid name"));
         let node = |nth: usize| NodeId::new(format!("n{nth:05}")).expect("a valid name");
         let mut replay = Self {
             trace,
             roster: Roster::new(&state, &Signals::default(), &policy),
             policy,
             state,
-            memory: Memory::default(),
+            memory: RebalanceMemory::default(),
             readings: Readings::default(),
             nodes: (0..trace.nodes).map(node).collect(),
             replicas: (0..trace.tasks.len()).map(replica).collect(),
-            habits: Vec::new(),
+            smoothed: Vec::new(),
             places: trace.tasks.iter().map(|task| task.first).collect(),
             loads: Vec::new(),
             moving: Vec::new(),
             conditions,
-            chance: Chance::new(conditions.seed),
+            rng: SimRng::new(conditions.seed),
             now: Timestamp(START.0 - BEFORE.0),
         };
         replay.found();
@@ -301,7 +302,7 @@ impl<'t> Replay<'t> {
         self.loads.clear();
         self.loads.resize(self.nodes.len(), [0; 2]);
         for (task, place) in self.trace.tasks.iter().zip(&self.places) {
-            let Usage { cpu, memory } = task.at(nth);
+            let ReplicaUsage { cpu, memory } = task.at(nth);
             let [cpus, memories] = &mut self.loads[*place];
             *cpus += cpu.0;
             *memories += memory.0;
@@ -315,44 +316,41 @@ impl<'t> Replay<'t> {
         let noise = u64::from(self.conditions.noise.millionths());
         let mut share = |used: u64, of: u64| {
             let share = Pressure::of(used.min(of), of).millionths();
-            let by = u32::try_from(self.chance.below(2 * noise + 1)).unwrap_or(0);
+            let by = u32::try_from(self.rng.below(2 * noise + 1)).unwrap_or(0);
             let said = (share + by).saturating_sub(self.conditions.noise.millionths());
             Pressure::from_millionths(said).min(Pressure::FULL)
         };
-        let samples = self.loads.iter().map(|load| Sample {
+        let samples = self.loads.iter().map(|load| PressureSample {
             at: self.now,
-            pressure: [share(load[0], cpu.0), share(load[1], memory.0)],
+            pressure: NodePressure { cpu: share(load[0], cpu.0), memory: share(load[1], memory.0) },
         });
         renew(&mut self.readings.nodes, &self.nodes, samples);
-        let mut fade = Fade::new(self.conditions.limits.habit_window);
+        let mut decay = Decay::new(self.conditions.limits.usage_window);
         let samples = self.trace.tasks.iter().map(|task| task.at(nth));
-        if self.habits.is_empty() {
-            self.habits = samples.map(|sample| Habit::seed(self.now, sample)).collect();
+        if self.smoothed.is_empty() {
+            self.smoothed = samples.map(|sample| SmoothedUsage::seed(self.now, sample)).collect();
         } else {
-            for (habit, sample) in self.habits.iter_mut().zip(samples) {
-                habit.take_in(self.now, sample, &mut fade);
+            for (smoothed, sample) in self.smoothed.iter_mut().zip(samples) {
+                smoothed.take_in(self.now, sample, &mut decay);
             }
         }
-        let usages = self.habits.iter().map(Habit::usage);
+        let usages = self.smoothed.iter().map(SmoothedUsage::usage);
         renew(&mut self.readings.replicas, &self.replicas, usages);
     }
 
     fn decide(&mut self, nth: u64, at: Millis, replayed: &mut Replayed) {
-        if self.conditions.leader_cycles > 0
-            && self.chance.below(self.conditions.leader_cycles) == 0
-        {
-            self.memory = Memory::default();
+        if self.conditions.leader_cycles > 0 && self.rng.below(self.conditions.leader_cycles) == 0 {
+            self.memory = RebalanceMemory::default();
         }
-        let Self { state, roster, policy, readings, memory, now, conditions, .. } = self;
-        let (change, relief) =
-            match cycle(state, roster, policy, &conditions.limits, readings, memory, *now) {
-                Outcome::Calm => return,
-                Outcome::Skipped(skipped) => {
-                    *replayed.skips.entry(skipped.why.word()).or_default() += 1;
-                    return;
-                }
-                Outcome::Moved { change, relief } => (change, relief),
-            };
+        let Self { state, roster, policy, readings, memory, now, .. } = self;
+        let (change, relief) = match cycle(state, roster, policy, readings, memory, *now) {
+            CycleOutcome::Calm => return,
+            CycleOutcome::Skipped(skipped) => {
+                *replayed.skips.entry(skipped.why.word()).or_default() += 1;
+                return;
+            }
+            CycleOutcome::Moved { change, relief } => (change, relief),
+        };
         let place = |node: &NodeId| self.nodes.binary_search(node).expect("a node of the trace");
         let task = self.replicas.binary_search(&relief.replica).expect("a task of the trace");
         let (src, dst) = (place(&relief.src), place(&relief.dst));

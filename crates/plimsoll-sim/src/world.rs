@@ -3,29 +3,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_kernel::Signals;
-use plimsoll_kernel::dirty::Dirty;
-use plimsoll_kernel::liveness::Heard;
-use plimsoll_kernel::place::Roster;
+use plimsoll_kernel::Leader;
+use plimsoll_kernel::rebalance::ReplicaUsage;
 use plimsoll_model::{
-    Author, Change, ClusterId, Command, Event, Generation, Guarded, Millis, NodeId, ObservedState,
-    Pressure, Rejection, ReplicaId, State, Term, Timestamp, Writer,
+    Author, CellId, Command, DeploymentName, Event, Generation, Guarded, Millis, NodeId,
+    NodePressure, ObservedCode, ObservedState, Rejection, ReplicaId, Revision, State, Term,
+    Timestamp, Writer,
 };
 
-use crate::chance::Chance;
-use crate::clock::Clock;
-use crate::machine::{Link, Machine};
+use crate::chaos::alphabet;
+use crate::clock::SimClock;
+use crate::machine::Machine;
+use crate::rng::SimRng;
 use crate::scenario::{Action, Scenario};
 
 mod actions;
 mod hosts;
 mod leader;
+mod operations;
 
 #[cfg(test)]
 mod tests;
-
-/// How often a node says that it is alive: three may be missed before it is down.
-const HEARTBEAT: Millis = Millis::seconds(5);
 
 /// Something due at a time.
 #[derive(Debug)]
@@ -33,12 +31,15 @@ enum Due {
     /// The cell begins: its nodes and what was asked of it.
     Found,
     Cycle,
-    /// The leader of this term looks at what is dirty.
-    Pass(Term),
-    /// The leader of this term looks at everything: a grace has run out.
+    /// The leader of this term takes its turn.
+    Turn(Term),
+    /// A time has come that the leader of this term set itself.
     Wake(Term),
+    /// What a step of a turn decided is committed; the steps after it follow.
     Commit {
         term: Term,
+        /// Which step of the turn.
+        nth: usize,
         decided_on: u64,
         batch: Vec<Guarded>,
     },
@@ -50,17 +51,24 @@ enum Due {
         node: NodeId,
         replica: ReplicaId,
     },
-    /// A node's word reaches the leader.
+    /// A node's word about a container reaches the leader.
     Report {
         node: NodeId,
         replica: ReplicaId,
         generation: Generation,
         state: ObservedState,
+        code: Option<ObservedCode>,
+    },
+    /// A node's word that it has removed the volumes of a deployment.
+    Cleared {
+        node: NodeId,
+        deployment: DeploymentName,
+        revision: Revision,
     },
     /// A container goes into its next phase.
     Done {
         node: NodeId,
-        boots: u64,
+        boot: u64,
         replica: ReplicaId,
         generation: Generation,
         what: Done,
@@ -76,17 +84,17 @@ enum Done {
     Stopped,
 }
 
-/// The leader's soft state: gone when another takes over.
+/// The present leader: gone when another takes over.
 #[derive(Debug)]
-struct Leader {
+struct Leading {
     since: Timestamp,
-    roster: Roster,
-    signals: Signals,
-    dirty: Dirty,
-    /// The next pass looks at everything.
-    is_full_due: bool,
-    is_pass_due: bool,
+    /// What it keeps and decides, as in a daemon.
+    leader: Leader,
+    is_turn_due: bool,
+    /// A turn is under way: one of its batches is being committed.
     is_committing: bool,
+    /// When it is woken though nothing happens.
+    wake_at: Option<Timestamp>,
     inbox: Vec<Guarded>,
 }
 
@@ -104,22 +112,34 @@ pub struct World<'s> {
     pub machines: BTreeMap<NodeId, Machine>,
     /// Images that fail when started.
     pub broken: BTreeSet<String>,
+    /// Images that cannot be pulled.
+    pub withdrawn: BTreeSet<String>,
     /// What the last step applied, for the invariants.
     pub applied: Vec<Applied>,
     /// What went wrong in the last step: plans that lint refuses, reports the model refuses.
     pub complaints: Vec<String>,
     /// Whether the last step was a full cycle.
     pub is_cycle: bool,
-    /// What each node measured of itself in the last full cycle, by name: cpu and memory; none where it is not heard.
-    pub measured: Vec<(NodeId, Option<[Pressure; 2]>)>,
+    /// What each node measured of itself in the last full cycle, by name; none where it is not heard.
+    pub measured: Vec<(NodeId, Option<NodePressure>)>,
+    /// What each container used then, where its node is heard.
+    usages: Vec<(ReplicaId, Generation, ReplicaUsage)>,
     /// Batches that were refused because something had changed since they were decided.
     pub refused: u64,
+    /// The kinds of changes that were made so far.
+    pub made: BTreeSet<&'static str>,
     /// How many commands changed the state so far.
     commands: u64,
+    /// By so many milliseconds the leader's clock is off.
+    skew: i64,
+    /// By how much a clock may have gained on another at most.
+    pub gained: Millis,
+    /// Given to each life of a machine, and to each secret.
+    numbers: u64,
     term: Term,
-    leader: Option<Leader>,
-    clock: Clock<Due>,
-    chance: Chance,
+    leading: Option<Leading>,
+    clock: SimClock<Due>,
+    rng: SimRng,
     begun: Timestamp,
 }
 
@@ -128,22 +148,28 @@ pub const EPOCH: Timestamp = Timestamp(1_700_000_000_000);
 
 impl<'s> World<'s> {
     pub fn new(scenario: &'s Scenario, seed: u64) -> Self {
-        let cluster = ClusterId::new("sim").expect("a valid name");
+        let cell_id = CellId::new("sim").expect("a valid name");
         let mut world = Self {
             scenario,
-            state: State::new(cluster),
+            state: State::new(cell_id),
             machines: BTreeMap::new(),
             broken: BTreeSet::new(),
+            withdrawn: BTreeSet::new(),
             applied: Vec::new(),
             complaints: Vec::new(),
             is_cycle: false,
             measured: Vec::new(),
+            usages: Vec::new(),
             refused: 0,
+            made: BTreeSet::new(),
             commands: 0,
+            skew: 0,
+            gained: Millis(0),
+            numbers: 0,
             term: Term(1),
-            leader: None,
-            clock: Clock::new(EPOCH),
-            chance: Chance::new(seed),
+            leading: None,
+            clock: SimClock::new(EPOCH),
+            rng: SimRng::new(seed),
             begun: EPOCH,
         };
         world.clock.at(EPOCH, Due::Found);
@@ -151,12 +177,17 @@ impl<'s> World<'s> {
         for (at, action) in &scenario.script {
             world.clock.at(EPOCH.plus(*at), Due::Act(Box::new(action.clone())));
         }
-        world.clock.after(scenario.cycle, Due::Cycle);
+        world.clock.after(scenario.policy.sample_interval, Due::Cycle);
         world
     }
 
     pub fn now(&self) -> Timestamp {
         self.clock.now
+    }
+
+    /// The time by the leader's clock: what it writes and decides on.
+    pub fn leader_time(&self) -> Timestamp {
+        Timestamp(self.clock.now.0.saturating_add_signed(self.skew))
     }
 
     /// Time since the beginning.
@@ -165,12 +196,12 @@ impl<'s> World<'s> {
     }
 
     pub fn has_leader(&self) -> bool {
-        self.leader.is_some()
+        self.leading.is_some()
     }
 
     /// How long the present leader has led.
     pub fn led_for(&self) -> Millis {
-        self.leader.as_ref().map_or(Millis(0), |leader| self.clock.now.since(leader.since))
+        self.leading.as_ref().map_or(Millis(0), |leading| self.clock.now.since(leading.since))
     }
 
     /// Lets the next thing happen. False when nothing is left until the end.
@@ -182,21 +213,24 @@ impl<'s> World<'s> {
         match due {
             Due::Found => self.found(),
             Due::Cycle => self.cycle(),
-            Due::Pass(term) if term == self.term => self.pass(),
-            Due::Wake(term) if term == self.term => self.look_at_everything(),
-            Due::Commit { term, decided_on, batch } if term == self.term => {
-                self.commit(decided_on, batch);
+            Due::Turn(term) if term == self.term => self.turn(),
+            Due::Wake(term) if term == self.term => self.wake(),
+            Due::Commit { term, nth, decided_on, batch } if term == self.term => {
+                self.commit(nth, decided_on, batch);
             }
             // What an earlier leader had under way is lost with it.
-            Due::Pass(_) | Due::Wake(_) | Due::Commit { .. } => {}
+            Due::Turn(_) | Due::Wake(_) | Due::Commit { .. } => {}
             Due::Elected => self.elected(),
-            Due::Listen => self.listen(),
+            Due::Listen => self.want_turn(),
             Due::Orders { node, replica } => self.sync(&node, &replica),
-            Due::Report { node, replica, generation, state } => {
-                self.hear(&node, replica, generation, state);
+            Due::Report { node, replica, generation, state, code } => {
+                self.hear(&node, replica, generation, state, code);
             }
-            Due::Done { node, boots, replica, generation, what } => {
-                self.done(&node, boots, &replica, generation, what);
+            Due::Cleared { node, deployment, revision } => {
+                self.hear_cleared(node, deployment, revision);
+            }
+            Due::Done { node, boot, replica, generation, what } => {
+                self.done(&node, boot, &replica, generation, what);
             }
             Due::Act(action) => self.act(*action),
         }
@@ -206,13 +240,13 @@ impl<'s> World<'s> {
     /// Commits a command: applies it, and tells everyone whom it concerns.
     fn apply(&mut self, writer: Writer, batch: Vec<Guarded>) -> Result<(), Rejection> {
         let by = Author::new(writer, "sim");
-        let command = Command::new(self.clock.now, self.term, by, batch);
+        let command = Command::new(self.leader_time(), self.term, by, batch);
         let events = self.state.apply(&command)?;
-        if let Some(leader) = &mut self.leader {
-            leader.roster.follow(&self.state, &leader.signals, &self.scenario.policy, &events);
-            leader.dirty.note(&self.state, &events);
-            if !leader.dirty.is_empty() {
-                self.want_pass();
+        self.made.extend(command.batch.iter().map(|guarded| alphabet::word(&guarded.change)));
+        if let Some(leading) = &mut self.leading {
+            leading.leader.follow(&self.state, &events);
+            if leading.leader.is_dirty() {
+                self.want_turn();
             }
         }
         self.send_orders(&events);
@@ -239,6 +273,7 @@ impl<'s> World<'s> {
                         self.order(self.held_back(&replica), &replica);
                     }
                 }
+                Event::Volumes(_) => self.clear_volumes(),
                 _ => {}
             }
         }
@@ -246,7 +281,7 @@ impl<'s> World<'s> {
 
     fn order(&mut self, nodes: BTreeSet<NodeId>, replica: &ReplicaId) {
         for node in nodes {
-            let latency = self.chance.between(self.scenario.dwell.network);
+            let latency = self.rng.between(self.scenario.dwell.network);
             self.clock.after(latency, Due::Orders { node, replica: replica.clone() });
         }
     }
@@ -259,28 +294,18 @@ impl<'s> World<'s> {
         replica.holds().filter(|_| may_be).map(|held| held.node.clone()).collect()
     }
 
-    fn operate(&mut self, change: Change) {
-        // An operator's mistake, such as draining a node twice, is the operator's: the cell refuses it and goes on.
-        if self.apply(Writer::Operator, vec![change.free()]).is_err() {
-            self.refused += 1;
-        }
+    /// A number that was not given before.
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
 
-    fn heard(&self) -> Option<Heard> {
-        let leader = self.leader.as_ref()?;
-        let mut heard = Heard::from(leader.since);
-        for (node, machine) in &self.machines {
-            let last = match machine.link {
-                Link::Up => self.clock.now,
-                Link::Cut | Link::Off => {
-                    let beats = machine.since.since(self.begun).0 / HEARTBEAT.0;
-                    self.begun.plus(Millis(beats * HEARTBEAT.0))
-                }
-            };
-            if last >= leader.since || machine.link == Link::Up {
-                heard.note(node, last);
-            }
+    /// An operator's mistake, such as draining a node twice, is the operator's: the cell refuses it and goes on.
+    fn operate(&mut self, batch: Vec<Guarded>) -> bool {
+        let is_taken = !batch.is_empty() && self.apply(Writer::Operator, batch).is_ok();
+        if !is_taken {
+            self.refused += 1;
         }
-        Some(heard)
+        is_taken
     }
 }

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Keys, Op, Txn, When};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{EtcdClient, Keys, Op, Txn, When};
 use plimsoll_model::testkit::{cpus, node_id};
-use plimsoll_model::{Author, Change, ClusterId, Command, Term, Timestamp, Writer};
+use plimsoll_model::{Author, CellId, Change, Command, Term, Timestamp, Writer};
 use plimsoll_store::{Engine, ServerId};
-use plimsoll_store_etcd::{Config, Etcd};
+use plimsoll_store_etcd::{Etcd, EtcdEngineConfig};
 
 /// How long each rate is taken over.
 const SPAN: Duration = Duration::from_secs(4);
@@ -28,11 +28,11 @@ fn main() {
 }
 
 async fn run(span: Duration, turns: usize) {
-    let Some(lab) = Lab::start(1, &[]) else { return };
-    let cluster = ClusterId::new("bench").expect("a valid name");
-    let config = Config::scheduler(lab.config(), cluster, ServerId(1));
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
+    let cell_id = CellId::new("bench").expect("a valid name");
+    let config = EtcdEngineConfig::scheduler(lab.config(), cell_id, ServerId(1));
     let engine = Etcd::start(config).await.expect("a fresh etcd");
-    let client = Client::new(lab.config()).expect("good settings");
+    let client = EtcdClient::new(lab.config()).expect("good settings");
     println!(
         "{:>8}  {:>8}  {:>14}  {:>10}  {:>12}  {:>14}  {:>9}",
         "writers", "puts/s", "transactions/s", "commits/s", "of puts", "of transactions", "median"
@@ -59,7 +59,7 @@ async fn run(span: Duration, turns: usize) {
     engine.shutdown().await.expect("it stops");
 }
 
-async fn plain_rate(client: &Client, writers: u64, span: Duration, guarded: bool) -> f64 {
+async fn plain_rate(client: &EtcdClient, writers: u64, span: Duration, guarded: bool) -> f64 {
     let value = postcard::to_stdvec(&command(1)).expect("a command can be written");
     let started = Instant::now();
     let tasks = (0..writers).map(|writer| {

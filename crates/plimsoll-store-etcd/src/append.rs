@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_etcd::{Client, Error, Keys, Op, Range, Txn, TxnReply, When};
+use plimsoll_etcd::{Error, EtcdClient, Keys, Op, Range, Txn, TxnReply, When};
 
-use crate::layout::{Body, Entry, Layout};
-use crate::rules::{self, MAX_BYTES, Verdict};
+use crate::layout::{Body, Layout, LogEntry};
+use crate::rules::{self, AppendVerdict, MAX_BYTES};
+use crate::tip::KnownTip;
 
 /// A command larger than this is kept in parts. Half a transaction, so that a page of entries is not too much to read.
 pub(crate) const MAX_WHOLE: usize = MAX_BYTES / 2;
@@ -19,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What became of a batch.
 #[derive(Debug)]
-pub(crate) enum Appended {
+pub(crate) enum AppendOutcome {
     Committed,
     /// It was not written, and will not be; we lead no longer.
     Deposed,
@@ -36,91 +37,122 @@ pub(crate) fn cost(command: usize) -> usize {
 
 /// Who writes: a leader at its term.
 #[derive(Debug, Clone)]
-pub(crate) struct Writer {
-    pub(crate) client: Client,
+pub(crate) struct EtcdWriter {
+    pub(crate) client: EtcdClient,
     pub(crate) layout: Layout,
     pub(crate) term: i64,
+    /// Whose prefix it is, as it is written there.
+    pub(crate) owner: Bytes,
+    pub(crate) tip: KnownTip,
 }
 
-impl Writer {
-    /// Holds for as long as we lead.
-    pub(crate) fn guard(&self) -> When {
-        When::created_at(self.layout.leader(), self.term)
+impl EtcdWriter {
+    /// Holds for as long as we lead a cell that lost nothing.
+    fn guards(&self) -> Vec<When> {
+        vec![
+            When::created_at(self.layout.leader(), self.term),
+            When::has_value(self.layout.cell_id(), self.owner.clone()),
+            When::absent(self.layout.lost()),
+        ]
     }
 
     /// Writes commands from an index on. It ends only when it is known what became of them, or that it cannot be.
-    pub(crate) async fn append(&self, first: u64, commands: &[Bytes]) -> Appended {
+    pub(crate) async fn append(&self, first: u64, commands: &[Bytes]) -> AppendOutcome {
         for (index, command) in (first..).zip(commands) {
             if command.len() > MAX_WHOLE {
                 match self.write_parts(index, command).await {
-                    Appended::Committed => {}
+                    AppendOutcome::Committed => {}
                     // Parts without their entry are nothing: the entry is what counts, and it was not sent.
-                    Appended::Unsure | Appended::Deposed => return Appended::Deposed,
-                    refused @ Appended::Refused(_) => return refused,
+                    AppendOutcome::Unsure | AppendOutcome::Deposed => {
+                        return AppendOutcome::Deposed;
+                    }
+                    refused @ AppendOutcome::Refused(_) => return refused,
                 }
             }
         }
-        let entries = (first..).zip(commands).map(|(index, command)| {
-            Op::put(self.layout.entry(index), self.entry(command).encode())
-        });
+        let entries: Vec<(u64, Bytes)> = (first..)
+            .zip(commands)
+            .map(|(index, command)| (index, self.entry(command).encode()))
+            .collect();
+        let last = entries.last().cloned();
+        let entries =
+            entries.into_iter().map(|(index, entry)| Op::put(self.layout.entry(index), entry));
         let found = [
             Op::get(Range::of(Keys::one(self.layout.leader()))),
             Op::get(Range::of(Keys::one(self.layout.entry(first)))),
         ];
-        let txn = Txn::when([self.guard(), When::absent(self.layout.entry(first))])
-            .then(entries)
-            .otherwise(found)
-            .repeatable();
-        self.settle(txn, |reply| self.judge(reply)).await
+        // The last entry must be there too: nothing is written above a hole.
+        let mut guards = self.guards();
+        guards.push(When::absent(self.layout.entry(first)));
+        guards.extend(self.tip.guard(&self.layout));
+        let txn = Txn::when(guards).then(entries).otherwise(found).repeatable();
+        let mut written = 0;
+        let outcome = self.settle(txn, |reply| self.judge(reply, &mut written)).await;
+        if let (AppendOutcome::Committed, Some((index, value))) = (&outcome, last) {
+            self.tip.reach(index, written, value);
+        }
+        outcome
     }
 
-    fn entry(&self, command: &Bytes) -> Entry {
+    fn entry(&self, command: &Bytes) -> LogEntry {
         let body = if command.len() > MAX_WHOLE {
             Body::Split { bytes: command.len() as u64 }
         } else {
             Body::Whole(command.clone())
         };
-        Entry { term: self.term.cast_unsigned(), body }
+        LogEntry { term: self.term.cast_unsigned(), body }
     }
 
-    fn judge(&self, reply: TxnReply) -> Verdict {
+    /// Also finds at which revision the batch was written, if it was.
+    fn judge(&self, reply: TxnReply, written: &mut i64) -> AppendVerdict {
         let held = reply.held;
+        *written = reply.revision;
         let mut reads = reply.reads();
         let mut found = || reads.next().and_then(|mut found| found.pairs.pop());
         let leader = found().map(|pair| pair.create_revision);
-        let first = found().and_then(|pair| Entry::decode(&pair.value)).map(|entry| entry.term);
+        let first = found();
+        if let Some(first) = &first {
+            *written = first.create_revision;
+        }
+        let first = first.and_then(|pair| LogEntry::decode(&pair.value)).map(|entry| entry.term);
         rules::verdict(self.term, held, leader, first)
     }
 
-    async fn write_parts(&self, index: u64, command: &Bytes) -> Appended {
+    async fn write_parts(&self, index: u64, command: &Bytes) -> AppendOutcome {
         for (nth, at) in (0..command.len()).step_by(MAX_BYTES).enumerate() {
             let part = command.slice(at..command.len().min(at + MAX_BYTES));
             let written =
                 self.write([Op::put(self.layout.part(index, self.term, nth), part)]).await;
-            if !matches!(written, Appended::Committed) {
+            if !matches!(written, AppendOutcome::Committed) {
                 return written;
             }
         }
-        Appended::Committed
+        AppendOutcome::Committed
     }
 
     /// Does something that may be done twice, as long as we lead.
-    pub(crate) async fn write(&self, ops: impl IntoIterator<Item = Op>) -> Appended {
-        let txn = Txn::when([self.guard()]).then(ops).repeatable();
-        let judge =
-            |reply: TxnReply| if reply.held { Verdict::Committed } else { Verdict::Deposed };
+    pub(crate) async fn write(&self, ops: impl IntoIterator<Item = Op>) -> AppendOutcome {
+        let txn = Txn::when(self.guards()).then(ops).repeatable();
+        let judge = |reply: TxnReply| {
+            if reply.held { AppendVerdict::Committed } else { AppendVerdict::Deposed }
+        };
         self.settle(txn, judge).await
     }
 
-    async fn settle(&self, txn: Txn, judge: impl Fn(TxnReply) -> Verdict) -> Appended {
+    async fn settle(
+        &self,
+        txn: Txn,
+        mut judge: impl FnMut(TxnReply) -> AppendVerdict,
+    ) -> AppendOutcome {
         let mut doubt = false;
         loop {
             match self.client.txn(txn.clone()).await {
                 Ok(reply) => {
                     return match judge(reply) {
-                        Verdict::Committed => Appended::Committed,
-                        Verdict::Deposed => Appended::Deposed,
-                        Verdict::Broken => Appended::Unsure,
+                        AppendVerdict::Committed => AppendOutcome::Committed,
+                        AppendVerdict::Hole if doubt => AppendOutcome::Unsure,
+                        AppendVerdict::Hole | AppendVerdict::Deposed => AppendOutcome::Deposed,
+                        AppendVerdict::Broken => AppendOutcome::Unsure,
                     };
                 }
                 Err(error) if error.may_have_happened() || error.is_passing() => {
@@ -128,8 +160,8 @@ impl Writer {
                     tokio::time::sleep(PAUSE).await;
                 }
                 // What was sent before may still arrive.
-                Err(_) if doubt => return Appended::Unsure,
-                Err(error) => return Appended::Refused(error),
+                Err(_) if doubt => return AppendOutcome::Unsure,
+                Err(error) => return AppendOutcome::Refused(error),
             }
         }
     }

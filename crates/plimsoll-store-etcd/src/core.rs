@@ -6,33 +6,38 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plimsoll_etcd::{Change, Client, Error as EtcdError, Keys, Op, Range, Txn, Watching, When};
+use plimsoll_etcd::{
+    Error as EtcdError, EtcdClient, KeyChange, Keys, Op, Range, Txn, Watching, When,
+};
 use plimsoll_model::Command;
 use plimsoll_store::{Committed, Error};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::layout::{Layout, Leader, Thing, to_json};
-use crate::rules::{self, Move};
-use crate::session::{Session, doubted};
-use crate::shared::Shared;
-use crate::sync::{Held, News, Note, Reader, Trouble, Turn, note};
+use crate::layout::{Layout, LeaderClaim, LostMark, Owner, ParsedKey, from_json, to_json};
+use crate::rules::{self, StandbyAction};
+use crate::session::{LeaderSession, doubted};
+use crate::shared::EtcdShared;
+use crate::sync::{
+    LeaderRecord, LogReader, Loss, Note, SyncError, SyncLock, SyncReport, Witness, note,
+};
+use crate::tip::KnownTip;
 
 /// What is asked of the one who leads.
 #[derive(Debug)]
-pub(crate) enum Ask {
-    Propose(Proposal),
+pub(crate) enum LeaderRequest {
+    Propose(PendingProposal),
     CatchUp(oneshot::Sender<Result<u64, Error>>),
     Snapshot(oneshot::Sender<Result<u64, Error>>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Proposal {
+pub(crate) struct PendingProposal {
     pub(crate) bytes: Bytes,
     pub(crate) command: Command,
     pub(crate) reply: oneshot::Sender<Result<Committed, Error>>,
 }
 
-impl Ask {
+impl LeaderRequest {
     /// Whoever asked may have gone away.
     pub(crate) fn refuse(self, error: Error) {
         match self {
@@ -44,32 +49,35 @@ impl Ask {
 
 /// How the engine behaves.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
-    pub(crate) me: Leader,
+pub(crate) struct EngineOptions {
+    pub(crate) me: LeaderClaim,
     pub(crate) ttl: Duration,
     pub(crate) snapshot_every: u64,
     pub(crate) compacts: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) client: Client,
+pub(crate) struct EngineTask {
+    pub(crate) shared: Arc<EtcdShared>,
+    pub(crate) client: EtcdClient,
     /// Connections of its own, so that renewals wait behind nothing.
-    pub(crate) keeper: Client,
+    pub(crate) keeper: EtcdClient,
     pub(crate) layout: Layout,
-    pub(crate) options: Options,
-    pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) options: EngineOptions,
+    pub(crate) asks: mpsc::Receiver<LeaderRequest>,
     /// Asked of us while we lead, and not yet taken up.
-    pub(crate) queue: VecDeque<Ask>,
+    pub(crate) queue: VecDeque<LeaderRequest>,
     pub(crate) stop: watch::Receiver<bool>,
     /// Whether we lead when nobody does.
     pub(crate) stands: watch::Receiver<bool>,
-    pub(crate) turn: Turn,
-    pub(crate) held: Option<Held>,
+    pub(crate) turn: SyncLock,
+    pub(crate) tip: KnownTip,
+    /// Whose prefix it is, and how that is written there.
+    pub(crate) owner: (Owner, Bytes),
+    pub(crate) held: Option<LeaderRecord>,
     /// All up to there is known.
     pub(crate) revision: i64,
-    pub(crate) session: Option<Session>,
+    pub(crate) session: Option<LeaderSession>,
     pub(crate) watching: Option<Watching>,
 }
 
@@ -82,7 +90,7 @@ pub(crate) enum End {
     Unreadable(String),
 }
 
-impl Core {
+impl EngineTask {
     /// Runs until it is told to stop, or cannot go on.
     pub(crate) async fn run(mut self) {
         loop {
@@ -117,12 +125,15 @@ impl Core {
         *self.stop.borrow() || self.stop.has_changed().is_err()
     }
 
-    pub(crate) fn reader(&self) -> Reader {
-        Reader {
+    pub(crate) fn reader(&self) -> LogReader {
+        LogReader {
             client: self.client.clone(),
             layout: self.layout.clone(),
             machine: Arc::clone(&self.shared.machine),
             turn: self.turn.clone(),
+            tip: self.tip.clone(),
+            owner: Some(self.owner.0.clone()),
+            server: Some(self.options.me.server),
         }
     }
 
@@ -134,31 +145,72 @@ impl Core {
             }
             let lease = match self.ready().await {
                 Ok(lease) => lease,
-                Err(Trouble::Unreadable(why)) => return Err(End::Unreadable(why)),
-                Err(Trouble::Etcd(error)) => {
+                Err(SyncError::Unreadable(why)) => return Err(End::Unreadable(why)),
+                // What this server has applied is worth more than what is there. It goes on telling it, and looks whether
+                // etcd has it again.
+                Err(SyncError::Lost(loss)) => {
+                    self.bear(&loss).await;
+                    self.pause().await;
+                    continue;
+                }
+                Err(SyncError::Etcd(error)) => {
                     self.in_trouble(&error);
                     self.pause().await;
                     continue;
                 }
             };
-            self.shared.hinder(None);
+            self.shared.lose(None);
             let held = self.held.as_ref();
             self.shared.announce(held.map(|held| (&held.leader, held.seen.term)), false);
             match rules::standby(held.map(|held| held.seen), lease) {
-                Move::Lead { term } => return Ok(term),
-                Move::Campaign if *self.stands.borrow() => {
+                StandbyAction::Lead { term } => return Ok(term),
+                StandbyAction::Campaign if *self.stands.borrow() => {
                     if let Err(error) = self.campaign().await {
                         self.in_trouble(&error);
                         self.pause().await;
                     }
                 }
-                Move::Campaign | Move::Wait => {
-                    if let Err(Trouble::Unreadable(why)) = self.wait().await {
-                        return Err(End::Unreadable(why));
+                StandbyAction::Campaign | StandbyAction::Wait => {
+                    match self.wait().await {
+                        Err(SyncError::Unreadable(why)) => return Err(End::Unreadable(why)),
+                        // What is wrong is found when it is read anew.
+                        Ok(()) | Err(SyncError::Lost(_) | SyncError::Etcd(_)) => {}
                     }
                 }
             }
         }
+    }
+
+    /// Tells everybody what etcd lost, and leaves a mark there, so that nobody writes who does not know it.
+    async fn bear(&mut self, loss: &Loss) {
+        self.watching = None;
+        self.shared.lose(Some(&loss.why));
+        self.shared.announce(None, false);
+        if loss.witness == Witness::Here
+            && let Err(error) = self.mark_lost().await
+        {
+            self.in_trouble(&error);
+            self.shared.lose(Some(&loss.why));
+        }
+    }
+
+    async fn mark_lost(&self) -> Result<(), EtcdError> {
+        let key = self.layout.lost();
+        let LeaderClaim { server, peer, .. } = self.options.me.clone();
+        let applied = *self.shared.machine.applied().borrow();
+        let mark = Op::put(key.clone(), to_json(&LostMark { server, peer, applied }));
+        let look = Op::get(Range::of(Keys::one(key.clone())));
+        let first = Txn::when([When::absent(key.clone())]).then([mark.clone()]).otherwise([look]);
+        let found = self.client.txn(first.repeatable()).await?;
+        let Some(pair) = found.reads().next().and_then(|mut found| found.pairs.pop()) else {
+            return Ok(());
+        };
+        // Of several servers, the one that has the most is named.
+        if from_json(&pair.value).is_none_or(|told: LostMark| told.applied < applied) {
+            let more = Txn::when([When::modified_at(key, pair.mod_revision)]).then([mark]);
+            self.client.txn(more).await?;
+        }
+        Ok(())
     }
 
     fn in_trouble(&mut self, error: &EtcdError) {
@@ -168,30 +220,36 @@ impl Core {
         }
         // Whoever led when we last heard of it may have been followed by others, once our own lease is in doubt.
         let now = Instant::now();
-        if self.session.as_ref().and_then(Session::fence).is_none_or(|fence| fence <= now) {
+        if self.session.as_ref().and_then(LeaderSession::fence).is_none_or(|fence| fence <= now) {
             self.shared.announce(None, false);
         }
         self.client.turn();
     }
 
     /// Sees to it that this server has a lease, knows all there is, and watches what comes.
-    async fn ready(&mut self) -> Result<i64, Trouble> {
-        // One that is in doubt may have expired: then nothing that hangs on it can be trusted.
-        let now = Instant::now();
-        if self.session.as_ref().and_then(Session::fence).is_none_or(|fence| fence <= now) {
-            self.session = None;
-            let key = self.layout.member(self.options.me.server);
-            let value = to_json(&self.options.me.peer);
-            let (client, keeper) = (&self.client, &self.keeper);
-            let session = Session::open(client, keeper, self.options.ttl, key, value).await?;
-            self.session = Some(session);
-        }
+    async fn ready(&mut self) -> Result<i64, SyncError> {
         if self.watching.is_none() {
             let mut news = self.reader().sync().await?;
+            if let Some(mark) = news.mark.take() {
+                // It was ours, and nothing is lost after all.
+                let mine = When::has_value(self.layout.lost(), to_json(&mark));
+                let clear = Op::delete(Keys::one(self.layout.lost()));
+                self.client.txn(Txn::when([mine]).then([clear]).repeatable()).await?;
+            }
             self.shared.set_members(std::mem::take(&mut news.members));
             self.learn(news);
             let keys = self.layout.standby_watches();
             self.watching = Some(self.client.watch(keys, self.revision + 1).await?);
+        }
+        // One that is in doubt may have expired: then nothing that hangs on it can be trusted.
+        let now = Instant::now();
+        if self.session.as_ref().and_then(LeaderSession::fence).is_none_or(|fence| fence <= now) {
+            self.session = None;
+            let key = self.layout.member(self.options.me.server);
+            let value = to_json(&self.options.me.peer);
+            let (client, keeper) = (&self.client, &self.keeper);
+            let session = LeaderSession::open(client, keeper, self.options.ttl, key, value).await?;
+            self.session = Some(session);
         }
         let session = self.session.as_ref().expect("it was opened above");
         self.shared.fenced_at(session.fence());
@@ -199,14 +257,14 @@ impl Core {
     }
 
     /// Not who is there: while this server leads, its watch knows that better than what was read beside it.
-    pub(crate) fn learn(&mut self, news: News) {
+    pub(crate) fn learn(&mut self, news: SyncReport) {
         self.shared.heard();
         self.revision = news.revision;
         self.held = news.held;
     }
 
     /// Takes what is watched as it comes, until who leads may have changed or something went wrong.
-    async fn wait(&mut self) -> Result<(), Trouble> {
+    async fn wait(&mut self) -> Result<(), SyncError> {
         let reader = self.reader();
         let Some(session) = &self.session else { return Ok(()) };
         let mut alive = session.alive.clone();
@@ -228,7 +286,7 @@ impl Core {
                     ask.refuse(error);
                 }
                 changed = alive.changed() => {
-                    let fence = self.session.as_ref().and_then(Session::fence);
+                    let fence = self.session.as_ref().and_then(LeaderSession::fence);
                     self.shared.fenced_at(fence);
                     if changed.is_err() || fence.is_none() {
                         // The lease is gone, not the watch.
@@ -275,31 +333,38 @@ impl Core {
     }
 
     /// False: it must all be read anew.
-    async fn take(&mut self, reader: &Reader, changes: &[Change]) -> Result<bool, Trouble> {
+    async fn take(&mut self, reader: &LogReader, changes: &[KeyChange]) -> Result<bool, SyncError> {
         // The last of them first, so that whoever looks meanwhile sees how much is still to be applied.
         let entries = changes.iter().filter_map(|change| match change {
-            Change::Put(pair) => Some(self.layout.thing(&pair.key)),
-            Change::Gone { .. } => None,
+            KeyChange::Put(pair) => Some(self.layout.thing(&pair.key)),
+            KeyChange::Gone { .. } => None,
         });
         for thing in entries {
-            if let Thing::Entry(index) = thing {
+            if let ParsedKey::Entry(index) = thing {
                 self.shared.saw(index);
             }
         }
+        let mut deleted = None;
         for change in changes {
-            if let Some(Note::Member(server, peer)) = note(&self.layout, change, &mut self.held) {
-                self.shared.set_member(server, peer.as_ref());
+            match note(&self.layout, change, &mut self.held) {
+                Some(Note::Member(server, peer)) => self.shared.set_member(server, peer.as_ref()),
+                Some(Note::Lost) => return Ok(false),
+                Some(Note::Deleted(index)) => deleted = deleted.max(Some(index)),
+                Some(Note::Leader) | None => {}
             }
-            let Change::Put(pair) = change else { continue };
-            if let Thing::Entry(index) = self.layout.thing(&pair.key) {
+            let KeyChange::Put(pair) = change else { continue };
+            if let ParsedKey::Entry(index) = self.layout.thing(&pair.key) {
                 match reader.follow(index, pair).await {
                     Ok(true) => {}
-                    Ok(false) | Err(Trouble::Etcd(_)) => return Ok(false),
-                    Err(unreadable) => return Err(unreadable),
+                    Ok(false) | Err(SyncError::Etcd(_)) => return Ok(false),
+                    Err(error) => return Err(error),
                 }
             }
         }
-        Ok(true)
+        Ok(match deleted {
+            Some(index) => !reader.misses(index).await,
+            None => true,
+        })
     }
 
     /// Puts our name on the leader's key if nobody's is there. Either way it is known afterwards whose it is.
@@ -308,12 +373,19 @@ impl Core {
         let key = self.layout.leader();
         let mine = Op::put_leased(key.clone(), to_json(&self.options.me), session.lease);
         let look = || Op::get(Range::of(Keys::one(key.clone())));
-        let txn = Txn::when([When::absent(key.clone())])
+        let cell = When::has_value(self.layout.cell_id(), self.owner.1.clone());
+        let txn = Txn::when([When::absent(key.clone()), When::absent(self.layout.lost()), cell])
             .then([mine, look()])
             .otherwise([look()])
             .repeatable();
-        let found = self.client.txn(txn).await?.reads().next();
-        self.held = found.and_then(|mut found| found.pairs.pop()).as_ref().map(Held::of);
+        let reply = self.client.txn(txn).await?;
+        let has_won = reply.held;
+        let found = reply.reads().next();
+        self.held = found.and_then(|mut found| found.pairs.pop()).as_ref().map(LeaderRecord::of);
+        if !has_won && self.held.is_none() {
+            // Nobody leads and nobody may: what is wrong is found when it is read anew.
+            self.watching = None;
+        }
         Ok(())
     }
 
@@ -342,10 +414,10 @@ impl Core {
     }
 }
 
-fn is_leaders(layout: &Layout, change: &Change) -> bool {
+fn is_leaders(layout: &Layout, change: &KeyChange) -> bool {
     let key = match change {
-        Change::Put(pair) => &pair.key,
-        Change::Gone { key, .. } => key,
+        KeyChange::Put(pair) => &pair.key,
+        KeyChange::Gone { key, .. } => key,
     };
-    layout.thing(key) == Thing::Leader
+    layout.thing(key) == ParsedKey::Leader
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use plimsoll_model::Command;
 use plimsoll_store::backup::{self, Summary};
-use plimsoll_store::engine::Answer;
+use plimsoll_store::engine::EngineFuture;
 use plimsoll_store::{
-    Committed, Engine, Error, Leadership, Machine, Member, ServerId, Standing, Tenure,
+    Committed, Engine, Error, Leadership, LeadershipInfo, LogPosition, Machine, Member, ServerId,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::MAX_COMMAND;
-use crate::core::{Ask, Proposal};
-use crate::shared::Shared;
+use crate::core::{LeaderRequest, PendingProposal};
+use crate::shared::EtcdShared;
 
 /// How long the next leader may take: a few round trips to etcd.
 const HANDED_OVER: Duration = Duration::from_secs(1);
@@ -24,8 +24,8 @@ const HANDED_OVER: Duration = Duration::from_secs(1);
 /// A server of the etcd engine.
 #[derive(Debug)]
 pub struct Etcd {
-    shared: Arc<Shared>,
-    asks: mpsc::Sender<Ask>,
+    shared: Arc<EtcdShared>,
+    asks: mpsc::Sender<LeaderRequest>,
     /// Whether it leads when nobody does.
     stands: watch::Sender<bool>,
     has_left: AtomicBool,
@@ -35,8 +35,8 @@ pub struct Etcd {
 
 impl Etcd {
     pub(crate) fn new(
-        shared: Arc<Shared>,
-        asks: mpsc::Sender<Ask>,
+        shared: Arc<EtcdShared>,
+        asks: mpsc::Sender<LeaderRequest>,
         stands: watch::Sender<bool>,
         stop: watch::Sender<bool>,
         task: JoinHandle<()>,
@@ -88,7 +88,7 @@ impl Etcd {
 
     async fn ask<T>(
         &self,
-        ask: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Ask,
+        ask: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> LeaderRequest,
         dropped: Error,
     ) -> Result<T, Error> {
         if self.asks.is_closed() && self.shared.machine.outgrown().is_none() {
@@ -112,7 +112,11 @@ impl Etcd {
         }
         let bytes = bytes.into();
         // A proposal that is dropped had been sent when the leadership came into doubt.
-        self.ask(|reply| Ask::Propose(Proposal { bytes, command, reply }), Error::Unsettled).await
+        self.ask(
+            |reply| LeaderRequest::Propose(PendingProposal { bytes, command, reply }),
+            Error::Unsettled,
+        )
+        .await
     }
 
     async fn write_backup(&self, file: &Path) -> Result<Summary, Error> {
@@ -137,7 +141,7 @@ impl Etcd {
 }
 
 impl Engine for Etcd {
-    fn propose(&self, command: Command) -> Answer<'_, Committed> {
+    fn propose(&self, command: Command) -> EngineFuture<'_, Committed> {
         Box::pin(self.write(command))
     }
 
@@ -147,6 +151,10 @@ impl Engine for Etcd {
 
     fn trouble(&self) -> Option<Error> {
         self.shared.failure()
+    }
+
+    fn impairment(&self) -> Option<Error> {
+        self.shared.impairment()
     }
 
     fn machine(&self) -> &Arc<Machine> {
@@ -166,27 +174,27 @@ impl Engine for Etcd {
         true
     }
 
-    fn standing(&self) -> Standing {
-        self.shared.standing()
+    fn log_position(&self) -> LogPosition {
+        self.shared.log_position()
     }
 
-    fn tenure(&self) -> Tenure {
-        self.shared.tenure()
+    fn leadership_info(&self) -> LeadershipInfo {
+        self.shared.leadership_info()
     }
 
-    fn catch_up(&self) -> Answer<'_, u64> {
-        Box::pin(self.ask(Ask::CatchUp, Error::NoLeader))
+    fn catch_up(&self) -> EngineFuture<'_, u64> {
+        Box::pin(self.ask(LeaderRequest::CatchUp, Error::NoLeader))
     }
 
-    fn snapshot(&self) -> Answer<'_, u64> {
-        Box::pin(self.ask(Ask::Snapshot, Error::NoLeader))
+    fn snapshot(&self) -> EngineFuture<'_, u64> {
+        Box::pin(self.ask(LeaderRequest::Snapshot, Error::NoLeader))
     }
 
-    fn backup<'a>(&'a self, file: &'a Path) -> Answer<'a, Summary> {
+    fn backup<'a>(&'a self, file: &'a Path) -> EngineFuture<'a, Summary> {
         Box::pin(self.write_backup(file))
     }
 
-    fn shutdown(&self) -> Answer<'_, ()> {
+    fn shutdown(&self) -> EngineFuture<'_, ()> {
         Box::pin(self.end())
     }
 }

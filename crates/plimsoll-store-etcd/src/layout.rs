@@ -1,9 +1,10 @@
 //! What is stored where, and how it is written.
 //!
 //! ```text
-//! <prefix>cluster                              whose prefix it is
+//! <prefix>cell                              whose prefix it is
 //! <prefix><role>/entry/<index>                 the log: a term and a command
 //! <prefix><role>/leader                        who leads, under its lease
+//! <prefix><role>/lost                          who has applied entries that are not here any more
 //! <prefix><role>/members/<server>              who is there, each under its lease
 //! <prefix><role>/part/<index>/<term>/<nth>     commands that are too large for one key
 //! <prefix><role>/snapshot                      which snapshot holds
@@ -13,9 +14,11 @@
 //! Numbers have leading zeros, so that keys sort as they count. A standby watches from the entries to the members, a
 //! leader from its own key to the members: in both cases that is one range without anything else in it.
 
+use std::hash::{BuildHasher as _, Hasher as _};
+
 use bytes::Bytes;
 use plimsoll_etcd::Keys;
-use plimsoll_model::ClusterId;
+use plimsoll_model::CellId;
 use plimsoll_store::{Peer, ServerId};
 use serde::{Deserialize, Serialize};
 
@@ -32,9 +35,10 @@ pub(crate) struct Layout {
 
 /// What a key that is watched holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Thing {
+pub(crate) enum ParsedKey {
     Entry(u64),
     Leader,
+    Lost,
     Member(ServerId),
     Unknown,
 }
@@ -49,12 +53,20 @@ impl Layout {
         format!("{}{rest}", self.base).into()
     }
 
-    pub(crate) fn cluster(&self) -> Bytes {
-        format!("{}cluster", self.prefix).into()
+    pub(crate) fn cell_id(&self) -> Bytes {
+        format!("{}cell", self.prefix).into()
     }
 
     pub(crate) fn leader(&self) -> Bytes {
         self.key("leader")
+    }
+
+    pub(crate) fn lost(&self) -> Bytes {
+        self.key("lost")
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     pub(crate) fn member(&self, server: ServerId) -> Bytes {
@@ -73,6 +85,10 @@ impl Layout {
     /// The first byte after a slash is a zero's.
     fn after_members(&self) -> Bytes {
         self.key("members0")
+    }
+
+    pub(crate) fn all_entries(&self) -> Keys {
+        Keys::prefix(self.key("entry/"))
     }
 
     pub(crate) fn standby_watches(&self) -> Keys {
@@ -130,16 +146,17 @@ impl Layout {
         [Keys::between(self.key("state/"), this), Keys::between(after, self.key("state0"))]
     }
 
-    pub(crate) fn thing(&self, key: &[u8]) -> Thing {
+    pub(crate) fn thing(&self, key: &[u8]) -> ParsedKey {
         let rest =
             key.strip_prefix(self.base.as_bytes()).and_then(|rest| str::from_utf8(rest).ok());
         match rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))) {
-            Some(("leader", "")) => Thing::Leader,
-            Some(("entry", index)) => index.parse().map_or(Thing::Unknown, Thing::Entry),
-            Some(("members", server)) => {
-                server.parse().map_or(Thing::Unknown, |server| Thing::Member(ServerId(server)))
-            }
-            _ => Thing::Unknown,
+            Some(("leader", "")) => ParsedKey::Leader,
+            Some(("lost", "")) => ParsedKey::Lost,
+            Some(("entry", index)) => index.parse().map_or(ParsedKey::Unknown, ParsedKey::Entry),
+            Some(("members", server)) => server
+                .parse()
+                .map_or(ParsedKey::Unknown, |server| ParsedKey::Member(ServerId(server))),
+            _ => ParsedKey::Unknown,
         }
     }
 }
@@ -148,7 +165,7 @@ impl Layout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) format: u32,
-    pub(crate) cluster: ClusterId,
+    pub(crate) cell_id: CellId,
     /// The last term that the cell had before it came here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) terms_after: u64,
@@ -158,13 +175,34 @@ pub(crate) struct Owner {
     /// Where it went since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) moved: Option<Moved>,
+    /// Chance, so that a cell that is begun again below an emptied prefix is not taken for the one that was there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) salt: u64,
 }
 
 impl Owner {
     /// A cell that begins here.
-    pub(crate) fn new(cluster: ClusterId) -> Self {
-        Self { format: FORMAT, cluster, terms_after: 0, came: None, moved: None }
+    pub(crate) fn new(cell_id: CellId) -> Self {
+        let salt = std::hash::RandomState::new().build_hasher().finish();
+        Self { format: FORMAT, cell_id, terms_after: 0, came: None, moved: None, salt }
     }
+
+    /// Whether the keys beside the other are those of the same cell, begun at the same time.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.cell_id, self.salt, self.terms_after)
+            == (&other.cell_id, other.salt, other.terms_after)
+    }
+}
+
+/// Says that a server has applied entries that etcd lost. While it is there nobody writes: whoever does not know what is
+/// missing would write in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LostMark {
+    pub(crate) server: ServerId,
+    #[serde(flatten)]
+    pub(crate) peer: Peer,
+    /// The last entry that it has applied.
+    pub(crate) applied: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -174,7 +212,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Leader {
+pub(crate) struct LeaderClaim {
     pub(crate) server: ServerId,
     #[serde(flatten)]
     pub(crate) peer: Peer,
@@ -207,7 +245,7 @@ const SPLIT: u8 = 2;
 
 /// An entry of the log: the term it was written in, and a command, here or in parts elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     pub(crate) term: u64,
     pub(crate) body: Body,
 }
@@ -218,7 +256,7 @@ pub(crate) enum Body {
     Split { bytes: u64 },
 }
 
-impl Entry {
+impl LogEntry {
     pub(crate) fn encode(&self) -> Bytes {
         let length;
         let (kind, body) = match &self.body {
@@ -256,9 +294,9 @@ mod tests {
     fn keys_are_where_an_operator_looks_for_them_and_sort_as_they_count() {
         let layout = Layout::new("/plimsoll/test/", "scheduler");
         assert_eq!(layout.leader(), "/plimsoll/test/scheduler/leader");
-        assert_eq!(layout.cluster(), "/plimsoll/test/cluster");
+        assert_eq!(layout.cell_id(), "/plimsoll/test/cell");
         assert!(layout.entry(9) < layout.entry(10) && layout.entry(u64::MAX) < layout.leader());
-        assert!(layout.leader() < layout.member(ServerId(1)));
+        assert!(layout.leader() < layout.lost() && layout.lost() < layout.member(ServerId(1)));
         assert!(layout.member(ServerId(u64::MAX)) < layout.after_members());
         assert!(layout.after_members() < layout.part(1, 1, 0));
         assert!(layout.after_members() < layout.snapshot());
@@ -268,12 +306,13 @@ mod tests {
     fn a_key_says_what_it_holds() {
         let layout = Layout::new("/p/", "scheduler");
         for (key, expected) in [
-            (layout.entry(12), Thing::Entry(12)),
-            (layout.leader(), Thing::Leader),
-            (layout.member(ServerId(3)), Thing::Member(ServerId(3))),
-            (layout.snapshot(), Thing::Unknown),
-            (Bytes::from("/p/scheduler/entry/x"), Thing::Unknown),
-            (Bytes::from("/q/scheduler/leader"), Thing::Unknown),
+            (layout.entry(12), ParsedKey::Entry(12)),
+            (layout.leader(), ParsedKey::Leader),
+            (layout.lost(), ParsedKey::Lost),
+            (layout.member(ServerId(3)), ParsedKey::Member(ServerId(3))),
+            (layout.snapshot(), ParsedKey::Unknown),
+            (Bytes::from("/p/scheduler/entry/x"), ParsedKey::Unknown),
+            (Bytes::from("/q/scheduler/leader"), ParsedKey::Unknown),
         ] {
             assert_eq!(layout.thing(&key), expected, "{key:?}");
         }
@@ -282,18 +321,18 @@ mod tests {
     #[test]
     fn an_entry_reads_as_it_was_written() {
         for body in [Body::Whole(Bytes::from("command")), Body::Split { bytes: 1 << 40 }] {
-            let entry = Entry { term: 77, body };
-            assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+            let entry = LogEntry { term: 77, body };
+            assert_eq!(LogEntry::decode(&entry.encode()), Some(entry));
         }
         for noise in [&b""[..], b"\x01", b"\x09\0\0\0\0\0\0\0\0x", b"\x02\0\0\0\0\0\0\0\0x"] {
-            assert_eq!(Entry::decode(&Bytes::from_static(noise)), None);
+            assert_eq!(LogEntry::decode(&Bytes::from_static(noise)), None);
         }
     }
 
     #[test]
     fn a_leader_is_written_so_that_people_can_read_it() {
         let peer = Peer { name: "ash".into(), address: "10.0.0.1:7600".into() };
-        let leader = Leader { server: ServerId(4), peer, term: Some(12) };
+        let leader = LeaderClaim { server: ServerId(4), peer, term: Some(12) };
         let text = to_json(&leader);
         assert_eq!(text, r#"{"server":4,"name":"ash","address":"10.0.0.1:7600","term":12}"#);
         assert_eq!(from_json(&text), Some(leader));

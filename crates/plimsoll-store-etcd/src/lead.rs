@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_etcd::{Client, Keys, Op, Range};
+use plimsoll_etcd::{Error as EtcdError, KeyChange, Keys, Op, Range};
 use plimsoll_store::{Committed, Error};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::append::{Appended, Writer, cost};
-use crate::core::{Ask, Core, End, Proposal};
-use crate::layout::{Layout, Leader, Snapshot, Thing, from_json, to_json};
+use crate::append::{AppendOutcome, EtcdWriter, cost};
+use crate::core::{End, EngineTask, LeaderRequest, PendingProposal};
+use crate::layout::{LeaderClaim, ParsedKey, Snapshot, from_json, to_json};
 use crate::rules;
 use crate::session::{Alive, doubted};
-use crate::shared::Shared;
-use crate::snapshot::{Failed, Job};
-use crate::sync::{Held, Note, Trouble, note};
+use crate::shared::EtcdShared;
+use crate::snapshot::{Job, SnapshotFailure};
+use crate::sync::{LeaderRecord, LogReader, Note, SyncError, note};
 
 /// How many asks are taken from the queue at a time.
 const MAX_TAKEN: usize = 1_024;
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A snapshot under way; it is given up with the leadership.
 #[derive(Debug)]
 struct Running {
-    task: JoinHandle<Result<u64, Failed>>,
+    task: JoinHandle<Result<u64, SnapshotFailure>>,
     waiting: Vec<oneshot::Sender<Result<u64, Error>>>,
 }
 
@@ -38,27 +38,33 @@ impl Drop for Running {
     }
 }
 
-impl Core {
+impl EngineTask {
     /// Leads at a term until that is over. Whatever was sent and not answered by then is unsettled for its proposer.
     pub(crate) async fn lead(&mut self, term: i64) -> End {
         let Some(session) = &self.session else { return End::Turn };
         let (alive, lease) = (session.alive.clone(), session.lease);
         self.watching = None;
-        let deposed =
-            watch_key(self.client.clone(), self.layout.clone(), Arc::clone(&self.shared), term);
+        let (reader, shared) = (self.reader(), Arc::clone(&self.shared));
+        let watched = watch_key(reader.clone(), shared, term);
+        let deposed = async {
+            tokio::select! {
+                () = watched => {}
+                () = watch_log(reader) => {}
+            }
+        };
         let fences = follow_fence(Arc::clone(&self.shared), alive.clone());
         let shared = Arc::clone(&self.shared);
         let (over, is_over) = watch::channel(false);
         let end = {
-            let reign = self.reign(term, is_over);
-            tokio::pin!(reign);
+            let serve_term = self.serve_term(term, is_over);
+            tokio::pin!(serve_term);
             let doubt = doubted(alive);
             tokio::pin!(doubt);
             tokio::select! {
                 biased;
                 () = &mut doubt => End::Turn,
                 () = fences => End::Turn,
-                end = &mut reign => end,
+                end = &mut serve_term => end,
                 () = deposed => {
                     shared.announce(None, false);
                     over.send_replace(true);
@@ -66,7 +72,7 @@ impl Core {
                     tokio::select! {
                         biased;
                         () = doubt => End::Turn,
-                        end = reign => end,
+                        end = serve_term => end,
                     }
                 }
             }
@@ -84,19 +90,26 @@ impl Core {
         end
     }
 
-    async fn reign(&mut self, term: i64, over: watch::Receiver<bool>) -> End {
-        let writer = Writer { client: self.client.clone(), layout: self.layout.clone(), term };
-        let me = Leader { term: Some(self.shared.term_of(term).0), ..self.options.me.clone() };
+    async fn serve_term(&mut self, term: i64, over: watch::Receiver<bool>) -> End {
+        let writer = EtcdWriter {
+            client: self.client.clone(),
+            layout: self.layout.clone(),
+            term,
+            owner: self.owner.1.clone(),
+            tip: self.tip.clone(),
+        };
+        let me = LeaderClaim { term: Some(self.shared.term_of(term).0), ..self.options.me.clone() };
         let Some(session) = &self.session else { return End::Turn };
         let named = Op::put_leased(self.layout.leader(), to_json(&me), session.lease);
-        if !matches!(writer.write([named]).await, Appended::Committed) {
+        if !matches!(writer.write([named]).await, AppendOutcome::Committed) {
             return End::Turn;
         }
         // Nobody else can write any more, so what is read now is all there will ever be before our own.
         match self.reader().sync().await {
             Ok(news) => self.learn(news),
-            Err(Trouble::Unreadable(why)) => return End::Unreadable(why),
-            Err(Trouble::Etcd(_)) => return End::Turn,
+            Err(SyncError::Unreadable(why)) => return End::Unreadable(why),
+            // What is lost is found again before anybody may lead.
+            Err(SyncError::Etcd(_) | SyncError::Lost(_)) => return End::Turn,
         }
         if self.held.as_ref().is_none_or(|held| held.seen.term != term) {
             return End::Turn;
@@ -116,7 +129,7 @@ impl Core {
     /// Takes up what is asked, one batch at a time: while one is on its way the next gathers.
     async fn serve(
         &mut self,
-        writer: &Writer,
+        writer: &EtcdWriter,
         snapshot: u64,
         mut over: watch::Receiver<bool>,
     ) -> End {
@@ -165,19 +178,19 @@ impl Core {
                 continue;
             }
             match self.queue.pop_front() {
-                Some(Ask::CatchUp(reply)) => {
+                Some(LeaderRequest::CatchUp(reply)) => {
                     if !self.vouch(writer.term, reply).await {
                         return End::Turn;
                     }
                 }
-                Some(Ask::Snapshot(reply)) => {
+                Some(LeaderRequest::Snapshot(reply)) => {
                     // One that was begun before may not hold all that is asked for.
                     if running.is_some() {
                         ended(&mut running).await;
                     }
                     running = Some(self.begin_snapshot(writer, vec![reply]));
                 }
-                Some(Ask::Propose(_)) | None => {}
+                Some(LeaderRequest::Propose(_)) | None => {}
             }
         }
     }
@@ -199,15 +212,15 @@ impl Core {
     }
 
     /// The proposals at the head of the queue that go into one transaction.
-    fn next_batch(&mut self) -> Vec<Proposal> {
+    fn next_batch(&mut self) -> Vec<PendingProposal> {
         let sizes = self.queue.iter().map_while(|ask| match ask {
-            Ask::Propose(proposal) => Some(cost(proposal.bytes.len())),
-            Ask::CatchUp(_) | Ask::Snapshot(_) => None,
+            LeaderRequest::Propose(proposal) => Some(cost(proposal.bytes.len())),
+            LeaderRequest::CatchUp(_) | LeaderRequest::Snapshot(_) => None,
         });
         let count = rules::batch(sizes);
         let batch = self.queue.drain(..count).filter_map(|ask| match ask {
-            Ask::Propose(proposal) => Some(proposal),
-            Ask::CatchUp(_) | Ask::Snapshot(_) => None,
+            LeaderRequest::Propose(proposal) => Some(proposal),
+            LeaderRequest::CatchUp(_) | LeaderRequest::Snapshot(_) => None,
         });
         batch.collect()
     }
@@ -217,11 +230,12 @@ impl Core {
     }
 
     /// Writes a batch, applies it and answers. False: we lead no longer.
-    async fn commit(&mut self, writer: &Writer, batch: Vec<Proposal>) -> bool {
+    async fn commit(&mut self, writer: &EtcdWriter, batch: Vec<PendingProposal>) -> bool {
         let first = self.applied() + 1;
         let commands: Vec<Bytes> = batch.iter().map(|proposal| proposal.bytes.clone()).collect();
         match writer.append(first, &commands).await {
-            Appended::Committed => {
+            AppendOutcome::Committed => {
+                self.shared.fill(None);
                 let machine = Arc::clone(&self.shared.machine);
                 let apply = move || {
                     for (index, proposal) in (first..).zip(batch) {
@@ -233,7 +247,10 @@ impl Core {
                 self.turn.take(commands.iter().map(Bytes::len).sum(), apply).await;
                 true
             }
-            Appended::Refused(error) => {
+            AppendOutcome::Refused(error) => {
+                if matches!(error, EtcdError::NoSpace { .. }) {
+                    self.shared.fill(Some(&error.to_string()));
+                }
                 for proposal in batch {
                     let error = Error::NotTaken(error.to_string().into());
                     proposal.reply.send(Err(error)).ok();
@@ -241,14 +258,14 @@ impl Core {
                 true
             }
             // Known to all before it is known to those who asked.
-            Appended::Deposed => {
+            AppendOutcome::Deposed => {
                 self.shared.announce(None, false);
                 for proposal in batch {
                     proposal.reply.send(Err(Error::NoLeader)).ok();
                 }
                 false
             }
-            Appended::Unsure => {
+            AppendOutcome::Unsure => {
                 self.shared.announce(None, false);
                 for proposal in batch {
                     proposal.reply.send(Err(Error::Unsettled)).ok();
@@ -277,7 +294,7 @@ impl Core {
 
     fn begin_snapshot(
         &self,
-        writer: &Writer,
+        writer: &EtcdWriter,
         waiting: Vec<oneshot::Sender<Result<u64, Error>>>,
     ) -> Running {
         let job = Job {
@@ -295,8 +312,8 @@ async fn ended(running: &mut Option<Running>) -> Option<u64> {
     let Some(under_way) = running else { return std::future::pending().await };
     let result = match (&mut under_way.task).await {
         Ok(Ok(index)) => Ok(index),
-        Ok(Err(Failed::Deposed)) | Err(_) => Err(Error::NoLeader),
-        Ok(Err(Failed::Refused(error))) => Err(Error::NotTaken(error.to_string().into())),
+        Ok(Err(SnapshotFailure::Deposed)) | Err(_) => Err(Error::NoLeader),
+        Ok(Err(SnapshotFailure::Refused(error))) => Err(Error::NotTaken(error.to_string().into())),
     };
     for reply in under_way.waiting.drain(..) {
         reply.send(result.clone()).ok();
@@ -306,7 +323,7 @@ async fn ended(running: &mut Option<Running>) -> Option<u64> {
 }
 
 /// Keeps what is known of the lease where others see it; ends when it is gone.
-async fn follow_fence(shared: Arc<Shared>, mut alive: watch::Receiver<Alive>) {
+async fn follow_fence(shared: Arc<EtcdShared>, mut alive: watch::Receiver<Alive>) {
     loop {
         let Alive::Until(fence) = *alive.borrow_and_update() else { return };
         shared.fenced_at(Some(fence));
@@ -317,21 +334,24 @@ async fn follow_fence(shared: Arc<Shared>, mut alive: watch::Receiver<Alive>) {
     }
 }
 
-/// Watches the leader's key and who is there; ends when the key is no longer ours.
-async fn watch_key(client: Client, layout: Layout, shared: Arc<Shared>, term: i64) {
+/// Watches the leader's key and who is there; ends when the key is no longer ours, or etcd is not what it was.
+async fn watch_key(reader: LogReader, shared: Arc<EtcdShared>, term: i64) {
+    let LogReader { client, layout, .. } = &reader;
     loop {
         if let Ok(found) = client.range(Range::of(layout.leader_watches())).await {
-            let (mut held, mut members) = (None, BTreeMap::new());
+            let (mut held, mut members, mut is_marked) = (None, BTreeMap::new(), false);
             for pair in &found.pairs {
                 match layout.thing(&pair.key) {
-                    Thing::Leader => held = Some(Held::of(pair)),
-                    Thing::Member(server) => {
+                    ParsedKey::Leader => held = Some(LeaderRecord::of(pair)),
+                    ParsedKey::Lost => is_marked = true,
+                    ParsedKey::Member(server) => {
                         members.extend(from_json(&pair.value).map(|peer| (server, peer)));
                     }
-                    Thing::Entry(_) | Thing::Unknown => {}
+                    ParsedKey::Entry(_) | ParsedKey::Unknown => {}
                 }
             }
-            if held.as_ref().is_none_or(|held| held.seen.term != term) {
+            let is_ours = held.as_ref().is_some_and(|held| held.seen.term == term);
+            if !is_ours || is_marked || reader.tip.see(found.revision).is_some() {
                 return;
             }
             // What is watched follows on this without a gap.
@@ -341,11 +361,43 @@ async fn watch_key(client: Client, layout: Layout, shared: Arc<Shared>, term: i6
             {
                 while let Ok(changes) = watching.next().await {
                     for change in &changes.changes {
-                        if let Some(Note::Member(server, peer)) = note(&layout, change, &mut held) {
-                            shared.set_member(server, peer.as_ref());
+                        match note(layout, change, &mut held) {
+                            Some(Note::Member(server, peer)) => {
+                                shared.set_member(server, peer.as_ref());
+                            }
+                            Some(Note::Lost) => return,
+                            Some(Note::Leader | Note::Deleted(_)) | None => {}
                         }
                     }
                     if held.as_ref().is_none_or(|held| held.seen.term != term) {
+                        return;
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Watches the log that this server leads; ends when entries go from it that no snapshot holds.
+async fn watch_log(reader: LogReader) {
+    loop {
+        if let Ok(revision) = reader.ends_as_known().await {
+            let Some(revision) = revision else { return };
+            let entries = reader.layout.all_entries();
+            if let Ok(mut watching) = reader.client.watch_deletions(entries, revision + 1).await {
+                while let Ok(changes) = watching.next().await {
+                    let gone = changes.changes.iter().filter_map(|change| match change {
+                        KeyChange::Gone { key, .. } => Some(reader.layout.thing(key)),
+                        KeyChange::Put(_) => None,
+                    });
+                    let last = gone.filter_map(|thing| match thing {
+                        ParsedKey::Entry(index) => Some(index),
+                        _ => None,
+                    });
+                    if let Some(last) = last.max()
+                        && reader.misses(last).await
+                    {
                         return;
                     }
                 }

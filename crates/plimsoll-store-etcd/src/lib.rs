@@ -18,10 +18,11 @@ mod shared;
 mod snapshot;
 mod start;
 mod sync;
+mod tip;
 
 pub use engine::Etcd;
 pub use rules::{MAX_TTL, MIN_TTL};
-pub use start::{Config, StartError, cluster_at};
+pub use start::{EtcdEngineConfig, StartError, cell_at};
 
 /// The most bytes one command may take when it is written, as in the embedded engine.
 pub const MAX_COMMAND: usize = plimsoll_store::embedded::MAX_COMMAND;

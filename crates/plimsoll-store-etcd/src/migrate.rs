@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plimsoll_etcd::{Client, Keys, Op, Range, Txn, When};
-use plimsoll_model::{ClusterId, State, Term};
+use plimsoll_etcd::{EtcdClient, Keys, Op, Range, Txn, When};
+use plimsoll_model::{CellId, State, Term};
 use plimsoll_store::{Machine, Peer, ServerId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::layout::{FORMAT, Layout, Owner, Snapshot, from_json, to_json};
 use crate::rules::MAX_BYTES;
-use crate::sync::{Reader, Trouble, Turn};
+use crate::sync::{LogReader, Loss, SyncError, SyncLock};
+use crate::tip::KnownTip;
 
 /// The term of a snapshot that no leader on this etcd wrote.
 const NO_TERM: i64 = 0;
@@ -23,9 +24,9 @@ const MAX_PARTS: u32 = 10_000;
 
 /// Where a cell is, or is to be.
 #[derive(Debug, Clone)]
-pub struct Place {
-    pub etcd: plimsoll_etcd::Config,
-    pub cluster: ClusterId,
+pub struct EtcdLocation {
+    pub etcd: plimsoll_etcd::EtcdConfig,
+    pub cell_id: CellId,
     pub prefix: String,
     pub role: String,
 }
@@ -50,7 +51,7 @@ pub struct Moved {
 
 /// A cell as it is here.
 #[derive(Debug)]
-pub struct Found {
+pub struct EtcdCell {
     pub state: State,
     pub applied: u64,
     /// No term that any leader here had is later.
@@ -65,19 +66,17 @@ pub struct Found {
 #[derive(Debug, Error)]
 pub enum MigrateError {
     #[error(
-        "the keys below {prefix} in etcd belong to cluster {found}, not to {wanted}; choose another prefix"
+        "the keys below {prefix} in etcd belong to cell {found}, not to {wanted}; choose another prefix"
     )]
-    OtherCluster { prefix: String, found: ClusterId, wanted: ClusterId },
+    OtherCell { prefix: String, found: CellId, wanted: CellId },
     #[error(
         "there are keys below {prefix} in etcd already; choose another prefix, or delete them first"
     )]
     NotEmpty { prefix: String },
-    #[error(
-        "there is no cell below {prefix} in etcd; see that these are the right endpoints and the right prefix"
-    )]
+    #[error("no cell below {prefix} in etcd; check the endpoints and the prefix")]
     NoCell { prefix: String },
     #[error(
-        "somebody else writes below {prefix} in etcd; stop all daemons of the cell, then try again"
+        "another process writes below {prefix} in etcd; stop all daemons of the cell, then retry"
     )]
     Contended { prefix: String },
     #[error("{why}")]
@@ -86,45 +85,54 @@ pub enum MigrateError {
     Etcd(#[from] plimsoll_etcd::Error),
 }
 
-impl From<Trouble> for MigrateError {
-    fn from(trouble: Trouble) -> Self {
+impl From<SyncError> for MigrateError {
+    fn from(trouble: SyncError) -> Self {
         match trouble {
-            Trouble::Etcd(error) => Self::Etcd(error),
-            Trouble::Unreadable(why) => Self::Unreadable { why },
+            SyncError::Etcd(error) => Self::Etcd(error),
+            SyncError::Unreadable(why) | SyncError::Lost(Loss { why, .. }) => {
+                Self::Unreadable { why }
+            }
         }
     }
 }
 
-impl Place {
+impl EtcdLocation {
     /// A cell's scheduler, with its keys below a prefix.
-    pub fn scheduler(etcd: plimsoll_etcd::Config, cluster: ClusterId, prefix: String) -> Self {
-        Self { etcd, cluster, prefix, role: "scheduler".to_owned() }
+    pub fn scheduler(etcd: plimsoll_etcd::EtcdConfig, cell_id: CellId, prefix: String) -> Self {
+        Self { etcd, cell_id, prefix, role: "scheduler".to_owned() }
     }
 
-    fn open(&self) -> Result<(Client, Layout), MigrateError> {
-        Ok((Client::new(self.etcd.clone())?, Layout::new(&self.prefix, &self.role)))
+    fn open(&self) -> Result<(EtcdClient, Layout), MigrateError> {
+        Ok((EtcdClient::new(self.etcd.clone())?, Layout::new(&self.prefix, &self.role)))
     }
 
     /// The cell as it is here; none where nothing is.
-    pub async fn look(&self) -> Result<Option<Found>, MigrateError> {
+    pub async fn look(&self) -> Result<Option<EtcdCell>, MigrateError> {
         let (client, layout) = self.open()?;
-        let Some(pair) = client.get(layout.cluster()).await? else { return Ok(None) };
+        let Some(pair) = client.get(layout.cell_id()).await? else { return Ok(None) };
         let prefix = || self.prefix.clone();
         let owner = from_json::<Owner>(&pair.value).filter(|owner| owner.format <= FORMAT);
         let owner = owner.ok_or_else(|| MigrateError::NotEmpty { prefix: prefix() })?;
-        if owner.cluster != self.cluster {
-            let (found, wanted) = (owner.cluster, self.cluster.clone());
-            return Err(MigrateError::OtherCluster { prefix: prefix(), found, wanted });
+        if owner.cell_id != self.cell_id {
+            let (found, wanted) = (owner.cell_id, self.cell_id.clone());
+            return Err(MigrateError::OtherCell { prefix: prefix(), found, wanted });
         }
-        let machine = Arc::new(Machine::new(State::new(self.cluster.clone()), 0));
-        let reader =
-            Reader { client, layout, machine: Arc::clone(&machine), turn: Turn::default() };
+        let machine = Arc::new(Machine::new(State::new(self.cell_id.clone()), 0));
+        let reader = LogReader {
+            client,
+            layout,
+            machine: Arc::clone(&machine),
+            turn: SyncLock::default(),
+            tip: KnownTip::default(),
+            owner: Some(owner.clone()),
+            server: None,
+        };
         let news = reader.sync().await?;
         let (state, applied) = machine.read_at(|state, applied| (state.clone(), applied));
         let revision = u64::try_from(news.revision).unwrap_or(0);
         let mut members = news.members;
         members.extend(news.held.map(|held| (held.leader.server, held.leader.peer)));
-        Ok(Some(Found {
+        Ok(Some(EtcdCell {
             state,
             applied,
             term: Term(owner.terms_after + revision),
@@ -158,15 +166,15 @@ impl Place {
         let owner = Owner {
             terms_after: reached.term.0,
             came: Some(reached),
-            ..Owner::new(self.cluster.clone())
+            ..Owner::new(self.cell_id.clone())
         };
         // From here on it is a cell.
-        let txn = Txn::when([When::absent(layout.cluster()), When::absent(layout.snapshot())])
+        let txn = Txn::when([When::absent(layout.cell_id()), When::absent(layout.snapshot())])
             .then([
-                Op::put(layout.cluster(), to_json(&owner)),
+                Op::put(layout.cell_id(), to_json(&owner)),
                 Op::put(layout.snapshot(), to_json(&snapshot)),
             ])
-            .otherwise([Op::get(Range::of(Keys::one(layout.cluster())))]);
+            .otherwise([Op::get(Range::of(Keys::one(layout.cell_id())))]);
         if client.txn(txn).await?.held {
             return Ok(());
         }
@@ -174,7 +182,11 @@ impl Place {
     }
 
     /// Parts of a state without a cell are what a migration left that did not come to its end. Anything else is somebody's.
-    async fn clear_leftovers(&self, client: &Client, layout: &Layout) -> Result<(), MigrateError> {
+    async fn clear_leftovers(
+        &self,
+        client: &EtcdClient,
+        layout: &Layout,
+    ) -> Result<(), MigrateError> {
         let keys = Keys::prefix(Bytes::from(self.prefix.clone()));
         let all = client.range(Range::of(keys).limit(MAX_PARTS).keys_only()).await?.pairs;
         if !all.iter().all(|pair| layout.is_state(&pair.key)) {
@@ -197,11 +209,11 @@ impl Place {
     pub async fn leave(&self, moved: Moved) -> Result<(), MigrateError> {
         let (client, layout) = self.open()?;
         let contended = || MigrateError::Contended { prefix: self.prefix.clone() };
-        let pair = client.get(layout.cluster()).await?.ok_or_else(contended)?;
+        let pair = client.get(layout.cell_id()).await?.ok_or_else(contended)?;
         let owner = from_json::<Owner>(&pair.value).ok_or_else(contended)?;
         let left = Owner { moved: Some(moved), ..owner };
         let txn = Txn::when([When::absent(layout.leader())])
-            .then([Op::put(layout.cluster(), to_json(&left))])
+            .then([Op::put(layout.cell_id(), to_json(&left))])
             .repeatable();
         if client.txn(txn).await?.held { Ok(()) } else { Err(contended()) }
     }

@@ -36,14 +36,14 @@ pub(crate) fn retry_after(ttl: Duration) -> Duration {
 
 /// The leader's key, as last seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct LeaderKey {
     pub(crate) term: i64,
     pub(crate) lease: i64,
 }
 
 /// What a standby does about the leader's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Move {
+pub(crate) enum StandbyAction {
     /// Somebody leads.
     Wait,
     /// Nobody does.
@@ -52,35 +52,46 @@ pub(crate) enum Move {
     Lead { term: i64 },
 }
 
-pub(crate) fn standby(leader: Option<Seen>, lease: i64) -> Move {
+pub(crate) fn standby(leader: Option<LeaderKey>, lease: i64) -> StandbyAction {
     match leader {
-        None => Move::Campaign,
-        Some(seen) if seen.lease == lease => Move::Lead { term: seen.term },
-        Some(_) => Move::Wait,
+        None => StandbyAction::Campaign,
+        Some(seen) if seen.lease == lease => StandbyAction::Lead { term: seen.term },
+        Some(_) => StandbyAction::Wait,
     }
 }
 
 /// What a guarded append came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AppendVerdict {
     Committed,
     /// Another leads, or nobody: this batch was not written, and never will be, because the key that guards it cannot
     /// come back with the same revision.
     Deposed,
+    /// The key is ours and the place is free, and yet it was not written: what lies before it is not there any more.
+    Hole,
     /// The key is ours and yet the place is taken: somebody writes who must not.
     Broken,
 }
 
 /// `leader` is the revision that created the key found there, `first` the term of the entry found in the batch's place.
-pub(crate) fn verdict(term: i64, held: bool, leader: Option<i64>, first: Option<u64>) -> Verdict {
+pub(crate) fn verdict(
+    term: i64,
+    held: bool,
+    leader: Option<i64>,
+    first: Option<u64>,
+) -> AppendVerdict {
     if held {
-        return Verdict::Committed;
+        return AppendVerdict::Committed;
     }
     // An earlier try had reached etcd. A leader writes one batch at a time, so an entry of its term is that batch.
     if first.is_some_and(|first| i64::try_from(first) == Ok(term)) {
-        return Verdict::Committed;
+        return AppendVerdict::Committed;
     }
-    if leader == Some(term) { Verdict::Broken } else { Verdict::Deposed }
+    match first {
+        _ if leader != Some(term) => AppendVerdict::Deposed,
+        Some(_) => AppendVerdict::Broken,
+        None => AppendVerdict::Hole,
+    }
 }
 
 /// How many of the proposals that wait, in order, fit into one transaction; at least one.
@@ -99,7 +110,7 @@ pub(crate) fn batch(sizes: impl IntoIterator<Item = usize>) -> usize {
 
 /// What to do with an entry that arrives when so many are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum EntryArrival {
     Apply,
     /// It was applied before.
     Known,
@@ -107,11 +118,11 @@ pub(crate) enum Arrival {
     Gap,
 }
 
-pub(crate) fn arrival(applied: u64, index: u64) -> Arrival {
+pub(crate) fn arrival(applied: u64, index: u64) -> EntryArrival {
     match index.checked_sub(applied) {
-        None | Some(0) => Arrival::Known,
-        Some(1) => Arrival::Apply,
-        Some(_) => Arrival::Gap,
+        None | Some(0) => EntryArrival::Known,
+        Some(1) => EntryArrival::Apply,
+        Some(_) => EntryArrival::Gap,
     }
 }
 
@@ -139,23 +150,24 @@ mod tests {
 
     #[test]
     fn a_standby_campaigns_when_the_key_is_gone_and_leads_when_it_is_its_own() {
-        let of = |lease| Some(Seen { term: 40, lease });
-        assert_eq!(standby(None, 7), Move::Campaign);
-        assert_eq!(standby(of(8), 7), Move::Wait);
-        assert_eq!(standby(of(7), 7), Move::Lead { term: 40 });
+        let of = |lease| Some(LeaderKey { term: 40, lease });
+        assert_eq!(standby(None, 7), StandbyAction::Campaign);
+        assert_eq!(standby(of(8), 7), StandbyAction::Wait);
+        assert_eq!(standby(of(7), 7), StandbyAction::Lead { term: 40 });
     }
 
     #[test]
     fn an_append_without_a_plain_answer_is_judged_by_what_is_there() {
         for (case, held, leader, first, expected) in [
-            ("it was written", true, None, None, Verdict::Committed),
-            ("an earlier try was", false, Some(40), Some(40), Verdict::Committed),
-            ("and then we were deposed", false, Some(90), Some(40), Verdict::Committed),
-            ("and the key is gone", false, None, Some(40), Verdict::Committed),
-            ("another leads", false, Some(90), None, Verdict::Deposed),
-            ("another leads and wrote", false, Some(90), Some(90), Verdict::Deposed),
-            ("nobody leads", false, None, None, Verdict::Deposed),
-            ("a stranger writes", false, Some(40), Some(39), Verdict::Broken),
+            ("it was written", true, None, None, AppendVerdict::Committed),
+            ("an earlier try was", false, Some(40), Some(40), AppendVerdict::Committed),
+            ("and then we were deposed", false, Some(90), Some(40), AppendVerdict::Committed),
+            ("and the key is gone", false, None, Some(40), AppendVerdict::Committed),
+            ("another leads", false, Some(90), None, AppendVerdict::Deposed),
+            ("another leads and wrote", false, Some(90), Some(90), AppendVerdict::Deposed),
+            ("nobody leads", false, None, None, AppendVerdict::Deposed),
+            ("what lies before is gone", false, Some(40), None, AppendVerdict::Hole),
+            ("a stranger writes", false, Some(40), Some(39), AppendVerdict::Broken),
         ] {
             assert_eq!(verdict(40, held, leader, first), expected, "{case}");
         }
@@ -178,7 +190,10 @@ mod tests {
     #[test]
     fn an_entry_is_applied_once_and_none_is_passed_over() {
         let found = [8, 9, 10, 11].map(|index| arrival(9, index));
-        assert_eq!(found, [Arrival::Known, Arrival::Known, Arrival::Apply, Arrival::Gap]);
+        assert_eq!(
+            found,
+            [EntryArrival::Known, EntryArrival::Known, EntryArrival::Apply, EntryArrival::Gap]
+        );
     }
 
     #[test]

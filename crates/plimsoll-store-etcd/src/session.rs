@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_etcd::{Client, Error, LeaseId, Op, Txn};
+use plimsoll_etcd::{Error, EtcdClient, LeaseId, Op, Txn};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -18,23 +18,23 @@ pub(crate) enum Alive {
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct LeaderSession {
     pub(crate) lease: LeaseId,
     pub(crate) alive: watch::Receiver<Alive>,
     keeper: AbortHandle,
 }
 
-impl Drop for Session {
+impl Drop for LeaderSession {
     fn drop(&mut self) {
         self.keeper.abort();
     }
 }
 
-impl Session {
+impl LeaderSession {
     /// Obtains a lease, hangs a key on it, and has `keeper` keep it alive until this is dropped.
     pub(crate) async fn open(
-        client: &Client,
-        keeper: &Client,
+        client: &EtcdClient,
+        keeper: &EtcdClient,
         ttl: Duration,
         key: bytes::Bytes,
         value: bytes::Bytes,
@@ -58,7 +58,7 @@ impl Session {
 
 /// Renews the lease until etcd has it no more. It goes on beyond the fence: where the lease turns out to have lived on,
 /// nothing was lost.
-async fn keep(client: Client, lease: LeaseId, ttl: Duration, alive: watch::Sender<Alive>) {
+async fn keep(client: EtcdClient, lease: LeaseId, ttl: Duration, alive: watch::Sender<Alive>) {
     let mut keeper = client.keep_alive(lease);
     let mut pause = rules::renew_after(ttl);
     loop {

@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use plimsoll_model::Term;
-use plimsoll_store::{Error, Leadership, Machine, Member, Peer, Role, ServerId, Standing, Tenure};
+use plimsoll_store::{
+    Error, Leadership, LeadershipInfo, LogPosition, Machine, Member, Peer, ServerId, ServerRole,
+};
 use tokio::sync::watch;
 
-use crate::layout::Leader;
+use crate::layout::LeaderClaim;
 
 /// What this engine is called.
 const ENGINE: &str = "etcd";
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct EtcdShared {
     pub(crate) server: ServerId,
     peer: Peer,
     /// What the revision of the leader's key is counted from, so that no term is below one that a cell had elsewhere.
@@ -36,13 +38,17 @@ struct Notes {
     fence: Option<Instant>,
     elections: u64,
     hindrance: Option<Arc<str>>,
+    /// What etcd lost, as far as anybody knows.
+    lost: Option<Arc<str>>,
+    /// What etcd says while it has no space.
+    full: Option<Arc<str>>,
     /// The last entry that etcd was seen to hold.
     newest: u64,
     /// When etcd last said anything.
     heard: Option<Instant>,
 }
 
-impl Shared {
+impl EtcdShared {
     pub(crate) fn new(
         server: ServerId,
         peer: Peer,
@@ -69,7 +75,7 @@ impl Shared {
     }
 
     /// Says who leads, at which term; none: nobody that we know of.
-    pub(crate) fn announce(&self, leader: Option<(&Leader, i64)>, is_me: bool) {
+    pub(crate) fn announce(&self, leader: Option<(&LeaderClaim, i64)>, is_me: bool) {
         let mut notes = self.notes();
         let newest = self.leadership.borrow().term;
         let term = leader.map_or(newest, |(_, term)| newest.max(self.term_of(term)));
@@ -92,6 +98,19 @@ impl Shared {
 
     pub(crate) fn hinder(&self, why: Option<&str>) {
         self.notes().hindrance = why.map(Arc::from);
+    }
+
+    /// Nobody may write, because etcd lost what was acknowledged; none: it has all of it.
+    pub(crate) fn lose(&self, why: Option<&str>) {
+        let why: Option<Arc<str>> = why.map(Arc::from);
+        let mut notes = self.notes();
+        notes.hindrance.clone_from(&why);
+        notes.lost = why;
+    }
+
+    /// Etcd has no space; none: it has.
+    pub(crate) fn fill(&self, why: Option<&str>) {
+        self.notes().full = why.map(Arc::from);
     }
 
     /// It cannot go on.
@@ -154,12 +173,12 @@ impl Shared {
         self.notes().members.keys().any(|server| *server != self.server)
     }
 
-    pub(crate) fn tenure(&self) -> Tenure {
+    pub(crate) fn leadership_info(&self) -> LeadershipInfo {
         let is_led = self.leadership.borrow().leader.is_some();
         let notes = self.notes();
         let now = Instant::now();
         let since = notes.since.filter(|_| is_led);
-        Tenure {
+        LeadershipInfo {
             engine: ENGINE,
             since: since.map(|since| now.saturating_duration_since(since)),
             elections: notes.elections,
@@ -168,12 +187,12 @@ impl Shared {
         }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn log_position(&self) -> LogPosition {
         let leads = self.leadership.borrow().is_me;
         let (applied, notes) = (self.applied(), self.notes());
         let newest = notes.newest.max(applied);
-        Standing {
-            role: if leads { Role::Leader } else { Role::Standby },
+        LogPosition {
+            role: if leads { ServerRole::Leader } else { ServerRole::Standby },
             applied,
             committed: newest,
             last: newest,
@@ -191,8 +210,7 @@ impl Shared {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        let notes = self.notes();
-        let now = *self.leadership.borrow();
+        let (notes, now) = (self.notes(), *self.leadership.borrow());
         match now {
             Leadership { is_me: true, .. } => {
                 let holds = notes.fence.is_some_and(|fence| Instant::now() < fence);
@@ -205,7 +223,13 @@ impl Shared {
         }
     }
 
+    /// What keeps writes from being taken, also while this server leads.
+    pub(crate) fn impairment(&self) -> Option<Error> {
+        self.failure().or_else(|| self.notes().full.clone().map(Error::StoreFull))
+    }
+
     pub(crate) fn failure(&self) -> Option<Error> {
-        self.failed.borrow().clone().map(Error::Disk)
+        let failed = self.failed.borrow().clone().map(Error::Disk);
+        failed.or_else(|| self.notes().lost.clone().map(Error::LogLost))
     }
 }

@@ -7,8 +7,8 @@ use plimsoll_etcd::{Error, Op, Range};
 use plimsoll_model::State;
 use plimsoll_store::Machine;
 
-use crate::append::{Appended, Writer};
-use crate::layout::{FORMAT, Snapshot, Thing, to_json};
+use crate::append::{AppendOutcome, EtcdWriter};
+use crate::layout::{FORMAT, ParsedKey, Snapshot, to_json};
 use crate::rules::{self, MAX_BYTES};
 
 /// How many entries are deleted in one transaction: more would hold up appends.
@@ -16,7 +16,7 @@ const SLICE: u64 = 1_000;
 
 /// Why there is no new snapshot. The one before holds, and nothing is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failed {
+pub(crate) enum SnapshotFailure {
     Deposed,
     Refused(Error),
 }
@@ -24,7 +24,7 @@ pub(crate) enum Failed {
 /// A state to be written down, and how much of the log goes after it.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) writer: Writer,
+    pub(crate) writer: EtcdWriter,
     pub(crate) machine: Arc<Machine>,
     pub(crate) every: u64,
     pub(crate) compacts: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// Returns the index that the snapshot holds.
-    pub(crate) async fn run(self) -> Result<u64, Failed> {
+    pub(crate) async fn run(self) -> Result<u64, SnapshotFailure> {
         let machine = Arc::clone(&self.machine);
         // Beside the tasks, because renewals must not wait for it.
         let encoded = tokio::task::spawn_blocking(move || machine.read_at(encode)).await;
@@ -42,7 +42,8 @@ impl Job {
             let part = state.slice(at..state.len().min(at + MAX_BYTES));
             self.write([Op::put(layout.state_part(index, term, nth), part)]).await?;
         }
-        let before = self.writer.client.get(layout.snapshot()).await.map_err(Failed::Refused)?;
+        let before =
+            self.writer.client.get(layout.snapshot()).await.map_err(SnapshotFailure::Refused)?;
         let meta = Snapshot {
             format: FORMAT,
             index,
@@ -64,11 +65,12 @@ impl Job {
     }
 
     /// Deletes the entries up to one, and their parts.
-    async fn trim(&self, last: u64) -> Result<(), Failed> {
+    async fn trim(&self, last: u64) -> Result<(), SnapshotFailure> {
         let layout = &self.writer.layout;
         let oldest = Range::of(layout.entries(0, last + 1)).limit(1).keys_only();
-        let oldest = self.writer.client.range(oldest).await.map_err(Failed::Refused)?.pairs.pop();
-        let Some(Thing::Entry(mut from)) = oldest.map(|pair| layout.thing(&pair.key)) else {
+        let oldest =
+            self.writer.client.range(oldest).await.map_err(SnapshotFailure::Refused)?.pairs.pop();
+        let Some(ParsedKey::Entry(mut from)) = oldest.map(|pair| layout.thing(&pair.key)) else {
             return Ok(());
         };
         while from <= last {
@@ -80,11 +82,11 @@ impl Job {
         Ok(())
     }
 
-    async fn write(&self, ops: impl IntoIterator<Item = Op>) -> Result<(), Failed> {
+    async fn write(&self, ops: impl IntoIterator<Item = Op>) -> Result<(), SnapshotFailure> {
         match self.writer.write(ops).await {
-            Appended::Committed => Ok(()),
-            Appended::Deposed | Appended::Unsure => Err(Failed::Deposed),
-            Appended::Refused(error) => Err(Failed::Refused(error)),
+            AppendOutcome::Committed => Ok(()),
+            AppendOutcome::Deposed | AppendOutcome::Unsure => Err(SnapshotFailure::Deposed),
+            AppendOutcome::Refused(error) => Err(SnapshotFailure::Refused(error)),
         }
     }
 }

@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_etcd::{Client, Keys, Op, Range, Txn, When};
-use plimsoll_model::{ClusterId, Level, State};
+use bytes::Bytes;
+use plimsoll_etcd::{Alarm, EtcdClient, Keys, Op, Range, Txn, When};
+use plimsoll_model::{CellId, Level, State};
 use plimsoll_store::{Machine, Peer, ServerId};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
-use crate::core::{Core, Options};
+use crate::core::{EngineOptions, EngineTask};
 use crate::engine::Etcd;
-use crate::layout::{FORMAT, Layout, Leader, Owner, from_json, to_json};
-use crate::rules::{MAX_TTL, MIN_TTL};
-use crate::session::Session;
-use crate::shared::Shared;
-use crate::sync::{Reader, Trouble, Turn};
+use crate::layout::{FORMAT, Layout, LeaderClaim, LostMark, Owner, from_json, to_json};
+use crate::rules::{self, MAX_TTL, MIN_TTL};
+use crate::session::LeaderSession;
+use crate::shared::EtcdShared;
+use crate::sync::{LogReader, Loss, SyncError, SyncLock};
+use crate::tip::KnownTip;
 
 /// Room for what is asked while a batch is on its way.
 const MAX_WAITING: usize = 4_096;
@@ -26,20 +28,20 @@ const MAX_WAITING: usize = 4_096;
 const MIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Whose keys lie below a prefix; none if nobody's do. What is not plimsoll's is named when a server starts there.
-pub async fn cluster_at(
-    etcd: &plimsoll_etcd::Config,
+pub async fn cell_at(
+    etcd: &plimsoll_etcd::EtcdConfig,
     prefix: &str,
-) -> Result<Option<ClusterId>, StartError> {
-    let client = Client::new(etcd.clone())?;
-    let found = client.get(Layout::new(prefix, "").cluster()).await?;
-    Ok(found.and_then(|pair| from_json::<Owner>(&pair.value)).map(|owner| owner.cluster))
+) -> Result<Option<CellId>, StartError> {
+    let client = EtcdClient::new(etcd.clone())?;
+    let found = client.get(Layout::new(prefix, "").cell_id()).await?;
+    Ok(found.and_then(|pair| from_json::<Owner>(&pair.value)).map(|owner| owner.cell_id))
 }
 
 /// How a server starts.
 #[derive(Debug, Clone)]
-pub struct Config {
-    pub etcd: plimsoll_etcd::Config,
-    pub cluster: ClusterId,
+pub struct EtcdEngineConfig {
+    pub etcd: plimsoll_etcd::EtcdConfig,
+    pub cell_id: CellId,
     /// Where its keys are; it ends with a slash.
     pub prefix: String,
     /// What is elected below the prefix: `scheduler`, or `coordinator`.
@@ -55,13 +57,13 @@ pub struct Config {
     pub is_known: bool,
 }
 
-impl Config {
-    /// A cell's scheduler, with its keys below `/plimsoll/<cluster>/`.
-    pub fn scheduler(etcd: plimsoll_etcd::Config, cluster: ClusterId, server: ServerId) -> Self {
+impl EtcdEngineConfig {
+    /// A cell's scheduler, with its keys below `/plimsoll/<cell>/`.
+    pub fn scheduler(etcd: plimsoll_etcd::EtcdConfig, cell_id: CellId, server: ServerId) -> Self {
         Self {
             etcd,
-            prefix: format!("/plimsoll/{cluster}/"),
-            cluster,
+            prefix: format!("/plimsoll/{cell_id}/"),
+            cell_id,
             role: "scheduler".to_owned(),
             server,
             peer: Peer::default(),
@@ -76,34 +78,42 @@ impl Config {
 /// Why a server cannot start. Nothing was changed.
 #[derive(Debug, Error)]
 pub enum StartError {
-    #[error("a lease of {}s is not possible; choose {}s to {}s", ttl.as_secs_f32(), MIN_TTL.as_secs(), MAX_TTL.as_secs())]
+    #[error("a lease TTL of {}s is out of range; choose {}s to {}s", ttl.as_secs_f32(), MIN_TTL.as_secs(), MAX_TTL.as_secs())]
     Ttl { ttl: Duration },
-    #[error("{prefix:?} is no prefix; one begins and ends with a slash, such as /plimsoll/home/")]
+    #[error(
+        "{prefix:?} is not a prefix; it must begin and end with a slash, such as /plimsoll/home/"
+    )]
     Prefix { prefix: String },
     #[error(
-        "the keys below {prefix} in etcd belong to cluster {found}, not to {wanted}; choose another prefix"
+        "the keys below {prefix} in etcd belong to cell {found}, not to {wanted}; choose another prefix"
     )]
-    OtherCluster { prefix: String, found: ClusterId, wanted: ClusterId },
+    OtherCell { prefix: String, found: CellId, wanted: CellId },
     #[error(
         "the keys below {prefix} in etcd are not plimsoll's, or need a newer one; choose another prefix, or upgrade"
     )]
     Foreign { prefix: String },
     #[error(
-        "there is nothing below {prefix} in etcd, where cluster {cluster} was: see that these are the right endpoints and \
-         restore etcd from its backup; to begin anew, empty the data directory of each node"
+        "there is nothing below {prefix} in etcd, where cell {cell_id} was: see that these are the right endpoints. Where a \
+         server of it still runs, `plimsoll cell recover` there; else restore etcd from its backup. To begin anew, empty the \
+         data directory of each node"
     )]
-    Vanished { prefix: String, cluster: ClusterId },
+    Vanished { prefix: String, cell_id: CellId },
+    #[error(
+        "etcd has lost acknowledged writes below {prefix}: {name} has applied entry {applied}, which is not there. Keep \
+         {name} running and see `plimsoll cell recover --help`"
+    )]
+    Lost { prefix: String, name: String, applied: u64 },
     #[error(
         "a server called {name} runs at {address}; stop it, or choose another --name. One that crashed is forgotten within \
          its lease"
     )]
     NameTaken { name: String, address: String },
     #[error(
-        "cluster {cluster} has left this etcd for the disk of {name} ({address}); see `plimsoll migrate --from etcd --to \
+        "cell {cell_id} has left this etcd for the disk of {name} ({address}); see `plimsoll migrate --from etcd --to \
          embedded`, which makes this node follow"
     )]
-    Moved { cluster: ClusterId, name: String, address: String },
-    #[error("the number of this server is taken by {name}; empty the data directory for another")]
+    Moved { cell_id: CellId, name: String, address: String },
+    #[error("the id of this server is in use by {name}; empty the data directory to get a new one")]
     NumberTaken { name: String },
     #[error("{why}")]
     Unreadable { why: String },
@@ -114,7 +124,7 @@ pub enum StartError {
     Etcd(#[from] plimsoll_etcd::Error),
 }
 
-impl Config {
+impl EtcdEngineConfig {
     fn check(&self) -> Result<(), StartError> {
         if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
             return Err(StartError::Ttl { ttl: self.ttl });
@@ -126,38 +136,51 @@ impl Config {
         Ok(())
     }
 
-    /// Makes the prefix ours if it is nobody's yet. Returns the term after which ours begin.
-    async fn claim(&self, client: &Client, layout: &Layout) -> Result<u64, StartError> {
-        let key = layout.cluster();
-        let owner = Owner::new(self.cluster.clone());
+    /// Makes the prefix ours if it is nobody's yet. Returns whose it is, and how that is written there.
+    async fn claim(
+        &self,
+        client: &EtcdClient,
+        layout: &Layout,
+    ) -> Result<(Owner, Bytes), StartError> {
+        let key = layout.cell_id();
+        let owner = Owner::new(self.cell_id.clone());
         // Of a server that was here before, nothing is claimed that is not there any more.
-        let claims = (!self.is_known).then(|| Op::put(key.clone(), to_json(&owner)));
-        let claim = Txn::when([When::absent(key.clone())])
+        let value = to_json(&owner);
+        let claims = (!self.is_known).then(|| Op::put(key.clone(), value.clone()));
+        let look = |key: Bytes| Op::get(Range::of(Keys::one(key)));
+        // Where a server that runs misses what it wrote, nothing is begun in its place.
+        let claim = Txn::when([When::absent(key.clone()), When::absent(layout.lost())])
             .then(claims)
-            .otherwise([Op::get(Range::of(Keys::one(key)))])
+            .otherwise([look(key), look(layout.lost())])
             .repeatable();
         let reply = client.txn(claim).await?;
-        let (prefix, cluster) = (self.prefix.clone(), self.cluster.clone());
+        let (prefix, cell_id) = (self.prefix.clone(), self.cell_id.clone());
         if reply.held {
             return if self.is_known {
-                Err(StartError::Vanished { prefix, cluster })
+                Err(StartError::Vanished { prefix, cell_id })
             } else {
-                Ok(0)
+                Ok((owner, value))
             };
         }
-        let pair = reply.reads().next().and_then(|mut found| found.pairs.pop());
-        let found: Option<Owner> = pair.and_then(|pair| from_json(&pair.value));
+        let mut reads = reply.reads().map(|mut found| found.pairs.pop());
+        let (pair, mark) = (reads.next().flatten(), reads.next().flatten());
+        if let Some(mark) = mark.and_then(|pair| from_json::<LostMark>(&pair.value)) {
+            let LostMark { peer, applied, .. } = mark;
+            return Err(StartError::Lost { name: peer.name, applied, prefix });
+        }
+        let value = pair.as_ref().map(|pair| pair.value.clone()).unwrap_or_default();
+        let found: Option<Owner> = from_json(&value);
         match found {
             Some(found) if found.format > FORMAT => Err(StartError::Foreign { prefix }),
             None => Err(StartError::Foreign { prefix }),
-            Some(found) if found.cluster != cluster => {
-                Err(StartError::OtherCluster { prefix, found: found.cluster, wanted: cluster })
+            Some(found) if found.cell_id != cell_id => {
+                Err(StartError::OtherCell { prefix, found: found.cell_id, wanted: cell_id })
             }
             Some(Owner { moved: Some(moved), .. }) => {
                 let Peer { name, address } = moved.to;
-                Err(StartError::Moved { cluster, name, address })
+                Err(StartError::Moved { cell_id, name, address })
             }
-            Some(found) => Ok(found.terms_after),
+            Some(found) => Ok((found, value)),
         }
     }
 
@@ -179,29 +202,47 @@ impl Config {
     }
 }
 
+/// Keeps in sight whether etcd has space, so that it is known before a write fails. Who may not ask learns it from that.
+async fn watch_alarms(client: EtcdClient, shared: Arc<EtcdShared>, ttl: Duration) {
+    loop {
+        if let Ok(alarms) = client.alarms().await {
+            let is_full = alarms.iter().any(|(_, alarm)| *alarm == Alarm::NoSpace);
+            let why = plimsoll_etcd::Error::NoSpace { action: "write keys" }.to_string();
+            shared.fill(is_full.then_some(why.as_str()));
+        }
+        tokio::time::sleep(rules::renew_after(ttl)).await;
+    }
+}
+
 impl Etcd {
     /// Starts a server. On return it has applied the log as it is, and knows who leads; that may be itself.
-    pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
+    pub async fn start(config: EtcdEngineConfig) -> Result<Arc<Self>, StartError> {
         config.check()?;
         // A member that hangs must not hold us up for as long as a lease lasts.
         let limit = config.etcd.limit.min((config.ttl / 2).max(MIN_LIMIT));
-        let client = Client::new(plimsoll_etcd::Config { limit, ..config.etcd.clone() })?;
+        let client = EtcdClient::new(plimsoll_etcd::EtcdConfig { limit, ..config.etcd.clone() })?;
         // A renewal must fail early enough for others to be tried.
         let limit = config.ttl / 4;
-        let keeper = Client::new(plimsoll_etcd::Config { limit, ..config.etcd.clone() })?;
+        let keeper = EtcdClient::new(plimsoll_etcd::EtcdConfig { limit, ..config.etcd.clone() })?;
         let layout = Layout::new(&config.prefix, &config.role);
-        let terms_after = config.claim(&client, &layout).await?;
+        let owner = config.claim(&client, &layout).await?;
+        let terms_after = owner.0.terms_after;
 
-        let machine = Arc::new(Machine::new(State::new(config.cluster.clone()), 0));
-        let reader = Reader {
+        let machine = Arc::new(Machine::new(State::new(config.cell_id.clone()), 0));
+        let reader = LogReader {
             client: client.clone(),
             layout: layout.clone(),
             machine: Arc::clone(&machine),
-            turn: Turn::default(),
+            turn: SyncLock::default(),
+            tip: KnownTip::default(),
+            owner: Some(owner.0.clone()),
+            server: None,
         };
         let news = reader.sync().await.map_err(|trouble| match trouble {
-            Trouble::Etcd(error) => StartError::Etcd(error),
-            Trouble::Unreadable(why) => match machine.outgrown() {
+            SyncError::Etcd(error) => StartError::Etcd(error),
+            // This server has nothing to set against it.
+            SyncError::Lost(Loss { why, .. }) => StartError::Unreadable { why },
+            SyncError::Unreadable(why) => match machine.outgrown() {
                 Some(level) => StartError::Outgrown { why, level },
                 None => StartError::Unreadable { why },
             },
@@ -209,21 +250,21 @@ impl Etcd {
         config.check_members(&news.members)?;
         let member = layout.member(config.server);
         let peer = to_json(&config.peer);
-        let session = Session::open(&client, &keeper, config.ttl, member, peer).await?;
+        let session = LeaderSession::open(&client, &keeper, config.ttl, member, peer).await?;
 
         let shared =
-            Arc::new(Shared::new(config.server, config.peer.clone(), terms_after, machine));
+            Arc::new(EtcdShared::new(config.server, config.peer.clone(), terms_after, machine));
         let (asks, queue) = mpsc::channel(MAX_WAITING);
         let (stop, stopped) = watch::channel(false);
         let (stands, standing) = watch::channel(true);
-        let me = Leader { server: config.server, peer: config.peer, term: None };
-        let options = Options {
+        let me = LeaderClaim { server: config.server, peer: config.peer, term: None };
+        let options = EngineOptions {
             me,
             ttl: config.ttl,
             snapshot_every: config.snapshot_every,
             compacts: config.compacts,
         };
-        let mut core = Core {
+        let mut core = EngineTask {
             shared: Arc::clone(&shared),
             client,
             keeper,
@@ -234,13 +275,23 @@ impl Etcd {
             stop: stopped,
             stands: standing,
             turn: reader.turn,
+            tip: reader.tip,
+            owner,
             held: None,
             revision: 0,
             session: Some(session),
             watching: None,
         };
         core.learn(news);
-        let task = tokio::spawn(core.run());
+        let alarms = watch_alarms(core.client.clone(), Arc::clone(&shared), config.ttl);
+        let task = tokio::spawn(async move {
+            let run = core.run();
+            tokio::pin!(run);
+            tokio::select! {
+                () = &mut run => {}
+                () = alarms => run.await,
+            }
+        });
         let engine = Arc::new(Self::new(shared, asks, stands, stop, task));
         engine.settle(config.ttl).await;
         Ok(engine)
@@ -253,16 +304,16 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_are_refused_before_etcd_is_asked() {
-        let etcd = plimsoll_etcd::Config::open(["http://127.0.0.1:2379"]);
-        let cluster = ClusterId::new("home").unwrap();
-        let good = Config::scheduler(etcd, cluster, ServerId(1));
+        let etcd = plimsoll_etcd::EtcdConfig::open(["http://127.0.0.1:2379"]);
+        let cell_id = CellId::new("home").unwrap();
+        let good = EtcdEngineConfig::scheduler(etcd, cell_id, ServerId(1));
         assert_eq!(good.prefix, "/plimsoll/home/");
         good.check().unwrap();
-        let short = Config { ttl: Duration::from_millis(1_500), ..good.clone() };
+        let short = EtcdEngineConfig { ttl: Duration::from_millis(1_500), ..good.clone() };
         let says = short.check().unwrap_err().to_string();
-        assert_eq!(says, "a lease of 1.5s is not possible; choose 2s to 60s");
+        assert_eq!(says, "a lease TTL of 1.5s is out of range; choose 2s to 60s");
         for prefix in ["", "/", "home/", "/home"] {
-            let wrong = Config { prefix: prefix.to_owned(), ..good.clone() };
+            let wrong = EtcdEngineConfig { prefix: prefix.to_owned(), ..good.clone() };
             assert!(wrong.check().is_err(), "{prefix:?}");
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::testkit::{cpus, node_id};
-use plimsoll_model::{Author, Change, ClusterId, Command, Term, Timestamp, Writer};
-use plimsoll_store::embedded::Config;
+use plimsoll_model::{Author, CellId, Change, Command, Term, Timestamp, Writer};
+use plimsoll_store::embedded::EmbeddedConfig;
 use plimsoll_store::{Embedded, Engine};
 
 /// How long each rate is taken over.
@@ -58,8 +58,8 @@ fn plain(dir: &Path, span: Duration) -> f64 {
 fn commits(dir: &Path, writers: u64, span: Duration) -> (f64, Duration, Duration) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let cluster = ClusterId::new("bench").expect("a valid name");
-        let config = Config::alone(dir.join(format!("data-{writers}")), cluster);
+        let cell_id = CellId::new("bench").expect("a valid name");
+        let config = EmbeddedConfig::alone(dir.join(format!("data-{writers}")), cell_id);
         let engine = Embedded::start(config).await.expect("a fresh directory");
         let started = Instant::now();
         let tasks = (0..writers).map(|writer| {

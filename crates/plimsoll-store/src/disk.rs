@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) mod monitored;
 #[cfg(any(test, feature = "testkit"))]
 pub mod sim;
-pub(crate) mod watched;
 
 pub trait Disk: Debug + Send + Sync + 'static {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
@@ -60,11 +60,20 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
 
 /// Puts a file in place of another so that a crash leaves one of the two, whole.
 pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(disk, path, |file| file.write_at(0, bytes))
+}
+
+/// The same, with what is written to it.
+pub(crate) fn replace_with(
+    disk: &dyn Disk,
+    path: &Path,
+    write: impl FnOnce(&dyn DiskFile) -> io::Result<()>,
+) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = Path::new(&new);
     let file = disk.create(new)?;
-    file.write_at(0, bytes)?;
+    write(file.as_ref())?;
     file.sync()?;
     disk.rename(new, path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -15,26 +15,28 @@ use openraft::errors::{
     ClientWriteError, Fatal, ForwardToLeader, LinearizableReadError, RaftError,
 };
 use openraft::{ChangeMembers, Instant, Raft, RaftMetrics, ReadPolicy};
-use plimsoll_model::{ClusterId, Command};
+use plimsoll_model::{CellId, Command};
 use tokio::sync::watch;
 
 use crate::backup::{self, Summary};
-use crate::disk::watched::Watched;
+use crate::disk::monitored::MonitoredDisk;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{
-    Answer, Committed, Engine, Error, Leadership, Member, Peer, ServerId, Standing, Tenure,
+    Committed, Engine, EngineFuture, Error, Leadership, LeadershipInfo, LogPosition, Member, Peer,
+    ServerId,
 };
-use crate::log::{Cut, MAX_ENTRY, SEGMENT_SIZE};
+use crate::log::{MAX_ENTRY, SEGMENT_SIZE, TornWrite};
 use crate::machine::Machine;
 
 mod addresses;
-mod allegiance;
-mod answer;
 #[cfg(any(test, feature = "testkit"))]
 pub mod channel;
-mod leading;
+pub(crate) mod growth;
+mod incarnation;
+mod leader_tracker;
 pub mod network;
 pub(crate) mod replay;
+mod rpc_server;
 pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod state;
@@ -43,16 +45,16 @@ mod timing;
 pub(crate) mod types;
 mod wire;
 
-use allegiance::Allegiance;
-use leading::Seat;
+use incarnation::IncarnationGuard;
+use leader_tracker::LeaderTracker;
 use network::{Arrivals, Network, NoNetwork};
-use start::Identity;
+use start::ServerIdentity;
 use state::StateMachine;
 use store::LogStore;
 use types::{ENTRY_OVERHEAD, Proposal, Types};
 
-pub use allegiance::Incarnation;
-pub use start::{OpenError, cluster_of, is_superseded};
+pub use incarnation::Incarnation;
+pub use start::{OpenError, cell_of, is_superseded};
 pub use timing::Timing;
 
 /// The most bytes one command may take when it is written.
@@ -62,6 +64,13 @@ pub const MAX_COMMAND: usize = MAX_ENTRY - ENTRY_OVERHEAD;
 /// fraction of a second; a snapshot of a large cell takes about as long.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
 
+/// How many bytes of entries may gather before a snapshot replaces them, or as many as the last snapshot had where that is
+/// more. A start reads and replays at most so much, in about a second.
+pub const SNAPSHOT_BYTES: u64 = 64 << 20;
+
+/// How many bytes of entries that such a snapshot holds are kept besides, for a server that was away for a moment.
+const KEPT_BYTES: u64 = SEGMENT_SIZE;
+
 /// How much room a server wants to go on after a full disk: a segment to write in, and as much for a snapshot.
 pub const ROOM: u64 = 2 * SEGMENT_SIZE;
 
@@ -70,9 +79,9 @@ const PROPOSAL_ELECTIONS: u32 = 20;
 
 /// How a server starts.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct EmbeddedConfig {
     pub data_dir: PathBuf,
-    pub cluster: ClusterId,
+    pub cell_id: CellId,
     /// The number it gets when its data directory is new; after that, the one written there counts.
     pub server: ServerId,
     pub peer: Peer,
@@ -80,6 +89,7 @@ pub struct Config {
     /// The life of the cell that it is taken into; one that founds its own begins the first.
     pub incarnation: Incarnation,
     pub snapshot_every: u64,
+    pub snapshot_bytes: u64,
     /// None: from how fast the disk is.
     pub timing: Option<Timing>,
     pub network: Arc<dyn Network>,
@@ -95,17 +105,18 @@ pub enum Founding {
     Join,
 }
 
-impl Config {
+impl EmbeddedConfig {
     /// A cell of one on this machine's disk.
-    pub fn alone(data_dir: impl Into<PathBuf>, cluster: ClusterId) -> Self {
+    pub fn alone(data_dir: impl Into<PathBuf>, cell_id: CellId) -> Self {
         Self {
             data_dir: data_dir.into(),
-            cluster,
+            cell_id,
             server: ServerId(1),
             peer: Peer::default(),
             founding: Founding::Alone,
             incarnation: Incarnation::default(),
             snapshot_every: SNAPSHOT_EVERY,
+            snapshot_bytes: SNAPSHOT_BYTES,
             timing: None,
             network: Arc::new(NoNetwork),
             disk: Arc::new(RealDisk),
@@ -116,14 +127,14 @@ impl Config {
 /// A server of the embedded engine.
 pub struct Embedded {
     raft: Raft<Types, StateMachine>,
-    identity: Identity,
-    allegiance: Arc<Allegiance>,
+    identity: ServerIdentity,
+    guard: Arc<IncarnationGuard>,
     machine: Arc<Machine>,
     leadership: watch::Receiver<Leadership>,
-    seat: Arc<Seat>,
+    tracker: Arc<LeaderTracker>,
     timing: Timing,
-    cut: Option<Cut>,
-    disk: Arc<Watched>,
+    cut: Option<TornWrite>,
+    disk: Arc<MonitoredDisk>,
     dir: Arc<Path>,
     arrivals: Mutex<Arrivals>,
     /// Kept to learn when openraft has let go of it, and to let go of it last.
@@ -155,7 +166,7 @@ impl Embedded {
     }
 
     /// What a crash had left of a torn write, and opening cut.
-    pub fn cut(&self) -> Option<&Cut> {
+    pub fn cut(&self) -> Option<&TornWrite> {
         self.cut.as_ref()
     }
 
@@ -199,7 +210,7 @@ impl Embedded {
         let (Some(replication), Some(acked)) = (&metrics.replication, &metrics.heartbeat) else {
             return BTreeMap::new();
         };
-        let patience = self.timing.election * leading::SILENT_ELECTIONS;
+        let patience = self.timing.election * leader_tracker::SILENT_ELECTIONS;
         let is_there = |server: &ServerId| {
             let acked = acked.get(server).and_then(Option::as_ref);
             acked.is_some_and(|acked| acked.elapsed() < patience)
@@ -253,14 +264,14 @@ impl Embedded {
         if let Err(fatal) = &metrics.running_state {
             return Err(fatal_error(fatal));
         }
-        if self.allegiance.is_superseded() {
+        if self.guard.is_superseded() {
             return Err(Error::Superseded);
         }
         if let Some(level) = self.machine.outgrown() {
             return Err(Error::Outgrown { level });
         }
         if !metrics.state.is_leader() {
-            return Err(match self.seat.leadership(&metrics).leader {
+            return Err(match self.tracker.leadership(&metrics).leader {
                 Some(leader) if leader != self.id() => Error::NotLeader { leader },
                 _ => Error::NoLeader,
             });
@@ -361,7 +372,7 @@ impl Embedded {
 }
 
 impl Engine for Embedded {
-    fn propose(&self, command: Command) -> Answer<'_, Committed> {
+    fn propose(&self, command: Command) -> EngineFuture<'_, Committed> {
         Box::pin(async { self.write(command).await.map_err(|error| self.named(error)) })
     }
 
@@ -403,19 +414,19 @@ impl Engine for Embedded {
         stored.membership().get_joint_config().len() > 1 || stored.log_id().as_ref() > committed
     }
 
-    fn standing(&self) -> Standing {
-        let standing = self.seat.standing(&self.raft.metrics().borrow_watched());
+    fn log_position(&self) -> LogPosition {
+        let log_position = self.tracker.log_position(&self.raft.metrics().borrow_watched());
         // The metrics follow what is applied a moment later.
         let applied = *self.machine.applied().borrow();
-        let (committed, outgrown) = (standing.committed.max(applied), self.machine.outgrown());
-        Standing { applied, committed, outgrown, ..standing }
+        let (committed, outgrown) = (log_position.committed.max(applied), self.machine.outgrown());
+        LogPosition { applied, committed, outgrown, ..log_position }
     }
 
-    fn tenure(&self) -> Tenure {
-        self.seat.tenure()
+    fn leadership_info(&self) -> LeadershipInfo {
+        self.tracker.leadership_info()
     }
 
-    fn catch_up(&self) -> Answer<'_, u64> {
+    fn catch_up(&self) -> EngineFuture<'_, u64> {
         Box::pin(async {
             self.check_leading()?;
             let read = self.raft.ensure_linearizable(ReadPolicy::ReadIndex);
@@ -430,15 +441,15 @@ impl Engine for Embedded {
         })
     }
 
-    fn snapshot(&self) -> Answer<'_, u64> {
+    fn snapshot(&self) -> EngineFuture<'_, u64> {
         Box::pin(async { self.take_snapshot().await.map_err(|error| self.named(error)) })
     }
 
-    fn backup<'a>(&'a self, file: &'a Path) -> Answer<'a, Summary> {
+    fn backup<'a>(&'a self, file: &'a Path) -> EngineFuture<'a, Summary> {
         Box::pin(async move { self.write_backup(file).await.map_err(|error| self.named(error)) })
     }
 
-    fn shutdown(&self) -> Answer<'_, ()> {
+    fn shutdown(&self) -> EngineFuture<'_, ()> {
         Box::pin(self.end())
     }
 }

@@ -18,7 +18,7 @@ use crate::backup::Summary;
 use crate::machine::Machine;
 
 /// What an engine's methods return, boxed so that a cell can hold any engine.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+pub type EngineFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// A server of the cell, numbered for life. A server that lost its disk comes back under a new number.
 #[derive(
@@ -60,7 +60,7 @@ pub struct Leadership {
 
 /// What a server is to its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Role {
+pub enum ServerRole {
     Leader,
     /// Its vote counts, and another leads or nobody.
     Voter,
@@ -73,7 +73,7 @@ pub enum Role {
     Agent,
 }
 
-impl Role {
+impl ServerRole {
     pub fn word(self) -> &'static str {
         match self {
             Self::Leader => "leader",
@@ -87,8 +87,8 @@ impl Role {
 
 /// How far a server has come, and how fresh that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Standing {
-    pub role: Role,
+pub struct LogPosition {
+    pub role: ServerRole,
     pub applied: u64,
     /// The last entry it knows to be committed.
     pub committed: u64,
@@ -102,7 +102,7 @@ pub struct Standing {
     pub heard: Option<Duration>,
 }
 
-impl Standing {
+impl LogPosition {
     /// How many entries are committed and not applied here.
     pub fn lag(&self) -> u64 {
         self.committed.saturating_sub(self.applied)
@@ -111,7 +111,7 @@ impl Standing {
 
 /// How the leadership stands and what it rests on, for those who look after the cell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tenure {
+pub struct LeadershipInfo {
     /// What keeps the log: `embedded` or `etcd`.
     pub engine: &'static str,
     /// How long ago this server saw the one who leads begin; none while nobody does.
@@ -135,32 +135,38 @@ pub struct Committed {
 /// Why a command did not commit, or may not have.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Error {
-    #[error("this server does not lead; {leader} does")]
+    #[error("this server is not the leader; {leader} is")]
     NotLeader { leader: ServerId },
-    #[error("no server leads at the moment")]
+    #[error("the cell has no leader")]
     NoLeader,
-    #[error("this server leads but cannot reach most of the others")]
+    #[error("this server leads but has lost its quorum")]
     QuorumLost,
-    #[error("leadership changed under way; whether the command was committed is not known")]
+    #[error("leadership changed during the write; the command may have been committed")]
     Unsettled,
     #[error("this server's cell was recovered without it")]
     Superseded,
     #[error("{}", outdated(VERSION, *level))]
     Outgrown { level: Level },
-    #[error("the command is of {needed}, and some server of the cell reads no more than {cell}")]
+    #[error("the command needs {needed}, the cell is at {cell}; upgrade every server first")]
     Early { needed: Level, cell: Level },
     #[error("the store is stopped")]
     Stopped,
-    #[error("the command takes {size} bytes, at most {max} are allowed; split it")]
+    #[error("the command has {size} bytes, the limit is {max}; split it")]
     TooLarge { size: usize, max: usize },
     /// Nothing was written, and the same may well work once the cause is gone.
-    #[error("the store took nothing: {0}")]
+    #[error("nothing was written: {0}")]
     NotTaken(Arc<str>),
-    #[error("the servers were not changed: {0}")]
+    /// What keeps the log has no room for more; reads and leadership go on.
+    #[error("the store is full: {0}")]
+    StoreFull(Arc<str>),
+    /// What keeps the log has less than was acknowledged. This server has the state, and nobody may write.
+    #[error("the log has lost acknowledged writes: {0}")]
+    LogLost(Arc<str>),
+    #[error("cannot change the servers: {0}")]
     Servers(Arc<str>),
-    #[error("the store cannot go on: {0}")]
+    #[error("the store failed: {0}")]
     Disk(Arc<str>),
-    #[error("the disk that holds {} is full: nothing can be written", dir.display())]
+    #[error("disk full: cannot write to {}", dir.display())]
     DiskFull { dir: Arc<Path> },
 }
 
@@ -177,6 +183,8 @@ impl Error {
             | Self::Early { .. }
             | Self::TooLarge { .. }
             | Self::NotTaken(_)
+            | Self::StoreFull(_)
+            | Self::LogLost(_)
             | Self::Servers(_) => false,
         }
     }
@@ -185,13 +193,19 @@ impl Error {
 /// The replicated log of a cell.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Returns once the command is committed and applied here.
-    fn propose(&self, command: Command) -> Answer<'_, Committed>;
+    fn propose(&self, command: Command) -> EngineFuture<'_, Committed>;
 
     fn leadership(&self) -> watch::Receiver<Leadership>;
 
     /// Why this server cannot go on, if it cannot. Then it knows nobody who leads, whoever does.
     fn trouble(&self) -> Option<Error> {
         None
+    }
+
+    /// What keeps writes from being taken, for whoever looks after the cell: before one fails, and also where somebody
+    /// leads, as on an etcd without space.
+    fn impairment(&self) -> Option<Error> {
+        self.trouble()
     }
 
     /// The state as applied here: read it, watch it, wait for it.
@@ -214,25 +228,25 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     }
 
     /// How far this server has come. One without a log knows no more than what it has applied.
-    fn standing(&self) -> Standing {
+    fn log_position(&self) -> LogPosition {
         let applied = *self.machine().applied().borrow();
         let leads = self.leadership().borrow().leader.is_some();
         let heard = leads.then_some(Duration::ZERO);
         let (committed, last) = (applied, applied);
-        Standing { applied, committed, last, heard, ..Standing::default() }
+        LogPosition { applied, committed, last, heard, ..LogPosition::default() }
     }
 
-    fn tenure(&self) -> Tenure;
+    fn leadership_info(&self) -> LeadershipInfo;
 
     /// Waits until all that was committed anywhere before this call is applied here. Only the leader can tell.
-    fn catch_up(&self) -> Answer<'_, u64>;
+    fn catch_up(&self) -> EngineFuture<'_, u64>;
 
     /// Writes a snapshot and drops the log behind it. Returns the index it holds.
-    fn snapshot(&self) -> Answer<'_, u64>;
+    fn snapshot(&self) -> EngineFuture<'_, u64>;
 
     /// Writes the state as applied now to one file.
-    fn backup<'a>(&'a self, file: &'a Path) -> Answer<'a, Summary>;
+    fn backup<'a>(&'a self, file: &'a Path) -> EngineFuture<'a, Summary>;
 
     /// Hands leadership on where it can, and ends. What is proposed from now on is refused.
-    fn shutdown(&self) -> Answer<'_, ()>;
+    fn shutdown(&self) -> EngineFuture<'_, ()>;
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 pub enum Undecoded {
     #[error("{}: {}", outdated(VERSION, *.0), remedy(None))]
     Newer(Level),
-    #[error("its content cannot be understood ({0})")]
+    #[error("cannot decode its content ({0})")]
     Damaged(postcard::Error),
 }
 
@@ -25,14 +25,14 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Undecoded> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{Author, ClusterId, Command, State, Term, Timestamp, Writer};
+    use plimsoll_model::{Author, CellId, Command, State, Term, Timestamp, Writer};
 
     use super::*;
 
     #[test]
     fn what_is_newer_says_so_whatever_else_it_holds() {
         let next = Level(Level::BUILD.0 + 1);
-        let state = postcard::to_stdvec(&State::new(ClusterId::new("test").unwrap())).unwrap();
+        let state = postcard::to_stdvec(&State::new(CellId::new("test").unwrap())).unwrap();
         let by = Author::new(Writer::Operator, "ann");
         let command = Command::new(Timestamp(1), Term(1), by, Vec::new());
         let command = postcard::to_stdvec(&command).unwrap();

@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 
 use thiserror::Error;
 
+use crate::checked_file::{FileFormat, Unreadable};
 use crate::disk::Disk;
-use crate::sealed::{Kind, Unreadable};
 
 mod frame;
 mod index;
@@ -25,8 +25,8 @@ mod tests;
 mod writer;
 
 use frame::SEGMENT_HEADER;
-use index::{Index, Source};
-use writer::{Order, Writer};
+use index::{EntrySource, Index};
+use writer::{LogWriter, WriteRequest};
 
 /// The most bytes one entry may have. A pass that places a full cell of 100 000 replicas takes a third of it.
 pub const MAX_ENTRY: usize = 32 << 20;
@@ -34,11 +34,11 @@ pub const MAX_ENTRY: usize = 32 << 20;
 /// How large a segment file is made. Purging frees whole segments, and a start reads all of them.
 pub const SEGMENT_SIZE: u64 = 8 << 20;
 
-const META: Kind = Kind { magic: *b"plimsmta", format: 1, name: "log metadata file" };
+const META: FileFormat = FileFormat { magic: *b"plimsmta", format: 1, name: "log metadata file" };
 const META_FILE: &str = "meta";
 
 /// Called once when an order is carried out, from the writing thread.
-pub type Done = Box<dyn FnOnce(Result<(), Failure>) + Send>;
+pub type Done = Box<dyn FnOnce(Result<(), LogWriteError>) + Send>;
 
 /// Why a log cannot be opened or read.
 #[derive(Debug, Error)]
@@ -57,10 +57,17 @@ pub enum Error {
         path.display(), to - 1
     )]
     Gap { path: PathBuf, from: u64, to: u64 },
-    #[error("{} should hold the log and holds none; was it moved away?", dir.display())]
+    #[error("no log found in {}; was it moved?", dir.display())]
     Lost { dir: PathBuf },
     #[error(
-        "{} is a log of format {found}, this build knows up to {known}; start the newer plimsoll that wrote it",
+        "{} is missing, which holds the vote of this server: without it the server could vote twice in a term. Put it back, \
+         or empty the data directory and let it join again; a server that is alone: `plimsoll backup FILE --data-dir DIR`, \
+         then `plimsoll restore`",
+        path.display()
+    )]
+    VoteLost { path: PathBuf },
+    #[error(
+        "{} is a log of format {found}, this build supports up to {known}; start the newer plimsoll that wrote it",
         path.display()
     )]
     Newer { path: PathBuf, found: u32, known: u32 },
@@ -79,43 +86,43 @@ impl Error {
 /// Why an order was not carried out, and none will be: the log must be opened again.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("cannot write the log in {}: {why}", dir.display())]
-pub struct Failure {
+pub struct LogWriteError {
     dir: Arc<Path>,
     why: Arc<str>,
     pub kind: io::ErrorKind,
 }
 
-impl Failure {
+impl LogWriteError {
     fn new(dir: &Path, error: &io::Error) -> Self {
         let why = match error.kind() {
-            io::ErrorKind::StorageFull => "the disk is full; free some room and restart".into(),
+            io::ErrorKind::StorageFull => "disk full; free some space and restart".into(),
             _ => error.to_string(),
         };
         Self { dir: Arc::from(dir), why: Arc::from(why), kind: error.kind() }
     }
 }
 
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
+impl From<LogWriteError> for io::Error {
+    fn from(failure: LogWriteError) -> Self {
         Self::new(failure.kind, failure)
     }
 }
 
 /// What opening cut off: the end of a write that was torn by a crash. Nobody was told that it was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornWrite {
     pub path: PathBuf,
     pub offset: u64,
     pub bytes: u64,
     pub what: &'static str,
 }
 
-impl fmt::Display for Cut {
+impl fmt::Display for TornWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, offset, bytes, what } = self;
         write!(
             f,
-            "{}: cut {bytes} bytes of a torn write at offset {offset}: {what}",
+            "{}: truncated {bytes} bytes of a torn write at offset {offset}: {what}",
             path.display()
         )
     }
@@ -123,7 +130,7 @@ impl fmt::Display for Cut {
 
 /// How to open a log.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct LogOptions {
     /// Entries before this one were purged.
     pub start: u64,
     /// Whether there may be no log yet. Otherwise an empty directory is an error, never a fresh start.
@@ -131,7 +138,7 @@ pub struct Options {
     pub segment_size: u64,
 }
 
-impl Default for Options {
+impl Default for LogOptions {
     fn default() -> Self {
         Self { start: 0, may_create: true, segment_size: SEGMENT_SIZE }
     }
@@ -140,7 +147,7 @@ impl Default for Options {
 /// An open log. Dropping it waits for what was ordered.
 pub struct Log {
     index: Arc<RwLock<Index>>,
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<WriteRequest>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -155,6 +162,11 @@ pub fn read_meta(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8>>, Error> 
     Ok(META.read(disk, &dir.join(META_FILE))?)
 }
 
+/// Where that is.
+pub(crate) fn meta_path(dir: &Path) -> PathBuf {
+    dir.join(META_FILE)
+}
+
 /// Writes metadata for a log that is not open.
 pub fn write_meta(disk: &dyn Disk, dir: &Path, body: &[u8]) -> io::Result<()> {
     META.write(disk, &dir.join(META_FILE), body)
@@ -165,9 +177,9 @@ impl Log {
     pub fn open(
         disk: &Arc<dyn Disk>,
         dir: &Path,
-        options: Options,
-    ) -> Result<(Self, Option<Cut>), Error> {
-        let Options { start, may_create, segment_size } = options;
+        options: LogOptions,
+    ) -> Result<(Self, Option<TornWrite>), Error> {
+        let LogOptions { start, may_create, segment_size } = options;
         Error::io("create", dir, disk.create_dir(dir))?;
         let found = recover::recover(disk.as_ref(), dir, start)?;
         let had_none = found.tail.is_none();
@@ -192,7 +204,7 @@ impl Log {
         let path = segment.path.clone();
         let size = Error::io("open", &path, segment.file.size())?;
         let index = Arc::new(RwLock::new(index));
-        let mut writer = Writer {
+        let mut writer = LogWriter {
             disk: Arc::clone(disk),
             dir: dir.to_owned(),
             segment_size,
@@ -224,6 +236,12 @@ impl Log {
         index.start..index.next()
     }
 
+    /// How many bytes each entry has, from one on.
+    pub(crate) fn lengths(&self, from: u64) -> impl Iterator<Item = u64> + use<> {
+        let index = self.index.read().expect("no holder of the index panics");
+        index.lengths(from).into_iter()
+    }
+
     /// Adds entries. They can be read at once, and are safe when `done` is called.
     ///
     /// # Panics
@@ -236,27 +254,27 @@ impl Log {
             index.push(Arc::clone(payload));
         }
         // Under the lock, so that orders queue up as the entries are numbered.
-        self.order(Order::Append { first, payloads, done });
+        self.order(WriteRequest::Append { first, payloads, done });
     }
 
     /// Drops the entries from `next` on. Nothing may be appended before it is done.
     pub fn truncate(&self, next: u64, done: Done) {
-        self.order(Order::Truncate { next, done });
+        self.order(WriteRequest::Truncate { next, done });
     }
 
     /// Drops the entries before `start`, which may lie beyond the last. Nothing may be appended before it is done.
     ///
     /// The caller first writes down, in the metadata, that they are gone: their files go in any order.
     pub fn purge(&self, start: u64, done: Done) {
-        self.order(Order::Purge { start, done });
+        self.order(WriteRequest::Purge { start, done });
     }
 
     /// Writes metadata beside the log, in place of what was there.
     pub fn put_meta(&self, body: Vec<u8>, done: Done) {
-        self.order(Order::Meta { body, done });
+        self.order(WriteRequest::Meta { body, done });
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: WriteRequest) {
         let orders = self.orders.as_ref().expect("it is taken when the log is dropped");
         orders.send(order).expect("the writer ends when the log is dropped");
     }
@@ -267,20 +285,20 @@ impl Log {
     }
 
     /// What a read would read, and whether it needs the disk.
-    pub(crate) fn lookup(&self, range: Range<u64>, max_bytes: usize) -> (Sources, bool) {
+    pub(crate) fn lookup(&self, range: Range<u64>, max_bytes: usize) -> (EntrySources, bool) {
         let index = self.index.read().expect("no holder of the index panics");
         let sources = index.sources(range, max_bytes);
-        let needs_disk = !sources.iter().all(Source::is_cached);
-        (Sources(sources), needs_disk)
+        let needs_disk = !sources.iter().all(EntrySource::is_cached);
+        (EntrySources(sources), needs_disk)
     }
 }
 
 /// Entries about to be read.
-pub(crate) struct Sources(Vec<Source>);
+pub(crate) struct EntrySources(Vec<EntrySource>);
 
-impl Sources {
+impl EntrySources {
     pub(crate) fn read(self) -> Result<Vec<Arc<[u8]>>, Error> {
-        self.0.into_iter().map(Source::read).collect()
+        self.0.into_iter().map(EntrySource::read).collect()
     }
 }
 

@@ -19,7 +19,7 @@ const MAX_RING_EVENTS: usize = 262_144;
 
 #[derive(Debug)]
 pub struct Machine {
-    inner: RwLock<Inner>,
+    inner: RwLock<MachineInner>,
     applied: watch::Sender<u64>,
     /// The cell's, read with every message and so without the lock.
     level: AtomicU32,
@@ -28,14 +28,14 @@ pub struct Machine {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct MachineInner {
     state: State,
     ring: Ring,
 }
 
 /// What one command changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedCommand {
     pub index: u64,
     pub events: Arc<[Event]>,
 }
@@ -60,7 +60,8 @@ impl Machine {
     /// The state as of an index.
     pub fn new(state: State, applied: u64) -> Self {
         let (ring, level) = (Ring::starting_after(applied), AtomicU32::new(state.level().0));
-        let (inner, applied) = (RwLock::new(Inner { state, ring }), watch::Sender::new(applied));
+        let (inner, applied) =
+            (RwLock::new(MachineInner { state, ring }), watch::Sender::new(applied));
         Self { inner, applied, level, outgrown: OnceLock::new() }
     }
 
@@ -111,7 +112,7 @@ impl Machine {
         if let Ok(events) = &outcome
             && !events.is_empty()
         {
-            inner.ring.push(Applied { index, events: Arc::clone(events) });
+            inner.ring.push(AppliedCommand { index, events: Arc::clone(events) });
         }
         self.level.store(inner.state.level().0, Ordering::Relaxed);
         self.applied.send_replace(index);
@@ -136,7 +137,7 @@ impl Machine {
 
 impl Watcher {
     /// The next change. After [`Lagged`] it goes on from where that says.
-    pub async fn next(&mut self) -> Result<Applied, Lagged> {
+    pub async fn next(&mut self) -> Result<AppliedCommand, Lagged> {
         loop {
             self.applied.mark_unchanged();
             if let Some(applied) = self.try_next()? {
@@ -149,7 +150,10 @@ impl Watcher {
 
     /// Looks at the state together with the changes that led to it since the last look: what is decided on both is
     /// decided on one moment.
-    pub fn look<T>(&mut self, reader: impl FnOnce(&State, Result<Vec<Applied>, Lagged>) -> T) -> T {
+    pub fn look<T>(
+        &mut self,
+        reader: impl FnOnce(&State, Result<Vec<AppliedCommand>, Lagged>) -> T,
+    ) -> T {
         let inner = self.machine.inner.read().expect("applying is total and does not panic");
         let (from, resume) = (self.next, *self.machine.applied.borrow() + 1);
         self.applied.mark_unchanged();
@@ -167,7 +171,7 @@ impl Watcher {
     }
 
     /// The next change, if it is there already.
-    pub fn try_next(&mut self) -> Result<Option<Applied>, Lagged> {
+    pub fn try_next(&mut self) -> Result<Option<AppliedCommand>, Lagged> {
         let inner = self.machine.inner.read().expect("applying is total and does not panic");
         let from = self.next;
         if from < inner.ring.from {
@@ -187,7 +191,7 @@ impl Watcher {
 struct Ring {
     /// Changes from this index on are all here.
     from: u64,
-    held: VecDeque<Applied>,
+    held: VecDeque<AppliedCommand>,
     events: usize,
 }
 
@@ -196,7 +200,7 @@ impl Ring {
         Self { from: index + 1, held: VecDeque::new(), events: 0 }
     }
 
-    fn push(&mut self, applied: Applied) {
+    fn push(&mut self, applied: AppliedCommand) {
         self.events += applied.events.len();
         self.held.push_back(applied);
         while self.held.len() > MAX_RING || (self.events > MAX_RING_EVENTS && self.held.len() > 1) {
@@ -206,7 +210,7 @@ impl Ring {
         }
     }
 
-    fn first_from(&self, index: u64) -> Option<Applied> {
+    fn first_from(&self, index: u64) -> Option<AppliedCommand> {
         let at = self.held.partition_point(|applied| applied.index < index);
         self.held.get(at).cloned()
     }
@@ -215,12 +219,12 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use plimsoll_model::testkit::{cpus, node_id};
-    use plimsoll_model::{Author, Change, ClusterId, Term, Timestamp, Writer};
+    use plimsoll_model::{Author, CellId, Change, Term, Timestamp, Writer};
 
     use super::*;
 
     fn machine() -> Arc<Machine> {
-        Arc::new(Machine::new(State::new(ClusterId::new("test").unwrap()), 0))
+        Arc::new(Machine::new(State::new(CellId::new("test").unwrap()), 0))
     }
 
     fn join(name: &str) -> Command {
@@ -290,7 +294,7 @@ mod tests {
         let machine = machine();
         machine.apply(1, &join("ash")).unwrap();
         let mut watcher = machine.watch(2);
-        machine.replace(State::new(ClusterId::new("test").unwrap()), 50);
+        machine.replace(State::new(CellId::new("test").unwrap()), 50);
         assert_eq!(watcher.next().await, Err(Lagged { from: 2, resume: 51 }));
         assert_eq!(machine.read_at(|state, index| (state.nodes().len(), index)), (0, 50));
     }

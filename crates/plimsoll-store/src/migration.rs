@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use crate::backup::{self, Summary, found_on};
 use crate::disk::{Disk, RealDisk};
-use crate::embedded::replay::{Until, replay};
-use crate::embedded::start::{self, Identity};
+use crate::embedded::replay::{ReplayUntil, replay};
+use crate::embedded::start::{self, ServerIdentity};
 use crate::embedded::{Incarnation, OpenError};
 use crate::engine::ServerId;
 
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Stopped {
 /// Why a store cannot be read.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{} holds no log: the node there is none of the servers", dir.display())]
+    #[error("{} has no log: its node is not a server", dir.display())]
     NoLog { dir: PathBuf },
     #[error("the cell was recovered without the server in {}", dir.display())]
     Superseded { dir: PathBuf },
@@ -54,8 +54,8 @@ pub fn read(store: &Path) -> Result<Stopped, Error> {
     let dir = || store.to_owned();
     let mut opened = start::open(&disk, store, None)?;
     let failed = |source| Error::Io { dir: dir(), source };
-    let ended = replay(&mut opened, Until::End).map_err(failed)?;
-    let Identity { server, incarnation, superseded, .. } = opened.identity.clone();
+    let ended = replay(&mut opened, ReplayUntil::End).map_err(failed)?;
+    let ServerIdentity { server, incarnation, superseded, .. } = opened.identity.clone();
     if superseded.is_some() {
         return Err(Error::Superseded { dir: dir() });
     }

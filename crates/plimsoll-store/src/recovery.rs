@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use openraft::EntryPayload;
-use plimsoll_model::{Author, Change, ClusterId, Command, NodeId, Rejection, Term, Timestamp};
+use plimsoll_model::{Author, CellId, Change, Command, NodeId, Rejection, Term, Timestamp};
 use plimsoll_model::{State, Writer};
 use thiserror::Error;
 
-use crate::backup::{self, Content};
+use crate::backup;
 use crate::disk::{Disk, RealDisk};
 use crate::embedded::Incarnation;
 use crate::embedded::OpenError;
-use crate::embedded::replay::{Ended, TERM_STEP, Until, replay};
-use crate::embedded::start::{self, Identity, Opened};
+pub use crate::embedded::replay::TERM_STEP;
+use crate::embedded::replay::{LogEnd, ReplayUntil, replay};
+use crate::embedded::start::{self, OpenedStore, ServerIdentity};
 use crate::embedded::store::Meta;
-use crate::embedded::types::{Ballot, Entry, Mark, Proposal, Roster};
+use crate::embedded::types::{Ballot, Entry, Mark, MembershipRecord, Proposal};
 use crate::engine::{Member, ServerId};
 use crate::log;
 
@@ -29,8 +30,8 @@ const IDENTITY: &str = "recovery";
 
 /// What a stopped server holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    pub cluster: ClusterId,
+pub struct StoppedServer {
+    pub cell_id: CellId,
     pub server: ServerId,
     /// The node it runs on.
     pub node: String,
@@ -47,7 +48,7 @@ pub struct Found {
 /// What a recovery did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    pub found: Found,
+    pub found: StoppedServer,
     pub incarnation: Incarnation,
     /// The state as it was before.
     pub backup: PathBuf,
@@ -57,11 +58,11 @@ pub struct Recovered {
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(
-        "{} decides by itself, so there is nothing to recover; start it with `plimsoll up`",
+        "the server in {} is the only one, so there is nothing to recover; start it with `plimsoll up`",
         dir.display()
     )]
     Alone { dir: PathBuf },
-    #[error("the server in {} is not of its cell (any more); recover another", dir.display())]
+    #[error("the server in {} is no longer a member of its cell; recover another", dir.display())]
     Outsider { dir: PathBuf },
     #[error(
         "the cell was recovered without the server in {}; join it again with a new token",
@@ -74,14 +75,14 @@ pub enum Error {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Store(#[from] OpenError),
-    #[error("the state as it was could not be kept")]
+    #[error("cannot back up the state")]
     Backup(#[from] backup::Error),
-    #[error("the state does not go on without the others")]
+    #[error("cannot remove the other servers from the state")]
     Refused(#[from] Rejection),
 }
 
 /// Looks at the store of a stopped server, and changes nothing.
-pub fn look(data_dir: &Path) -> Result<Found, Error> {
+pub fn look(data_dir: &Path) -> Result<StoppedServer, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     Ok(look_on(&disk, data_dir)?.0)
 }
@@ -92,12 +93,15 @@ pub fn recover(data_dir: &Path, backup: &Path, at: Timestamp) -> Result<Recovere
     recover_on(&disk, data_dir, backup, at, salt())
 }
 
-fn look_on(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(Found, Opened, Ended), Error> {
+fn look_on(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+) -> Result<(StoppedServer, OpenedStore, LogEnd), Error> {
     let dir = || data_dir.to_owned();
     let mut opened = start::open(disk, data_dir, None)?;
     let unread = |source| Error::Io { action: "read the log in", path: dir(), source };
-    let ended = replay(&mut opened, Until::End).map_err(unread)?;
-    let Identity { cluster, server, superseded, .. } = opened.identity.clone();
+    let ended = replay(&mut opened, ReplayUntil::End).map_err(unread)?;
+    let ServerIdentity { cell_id, server, superseded, .. } = opened.identity.clone();
     if superseded.is_some() {
         return Err(Error::Superseded { dir: dir() });
     }
@@ -111,8 +115,8 @@ fn look_on(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(Found, Opened, Ende
     let others = others.map(|(id, peer)| Member { id: *id, peer: peer.clone(), votes: votes(id) });
     let known = opened.store.committed().unwrap_or(0);
     let held = opened.header.last.map_or(0, |mark| mark.index);
-    let found = Found {
-        cluster,
+    let found = StoppedServer {
+        cell_id,
         server,
         node: own.name.clone(),
         last: ended.last.index,
@@ -133,8 +137,8 @@ fn recover_on(
 ) -> Result<Recovered, Error> {
     let (found, opened, ended) = look_on(disk, data_dir)?;
     // The store is held until the end: nobody starts it meanwhile.
-    let Opened { identity, store, mut state, .. } = opened;
-    Content::of(&state, ended.last.index, found.term).write(disk.as_ref(), backup)?;
+    let OpenedStore { identity, store, mut state, .. } = opened;
+    backup::write(disk.as_ref(), backup, &state, ended.last.index, found.term)?;
 
     let term = ended.term + TERM_STEP;
     let incarnation = Incarnation { since: term, salt, is_heir: true };
@@ -148,14 +152,14 @@ fn recover_on(
         let path = path.to_owned();
         move |source| Error::Io { action, path, source }
     };
-    let identity = Identity { incarnation, ..identity };
+    let identity = ServerIdentity { incarnation, ..identity };
     identity.write(disk.as_ref(), data_dir)?;
     let log_dir = start::log_dir(data_dir);
     let vote = Some(Ballot { term, server: found.server, won: false });
     let meta = Meta { vote, ..store.meta() }.encode();
     log::write_meta(disk.as_ref(), &log_dir, &meta).map_err(io("write", &log_dir))?;
     let own = ended.roster.peers.get(&found.server).cloned().unwrap_or_default();
-    let entries = entries(&ended, term, &command, Roster::alone(found.server, own));
+    let entries = entries(&ended, term, &command, MembershipRecord::alone(found.server, own));
     let appended = entries.and_then(|entries| store.append_stopped(&entries));
     appended.map_err(io("append to the log in", &log_dir))?;
     Ok(Recovered { found, incarnation, backup: backup.to_owned() })
@@ -163,7 +167,12 @@ fn recover_on(
 
 /// What was decided goes into the log as if a leader had: whoever joins later is told all of it. The command comes first,
 /// so that a log cut between the two is still one of a cell that can be recovered.
-fn entries(ended: &Ended, term: u64, command: &Command, roster: Roster) -> io::Result<Vec<Entry>> {
+fn entries(
+    ended: &LogEnd,
+    term: u64,
+    command: &Command,
+    roster: MembershipRecord,
+) -> io::Result<Vec<Entry>> {
     let bytes = postcard::to_stdvec(command).map_err(io::Error::other)?;
     let payloads = [
         EntryPayload::Normal(Proposal(bytes.into())),
@@ -213,8 +222,8 @@ mod tests {
     fn stopped() -> SimDisk {
         let sim = SimDisk::new();
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-        let fresh = Identity {
-            cluster: "test".parse().unwrap(),
+        let fresh = ServerIdentity {
+            cell_id: "test".parse().unwrap(),
             server: ServerId(3),
             founded: false,
             incarnation: Incarnation::default(),
@@ -224,7 +233,7 @@ mod tests {
         let ids: BTreeSet<ServerId> = [1, 2, 3].map(ServerId).into();
         let peer = |name: &str| Peer { name: name.to_owned(), address: String::new() };
         let peers: BTreeMap<_, _> = ids.iter().copied().zip(NAMES.map(peer)).collect();
-        let roster = Roster { voters: vec![ids], peers };
+        let roster = MembershipRecord { voters: vec![ids], peers };
         let put = |name: &str| Change::PutNode { node: node_id(name), facts: cpus(4) }.free();
         let by = Author::new(Writer::Operator, "test");
         let nodes = Command::new(Timestamp(1), Term(4), by, NAMES.map(put).into());
@@ -267,7 +276,7 @@ mod tests {
                 Err(error) => panic!("{crash_at}: {error}"),
             }
             let mut opened = start::open(&disk, DIR.as_ref(), None).unwrap();
-            let ended = replay(&mut opened, Until::End).unwrap();
+            let ended = replay(&mut opened, ReplayUntil::End).unwrap();
             assert!(ended.roster.is_alone(ServerId(3)), "{crash_at}");
             assert!(opened.identity.incarnation.supersedes(Incarnation::default()), "{crash_at}");
             assert!(ended.term >= TERM_STEP, "{crash_at}");

@@ -1,6 +1,6 @@
 //! How long ago, and how long: as pages show it, and as people type it.
 
-use plimsoll_daemon::view::Time;
+use plimsoll_api::view::Time;
 use plimsoll_model::{Millis, Timestamp};
 
 /// `4s`, `12m`, `3h`, `40d`: one unit, so that a page of ages is easy to compare and seldom changes.
@@ -31,7 +31,7 @@ pub(crate) fn took(length: Millis) -> String {
     if length.0 < 60_000 {
         format!("{}.{} s", length.0 / 1_000, length.0 % 1_000 / 100)
     } else {
-        crate::elapsed::elapsed(length)
+        plimsoll_workbench::text::elapsed(length)
     }
 }
 

@@ -5,29 +5,29 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use owo_colors::OwoColorize;
 
 use crate::commands::{
-    apply, audit, backup, cluster, completion, decide, delete, demo, exec, explain, get, history,
-    logs, migrate, node, restart, restore, rollback, rollout, scale, sim, snapshot, status, token,
-    up, validate,
+    apply, audit, backup, cell, completion, decide, delete, demo, exec, explain, get, history,
+    logs, migrate, node, reasons, restart, restore, rollback, rollout, scale, sim, snapshot,
+    status, token, up, validate,
 };
-use crate::live::Host;
+use crate::live::HostArgs;
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll up                                  run a node on this machine
-  plimsoll apply -f compose.yaml               make a compose file run, and wait until it does
+  plimsoll apply -f compose.yaml               deploy a compose file and wait until it runs
   plimsoll status -w                           watch it
-  plimsoll logs shop/web -f                    read what it prints
+  plimsoll logs shop/web -f                    follow its logs
   plimsoll sim run scenarios/lost-node.yaml    what if a node is lost?
-  plimsoll demo                                a story, without any file
+  plimsoll demo                                a demonstration, without any file
 
 Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 
 /// Every command that is shown, in the order people meet them.
 pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
-    ("Running a node", &["up", "node", "token", "cluster", "backup", "restore", "migrate"]),
+    ("Running a node", &["up", "node", "token", "cell", "backup", "restore", "migrate"]),
     ("Deployments", &["apply", "scale", "restart", "rollout", "rollback", "delete"]),
-    ("Looking", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
-    ("Without a daemon", &["validate", "decide", "sim", "demo", "completion"]),
+    ("Inspecting", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
+    ("Without a daemon", &["validate", "decide", "sim", "demo", "reasons", "completion"]),
 ];
 
 /// A container orchestrator that keeps every node above its line.
@@ -39,7 +39,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     #[command(flatten)]
-    host: Host,
+    host: HostArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -58,7 +58,8 @@ pub(crate) enum Command {
     History(history::Args),
     Node(node::Args),
     Token(token::Args),
-    Cluster(cluster::Args),
+    #[command(alias = "cluster")]
+    Cell(cell::Args),
     Audit(audit::Args),
     Explain(explain::Args),
     Snapshot(snapshot::Args),
@@ -69,6 +70,7 @@ pub(crate) enum Command {
     Decide(decide::Args),
     Sim(sim::Args),
     Demo(demo::Args),
+    Reasons(reasons::Args),
     Completion(completion::Args),
 }
 
@@ -86,7 +88,7 @@ impl Cli {
 
 impl Command {
     /// Which daemon it is for; none for a command that needs none.
-    fn host(&mut self) -> Option<&mut Host> {
+    fn host(&mut self) -> Option<&mut HostArgs> {
         match self {
             Self::Apply(args) => Some(&mut args.host),
             Self::Status(args) => Some(&mut args.host),
@@ -105,9 +107,9 @@ impl Command {
             Self::Backup(args) => Some(&mut args.host),
             Self::Node(args) => Some(args.what.host()),
             Self::Token(args) => Some(args.what.host()),
-            Self::Cluster(args) => match &mut args.what {
-                cluster::What::Status(args) => Some(&mut args.host),
-                cluster::What::Recover(_) => None,
+            Self::Cell(args) => match &mut args.what {
+                cell::CellCommand::Status(args) => Some(&mut args.host),
+                cell::CellCommand::Recover(args) => Some(&mut args.host),
             },
             Self::Up(_)
             | Self::Restore(_)
@@ -116,6 +118,7 @@ impl Command {
             | Self::Decide(_)
             | Self::Sim(_)
             | Self::Demo(_)
+            | Self::Reasons(_)
             | Self::Completion(_) => None,
         }
     }

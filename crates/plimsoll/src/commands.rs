@@ -3,7 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod backup;
-pub(crate) mod cluster;
+pub(crate) mod cell;
 pub(crate) mod completion;
 pub(crate) mod decide;
 pub(crate) mod delete;
@@ -16,6 +16,7 @@ pub(crate) mod history;
 pub(crate) mod logs;
 pub(crate) mod migrate;
 pub(crate) mod node;
+pub(crate) mod reasons;
 pub(crate) mod restart;
 pub(crate) mod restore;
 pub(crate) mod rollback;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_daemon::client::{Client, Endpoint, Error, Stream};
-use plimsoll_daemon::view::{Changed, Status};
+use plimsoll_api::client::{Client, Endpoint, Error, Stream};
+use plimsoll_api::view::{Changed, ProblemCode, Status};
 use tokio::time::sleep;
 
-use crate::places::Who;
-use crate::trouble::Trouble;
+use crate::default_paths::Who;
+use crate::error::CliError;
 
 /// Changes come in bursts; waiting this long shows a burst as one.
 const BURST: Duration = Duration::from_millis(50);
@@ -21,17 +21,17 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// Which daemon is meant, as it is typed.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct Host {
+pub(crate) struct HostArgs {
     // Not as a doc comment: its names would need marks that the help would show.
     #[arg(long, value_name = "HOST", help_heading = "Connection")]
     #[arg(help = "The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]")]
     host: Option<String>,
     #[arg(long, value_name = "TOKEN", help_heading = "Connection")]
-    #[arg(help = "What a daemon on TCP asks for [env: PLIMSOLL_TOKEN]")]
+    #[arg(help = "API token for a daemon on TCP [env: PLIMSOLL_TOKEN]")]
     token: Option<String>,
 }
 
-impl Host {
+impl HostArgs {
     /// What was typed before the command holds where nothing was typed after it.
     pub(crate) fn or(&self, before: &Self) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Host {
         }
     }
 
-    pub(crate) fn client(&self) -> Result<Client, Trouble> {
+    pub(crate) fn client(&self) -> Result<Client, CliError> {
         let from_env = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let host = self.host.clone().or_else(|| from_env("PLIMSOLL_HOST"));
         let endpoint = match host {
@@ -50,7 +50,7 @@ impl Host {
             }
             Some(text) => text.parse().map_err(|error| {
                 let hint = "`--host` and PLIMSOLL_HOST take a socket or http://address:port";
-                Trouble::refused(format!("{error}")).hint(hint)
+                CliError::refused(format!("{error}")).hint(hint)
             })?,
         };
         let token = self.token.clone().or_else(|| from_env("PLIMSOLL_TOKEN"));
@@ -62,15 +62,16 @@ impl Host {
 }
 
 /// Does what needs a daemon.
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime
-        .map_err(|error| Trouble::failed(format!("cannot begin to talk to the daemon: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        CliError::failed(format!("cannot begin to talk to the daemon: {error}"))
+    })?;
     runtime.block_on(work)
 }
 
 /// A daemon that is not there, or says no, in our words and with the next step.
-impl From<Error> for Trouble {
+impl From<Error> for CliError {
     fn from(error: Error) -> Self {
         let trouble = match &error {
             Error::Unreachable { endpoint, source } => {
@@ -80,14 +81,19 @@ impl From<Error> for Trouble {
             Error::Problem(_) if error.is_refusal() => Self::refused(error.to_string()),
             // These differ in what to do next, so they are called by their names.
             Error::Problem(problem)
-                if ["no_leader", "quorum_lost", "superseded"].contains(&&*problem.code) =>
+                if matches!(
+                    problem.code,
+                    ProblemCode::NoLeader | ProblemCode::QuorumLost | ProblemCode::Superseded
+                ) =>
             {
                 Self::failed(format!("{}: {error}", problem.code))
             }
-            Error::Problem(_) | Error::Protocol { .. } => Self::failed(error.to_string()),
+            Error::Problem(_) | Error::TimedOut { .. } | Error::Protocol { .. } => {
+                Self::failed(error.to_string())
+            }
         };
         match (error.code(), error.hint()) {
-            (Some("unauthorized"), _) => trouble.hint(
+            (Some(ProblemCode::Unauthorized), _) => trouble.hint(
                 "give it with `--token` or PLIMSOLL_TOKEN; `plimsoll up` says in which file it is",
             ),
             (_, Some(hint)) => trouble.hint(hint),
@@ -99,7 +105,9 @@ impl From<Error> for Trouble {
 fn why(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-        std::io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        std::io::ErrorKind::ConnectionRefused => {
+            "connection refused: no daemon listens there".to_owned()
+        }
         std::io::ErrorKind::TimedOut => "it takes too long".to_owned(),
         _ => error.to_string(),
     }
@@ -109,21 +117,34 @@ fn why(error: &std::io::Error) -> String {
 #[derive(Debug)]
 pub(crate) struct News {
     client: Client,
+    /// None: of everything.
+    deployment: Option<String>,
     stream: Option<Stream<Changed>>,
     seen: Option<u64>,
 }
 
 impl News {
-    /// From this status on.
+    /// Of everything, from this status on.
     pub(crate) fn after(client: &Client, status: &Status) -> Self {
-        Self { client: client.clone(), stream: None, seen: Some(status.cell.applied) }
+        let seen = Some(status.cell.applied);
+        Self { client: client.clone(), deployment: None, stream: None, seen }
+    }
+
+    /// Of one deployment and the nodes that hold it, from this status on.
+    pub(crate) fn of(client: &Client, deployment: &str, status: &Status) -> Self {
+        let deployment = Some(deployment.to_owned());
+        Self { deployment, ..Self::after(client, status) }
     }
 
     /// Returns when it is time to look again: something changed, or a while has passed. A lost stream is taken up where
     /// it broke off. Nothing is lost when the wait is given up half-way.
     pub(crate) async fn wait(&mut self) {
         if self.stream.is_none() {
-            match self.client.watch(self.seen).await {
+            let opened = match &self.deployment {
+                None => self.client.watch(self.seen).await,
+                Some(name) => self.client.watch_deployment(name, self.seen).await,
+            };
+            match opened {
                 Ok(stream) => self.stream = Some(stream),
                 Err(_) => return sleep(RETRY).await,
             }
@@ -145,7 +166,7 @@ impl News {
 }
 
 /// The status, narrowed to one deployment where one is named.
-pub(crate) async fn status(client: &Client, only: Option<&str>) -> Result<Status, Trouble> {
+pub(crate) async fn status(client: &Client, only: Option<&str>) -> Result<Status, CliError> {
     let mut status = client.status().await?;
     if let Some(name) = only {
         if !status.deployments.iter().any(|deployment| deployment.name == name) {

@@ -1,6 +1,6 @@
-//! The `plimsoll` command: reads what it is given, asks the kernel or a daemon, prints the answer. What is decided is
-//! settled in `plimsoll-kernel`, what a compose file means in `plimsoll-compose`, what a node does in
-//! `plimsoll-daemon`; here are only words, tables and exit codes.
+//! The `plimsoll` command: reads what it is given, asks a daemon or the workbench, prints the answer. What is decided is
+//! settled in `plimsoll-kernel`, what a compose file means in `plimsoll-compose`, what a node does in `plimsoll-daemon`,
+//! what can be asked without one in `plimsoll-workbench`; here are only words, tables and exit codes.
 
 // The expectations of tests are written by their tool.
 #![cfg_attr(test, allow(clippy::needless_raw_string_hashes))]
@@ -8,32 +8,25 @@
 use std::process::ExitCode;
 
 mod age;
-mod case;
 mod cli;
 mod commands;
-mod decided;
-mod elapsed;
-mod entries;
-mod fresh;
-mod glance;
-mod input;
+mod consistency;
+mod default_paths;
+mod error;
 mod live;
-mod near;
 mod output;
-mod places;
+mod plan_table;
 mod project;
 #[cfg(test)]
 mod reference;
+mod replica_line;
 #[cfg(test)]
 mod sample;
-mod scenario;
 mod screen;
-mod settle;
-mod snippet;
 mod subject;
 mod table;
 mod terminal;
-mod trouble;
+mod wait;
 
 use cli::{Cli, Command};
 
@@ -60,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> Result<(), trouble::Trouble> {
+fn run(command: &Command) -> Result<(), error::CliError> {
     match command {
         Command::Up(args) => commands::up::run(args),
         Command::Apply(args) => commands::apply::run(args),
@@ -76,7 +69,7 @@ fn run(command: &Command) -> Result<(), trouble::Trouble> {
         Command::History(args) => commands::history::run(args),
         Command::Node(args) => commands::node::run(args),
         Command::Token(args) => commands::token::run(args),
-        Command::Cluster(args) => commands::cluster::run(args),
+        Command::Cell(args) => commands::cell::run(args),
         Command::Audit(args) => commands::audit::run(args),
         Command::Explain(args) => commands::explain::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),
@@ -87,6 +80,7 @@ fn run(command: &Command) -> Result<(), trouble::Trouble> {
         Command::Decide(args) => commands::decide::run(args),
         Command::Demo(args) => commands::demo::run(args),
         Command::Sim(args) => commands::sim::run(args),
+        Command::Reasons(args) => commands::reasons::run(args),
         Command::Completion(args) => commands::completion::run(args),
     }
 }
@@ -95,5 +89,5 @@ fn run(command: &Command) -> Result<(), trouble::Trouble> {
 fn usage(error: &clap::Error) -> ExitCode {
     // Nothing is left to tell anyone if even this cannot be written.
     let _ = error.print();
-    if error.use_stderr() { ExitCode::from(trouble::REFUSED) } else { ExitCode::SUCCESS }
+    if error.use_stderr() { ExitCode::from(error::REFUSED) } else { ExitCode::SUCCESS }
 }

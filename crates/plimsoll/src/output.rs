@@ -5,7 +5,9 @@ use std::io::{ErrorKind, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::trouble::Trouble;
+use crate::error::CliError;
+
+pub(crate) use plimsoll_workbench::text::count;
 
 /// The form an answer is printed in. All carry the same facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -22,7 +24,7 @@ pub(crate) fn print<T: Serialize>(
     format: Format,
     facts: &T,
     table: impl FnOnce(&T) -> String,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let text = match format {
         Format::Table => table(facts),
         Format::Json => {
@@ -37,7 +39,7 @@ pub(crate) fn print<T: Serialize>(
 }
 
 /// One of many: a line of JSON, or a document of YAML.
-pub(crate) fn print_each<T: Serialize>(format: Format, facts: &T) -> Result<(), Trouble> {
+pub(crate) fn print_each<T: Serialize>(format: Format, facts: &T) -> Result<(), CliError> {
     let text = match format {
         Format::Table | Format::Json => serde_json::to_string(facts)
             .map(|json| json + "\n")
@@ -51,7 +53,7 @@ pub(crate) fn print_each<T: Serialize>(format: Format, facts: &T) -> Result<(), 
 }
 
 /// Writes to stdout. A reader who has read enough (`| head`) is no trouble.
-pub(crate) fn data(text: &str) -> Result<(), Trouble> {
+pub(crate) fn data(text: &str) -> Result<(), CliError> {
     match write(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritable(&error.to_string())),
         _ => Ok(()),
@@ -59,14 +61,14 @@ pub(crate) fn data(text: &str) -> Result<(), Trouble> {
 }
 
 /// As [`data`], for what has no end of its own: a reader who has read enough ends it, and well.
-pub(crate) fn stream(text: &str) -> Result<(), Trouble> {
+pub(crate) fn stream(text: &str) -> Result<(), CliError> {
     written(write(text))
 }
 
 /// What came of writing a part of a stream.
-pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Trouble> {
+pub(crate) fn written(result: std::io::Result<()>) -> Result<(), CliError> {
     result.map_err(|error| match error.kind() {
-        ErrorKind::BrokenPipe => Trouble::passed_on(0),
+        ErrorKind::BrokenPipe => CliError::passed_on(0),
         _ => unwritable(&error.to_string()),
     })
 }
@@ -81,16 +83,6 @@ pub(crate) fn note(text: &str) {
     anstream::eprintln!("{text}");
 }
 
-fn unwritable(error: &str) -> Trouble {
-    Trouble::failed(format!("cannot write the answer: {error}"))
-}
-
-/// `1 error`, `3 errors`, `2 replicas`.
-pub(crate) fn count(n: usize, what: &str) -> String {
-    let plural = match what.strip_suffix('y') {
-        Some(stem) if n != 1 => format!("{stem}ies"),
-        None if n != 1 => format!("{what}s"),
-        _ => what.to_owned(),
-    };
-    format!("{n} {plural}")
+fn unwritable(error: &str) -> CliError {
+    CliError::failed(format!("cannot write the answer: {error}"))
 }

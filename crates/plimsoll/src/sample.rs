@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_daemon::view::{
-    Assignment, Cell, Deployment, Node, Pressure, Progress, Reason, Replica, Resources, Runtime,
-    Service, Status, Time,
+use plimsoll_api::view::{
+    Assignment, CellSummary, Deployment, Node, Pressure, Progress, Reason, ReasonCode, Replica,
+    Resources, Runtime, Service, Status, Time,
 };
 use plimsoll_model::Timestamp;
 
@@ -16,13 +16,13 @@ pub(crate) fn ago(seconds: u64) -> Time {
     Time(Timestamp(NOW.0 - seconds * 1_000))
 }
 
-pub(crate) fn reason(subject: &str, word: &str, text: &str) -> Reason {
-    Reason { subject: subject.into(), word: word.into(), text: text.into() }
+pub(crate) fn reason(subject: &str, word: ReasonCode, text: &str) -> Reason {
+    Reason::new(subject, word, text)
 }
 
 pub(crate) fn status(deployments: Vec<Deployment>) -> Status {
-    let cell = Cell {
-        cluster: "demo".into(),
+    let cell = CellSummary {
+        name: "demo".into(),
         node: "ash".into(),
         version: "0.1.0".into(),
         leader: Some("ash".into()),
@@ -30,6 +30,7 @@ pub(crate) fn status(deployments: Vec<Deployment>) -> Status {
         applied: 120,
         lag: 0,
         heard_ms: Some(0),
+        trouble: None,
     };
     Status { cell, nodes: vec![node("ash")], deployments }
 }
@@ -111,6 +112,7 @@ impl With for Deployment {
             current: replicas,
             spec: "spec-3".into(),
             ports: Vec::new(),
+            replay: None,
             rollout: None,
             unplaced: None,
             replicas: (1..=replicas).map(replica).collect(),
@@ -160,7 +162,11 @@ pub(crate) fn in_state(node: &str, revision: u64, state: &str) -> Assignment {
 /// A pull that failed and is tried again in eight seconds.
 pub(crate) fn unpulled(node: &str) -> Assignment {
     Assignment {
-        reason: Some(reason("shop-web-3", "image_pull_failed", "web:1.99: manifest unknown")),
+        reason: Some(reason(
+            "shop-web-3",
+            ReasonCode::ImagePullFailed,
+            "web:1.99: manifest unknown",
+        )),
         failures: 3,
         next_try: Some(Time(Timestamp(NOW.0 + 8_000))),
         ..in_state(node, 3, "pending")

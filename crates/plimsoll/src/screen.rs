@@ -15,11 +15,11 @@ const RESTORED: &str = "\x1b[?7h\x1b[?25h";
 
 /// A page that has the terminal to itself, until it is left.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct FullScreen {
     shown: Vec<String>,
 }
 
-impl Page {
+impl FullScreen {
     pub(crate) fn open() -> String {
         format!("\x1b[?1049h{STILL}\x1b[H\x1b[2J")
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn only_lines_that_differ_are_drawn() {
-        let mut page = Page::default();
+        let mut page = FullScreen::default();
         assert_eq!(plain(&page.draw(lines("a b c"))), "^[1;1Ha^[K^[2;1Hb^[K^[3;1Hc^[K");
         assert_eq!(plain(&page.draw(lines("a x c"))), "^[2;1Hx^[K");
         assert_eq!(page.draw(lines("a x c")), "", "nothing changed, nothing is written");

@@ -1,10 +1,10 @@
 //! What a person means by a name: a deployment, a service of one, or a replica; also by the last part of the name where
 //! that is enough.
 
-use plimsoll_daemon::view::{Deployment, Replica, Service, Status};
+use plimsoll_api::view::{Deployment, Replica, Service, Status};
 
-use crate::near;
-use crate::trouble::Trouble;
+use crate::error::CliError;
+use plimsoll_api::suggest;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Subject<'s> {
@@ -53,7 +53,7 @@ fn all(status: &Status) -> impl Iterator<Item = Subject<'_>> {
     })
 }
 
-pub(crate) fn find<'s>(status: &'s Status, text: &str) -> Result<Subject<'s>, Trouble> {
+pub(crate) fn find<'s>(status: &'s Status, text: &str) -> Result<Subject<'s>, CliError> {
     if let Some(exact) = all(status).find(|subject| subject.name() == text) {
         return Ok(exact);
     }
@@ -71,26 +71,26 @@ pub(crate) fn find<'s>(status: &'s Status, text: &str) -> Result<Subject<'s>, Tr
         several => {
             let names: Vec<String> = several.iter().map(Subject::name).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            Err(Trouble::refused(format!("{text} can mean {}", near::or(&names)))
+            Err(CliError::refused(format!("{text} can mean {}", suggest::or(&names)))
                 .hint("write the whole name"))
         }
     }
 }
 
-pub(crate) fn no_deployment(status: &Status, name: &str) -> Trouble {
+pub(crate) fn no_deployment(status: &Status, name: &str) -> CliError {
     let names = status.deployments.iter().map(|deployment| deployment.name.as_str());
-    Trouble::refused(format!("there is no deployment {name}")).hint(near::hint(
+    CliError::refused(format!("there is no deployment {name}")).hint(suggest::hint(
         name,
         "deployment",
         names,
     ))
 }
 
-fn unknown(status: &Status, text: &str) -> Trouble {
+fn unknown(status: &Status, text: &str) -> CliError {
     let names: Vec<String> = all(status).map(|subject| subject.name()).collect();
-    let hint = match near::nearest(text, names.iter().map(String::as_str)).as_slice() {
+    let hint = match suggest::nearest(text, names.iter().map(String::as_str)).as_slice() {
         [] => "`plimsoll status` shows all names".to_owned(),
-        near => format!("did you mean {}?", near::or(near)),
+        near => format!("did you mean {}?", suggest::or(near)),
     };
-    Trouble::refused(format!("there is no deployment, service or replica {text}")).hint(hint)
+    CliError::refused(format!("there is no deployment, service or replica {text}")).hint(hint)
 }

@@ -45,6 +45,18 @@ impl Table {
         self
     }
 
+    /// Leaves a column out.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        let header = self.header.iter().flatten();
+        let Some(at) = header.into_iter().position(|known| known == name) else { return self };
+        for row in self.header.iter_mut().chain(&mut self.rows) {
+            row.remove(at);
+        }
+        self.columns.remove(at);
+        self.least.remove(at);
+        self
+    }
+
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells.into());

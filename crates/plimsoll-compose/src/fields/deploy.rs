@@ -1,25 +1,17 @@
 //! The keys of `deploy`.
 
+use super::FieldSupport::{Honoured, Ignored, Partly, Refused};
 use super::Row;
-use super::Verdict::{Honoured, Ignored, Partly, Refused};
 
 pub(super) const DEPLOY: &[Row] = &[
     ("mode", Partly, "`replicated` and `global`; jobs are refused"),
     ("replicas", Honoured, ""),
-    ("endpoint_mode", Ignored, "requests go to a healthy replica whichever way they come"),
-    (
-        "labels",
-        Ignored,
-        "they belong to a Swarm service, which plimsoll has none of; label containers with `labels`",
-    ),
+    ("endpoint_mode", Ignored, "requests always go to a healthy replica"),
+    ("labels", Ignored, "they apply to Swarm services; label containers with `labels`"),
     ("placement", Honoured, ""),
     ("resources", Honoured, ""),
     ("update_config", Honoured, ""),
-    (
-        "rollback_config",
-        Ignored,
-        "a rollback takes the same careful steps as the rollout it undoes",
-    ),
+    ("rollback_config", Ignored, "a rollback takes the same steps as the rollout it undoes"),
     ("restart_policy", Ignored, "plimsoll restarts replicas itself; see healthcheck"),
 ];
 
@@ -29,15 +21,12 @@ pub(super) const PLACEMENT: &[Row] = &[
         Partly,
         "node.labels.*, node.hostname, node.id, node.zone, node.platform.os and node.platform.arch",
     ),
-    (
-        "preferences",
-        Partly,
-        "`spread: node.labels.zone` is what plimsoll does anyway; others are ignored",
-    ),
+    ("preferences", Partly, "`spread: node.labels.zone` is the default; others are ignored"),
     ("max_replicas_per_node", Honoured, "0 is no limit"),
 ];
 
-pub(super) const PREFERENCE: &[Row] = &[("spread", Partly, "zones are always spread over")];
+pub(super) const PREFERENCE: &[Row] =
+    &[("spread", Partly, "replicas are always spread over zones")];
 
 pub(super) const RESOURCES: &[Row] = &[("limits", Honoured, ""), ("reservations", Honoured, "")];
 

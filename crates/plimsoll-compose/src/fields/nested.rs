@@ -1,7 +1,7 @@
 //! The keys of the long forms within a service.
 
+use super::FieldSupport::{Honoured, Ignored, Partly, Refused};
 use super::Row;
-use super::Verdict::{Honoured, Ignored, Partly, Refused};
 
 pub(super) const ENV_FILE: &[Row] = &[
     ("path", Honoured, ""),

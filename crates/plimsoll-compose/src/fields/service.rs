@@ -1,11 +1,15 @@
 //! The keys of a service.
 
+use super::FieldSupport::{Honoured, Ignored, Partly, Refused};
 use super::Row;
-use super::Verdict::{Honoured, Ignored, Partly, Refused};
 
 pub(super) const SERVICE: &[Row] = &[
     ("annotations", Honoured, ""),
-    ("attach", Ignored, "it is about `docker compose up`; follow any service with `plimsoll logs`"),
+    (
+        "attach",
+        Ignored,
+        "it applies to `docker compose up`; follow any service with `plimsoll logs`",
+    ),
     ("blkio_config", Ignored, "disk weights are left to the engine's defaults"),
     (
         "build",
@@ -35,7 +39,7 @@ pub(super) const SERVICE: &[Row] = &[
     ("credential_spec", Refused, "it is for Windows containers, which plimsoll does not run"),
     ("depends_on", Honoured, "also with `condition` and `required`"),
     ("deploy", Honoured, "see below"),
-    ("develop", Ignored, "it is about `docker compose watch`"),
+    ("develop", Ignored, "it applies to `docker compose watch`"),
     ("device_cgroup_rules", Honoured, ""),
     ("devices", Honoured, ""),
     ("dns", Honoured, ""),
@@ -132,7 +136,7 @@ pub(super) const SERVICE: &[Row] = &[
     (
         "use_api_socket",
         Refused,
-        "mount the engine's socket yourself, with `volumes`, if every node may be trusted with it",
+        "mount the engine's socket with `volumes` if you trust every node with it",
     ),
     ("user", Honoured, ""),
     ("userns_mode", Honoured, ""),

@@ -1,7 +1,7 @@
 //! The keys at the top of a file, of what it declares there, and of `x-plimsoll`.
 
+use super::FieldSupport::{Honoured, Ignored, Refused};
 use super::Row;
-use super::Verdict::{Honoured, Ignored, Refused};
 
 pub(super) const TOP: &[Row] = &[
     ("name", Honoured, "of the deployment; `-p` wins over it"),
@@ -68,13 +68,18 @@ pub(super) const SECRET: &[Row] = &[
 pub(super) const SERVICE_EXTENSION: &[Row] = &[
     ("placement", Honoured, "`spread`, the default, `pack`, `hosts` or `global`"),
     ("hosts", Honoured, "the nodes of `placement: hosts`"),
-    ("priority", Honoured, "who stays when room is short: the higher; 0 by default"),
+    ("priority", Honoured, "higher priorities stay when capacity is short; 0 by default"),
     (
         "reschedule",
         Honoured,
         "`never`, or the least gain in score, up to 10000, that is worth a move",
     ),
     ("interruption_penalty", Honoured, "what a stop costs, from 0, the default, to 100"),
+    (
+        "replay",
+        Honoured,
+        "`off`: an unanswered HTTP request at a TCP port is not replayed on another replica",
+    ),
 ];
 
 pub(super) const TOP_EXTENSION: &[Row] = &[

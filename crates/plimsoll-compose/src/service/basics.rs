@@ -2,17 +2,21 @@
 
 use plimsoll_model::spec::{ContainerSpec, Logging, PullPolicy};
 
-use super::Context;
-use crate::diagnostic::Problem;
-use crate::dotenv::Format;
+use super::ServiceContext;
+use crate::diagnostic::Finding;
+use crate::dotenv::EnvFileFormat;
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::Mapping;
 
-pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
+pub(super) fn fill(
+    context: &mut ServiceContext<'_>,
+    service: &Mapping,
+    container: &mut ContainerSpec,
+) {
     label_files(context, service, container);
-    let mut keys = Keys::of(context.report, service);
+    let mut keys = KeyReader::of(context.report, service);
     container.pull = pull_policy(&mut keys);
     container.platform = keys.text("platform");
     container.command = command(&mut keys, "command");
@@ -33,12 +37,12 @@ pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut
     container.logging = logging(&mut keys);
 }
 
-fn command(keys: &mut Keys<'_, '_>, key: &str) -> Option<Vec<String>> {
+fn command(keys: &mut KeyReader<'_, '_>, key: &str) -> Option<Vec<String>> {
     let entry = keys.get(key)?;
     read::command(keys.report, entry)
 }
 
-fn pull_policy(keys: &mut Keys<'_, '_>) -> Option<PullPolicy> {
+fn pull_policy(keys: &mut KeyReader<'_, '_>) -> Option<PullPolicy> {
     let entry = keys.get("pull_policy")?;
     let text = keys.text("pull_policy")?;
     match text.as_str() {
@@ -46,18 +50,18 @@ fn pull_policy(keys: &mut Keys<'_, '_>) -> Option<PullPolicy> {
         "missing" | "if_not_present" => Some(PullPolicy::Missing),
         "never" => Some(PullPolicy::Never),
         "daily" | "weekly" => {
-            let message = format!("`pull_policy: {text}` is read as always");
+            let message = format!("`pull_policy: {text}` is treated as always");
             keys.report.warn(entry.node.span, message);
             Some(PullPolicy::Always)
         }
         period if period.starts_with("every_") => {
-            let message = format!("`pull_policy: {text}` is read as always");
+            let message = format!("`pull_policy: {text}` is treated as always");
             keys.report.warn(entry.node.span, message);
             Some(PullPolicy::Always)
         }
         "build" => {
-            let problem = Problem::new(entry.node.span, "`pull_policy: build` is not supported");
-            keys.report.push(problem.hint("build and push the image, and name it with `image`"));
+            let problem = Finding::new(entry.node.span, "`pull_policy: build` is not supported");
+            keys.report.push(problem.hint("build and push the image, then set `image`"));
             None
         }
         _ => {
@@ -68,16 +72,16 @@ fn pull_policy(keys: &mut Keys<'_, '_>) -> Option<PullPolicy> {
     }
 }
 
-fn logging(keys: &mut Keys<'_, '_>) -> Option<Logging> {
+fn logging(keys: &mut KeyReader<'_, '_>) -> Option<Logging> {
     let mut logging = keys.section("logging", Section::Logging)?;
     Some(Logging { driver: logging.text("driver"), options: logging.pairs("options") })
 }
 
 /// Labels from files; those of `labels` win, so these are laid down first.
-fn label_files(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
+fn label_files(context: &mut ServiceContext<'_>, service: &Mapping, container: &mut ContainerSpec) {
     let Some(entry) = service.get("label_file") else { return };
     for path in read::one_or_many(context.report, entry) {
-        let lines = match context.env_file(&path.text, Format::Quoted) {
+        let lines = match context.env_file(&path.text, EnvFileFormat::Quoted) {
             Ok(lines) => lines,
             Err(error) => {
                 context.report.error(path.span, format!("cannot read {}: {error}", path.text));

@@ -2,22 +2,22 @@
 
 use plimsoll_model::spec::Dependency;
 
-use crate::diagnostic::{Problem, Report, Span};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::{Mapping, Value};
 
 /// One service that another one waits for.
 #[derive(Debug, Clone)]
-pub(crate) struct Edge {
+pub(crate) struct DependencyEdge {
     pub(crate) on: String,
-    pub(crate) span: Span,
+    pub(crate) span: SourceSpan,
     pub(crate) condition: Dependency,
     pub(crate) is_required: bool,
 }
 
-pub(super) fn read(report: &mut Report, service: &Mapping) -> Vec<Edge> {
+pub(super) fn read(report: &mut Findings, service: &Mapping) -> Vec<DependencyEdge> {
     let mut edges = Vec::new();
     if let Some(entry) = service.get("depends_on") {
         if let Value::Mapping(mapping) = &entry.node.value {
@@ -38,22 +38,22 @@ pub(super) fn read(report: &mut Report, service: &Mapping) -> Vec<Edge> {
     edges
 }
 
-fn started(on: String, span: Span) -> Edge {
-    Edge { on, span, condition: Dependency::Started, is_required: true }
+fn started(on: String, span: SourceSpan) -> DependencyEdge {
+    DependencyEdge { on, span, condition: Dependency::Started, is_required: true }
 }
 
-fn long(report: &mut Report, body: &Mapping, on: String, span: Span) -> Edge {
-    let mut keys = Keys::checked(report, Section::DependsOn, body);
+fn long(report: &mut Findings, body: &Mapping, on: String, span: SourceSpan) -> DependencyEdge {
+    let mut keys = KeyReader::checked(report, Section::DependsOn, body);
     let conditions = [
         ("service_started", Dependency::Started),
         ("service_healthy", Dependency::Healthy),
         ("service_completed_successfully", Dependency::Completed),
     ];
     let condition = keys.word("condition", &conditions).unwrap_or(Dependency::Started);
-    Edge { on, span, condition, is_required: keys.boolean("required").unwrap_or(true) }
+    DependencyEdge { on, span, condition, is_required: keys.boolean("required").unwrap_or(true) }
 }
 
-fn links(report: &mut Report, service: &Mapping) -> Vec<Edge> {
+fn links(report: &mut Findings, service: &Mapping) -> Vec<DependencyEdge> {
     let Some(entry) = service.get("links") else { return Vec::new() };
     let mut edges = Vec::new();
     for link in read::texts(report, entry) {
@@ -61,7 +61,7 @@ fn links(report: &mut Report, service: &Mapping) -> Vec<Edge> {
         if on != alias {
             let message = format!("`links` cannot call {on} by the name {alias}");
             let hint = format!("give {on} the alias in `networks:`, or use its name");
-            report.push(Problem::new(link.span, message).hint(hint));
+            report.push(Finding::new(link.span, message).hint(hint));
         }
         edges.push(started(on.to_owned(), link.span));
     }

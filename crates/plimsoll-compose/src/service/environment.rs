@@ -5,23 +5,27 @@ use std::io;
 
 use plimsoll_model::spec::ContainerSpec;
 
-use super::Context;
-use crate::diagnostic::{Problem, Span};
-use crate::dotenv::Format;
+use super::ServiceContext;
+use crate::diagnostic::{Finding, SourceSpan};
+use crate::dotenv::EnvFileFormat;
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Mapping, Node, Value};
+use crate::yaml::{Mapping, Value, YamlNode};
 
 /// A file named by `env_file`.
 struct EnvFile {
     path: String,
-    span: Span,
+    span: SourceSpan,
     is_required: bool,
-    format: Format,
+    format: EnvFileFormat,
 }
 
-pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
+pub(super) fn fill(
+    context: &mut ServiceContext<'_>,
+    service: &Mapping,
+    container: &mut ContainerSpec,
+) {
     for file in env_files(context, service) {
         if !read_file(context, &file, &mut container.environment) {
             return;
@@ -45,7 +49,7 @@ pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut
     }
 }
 
-fn env_files(context: &mut Context<'_>, service: &Mapping) -> Vec<EnvFile> {
+fn env_files(context: &mut ServiceContext<'_>, service: &Mapping) -> Vec<EnvFile> {
     let Some(entry) = service.get("env_file") else { return Vec::new() };
     match &entry.node.value {
         Value::Sequence(items) => items.iter().filter_map(|item| env_file(context, item)).collect(),
@@ -53,14 +57,20 @@ fn env_files(context: &mut Context<'_>, service: &Mapping) -> Vec<EnvFile> {
     }
 }
 
-fn env_file(context: &mut Context<'_>, node: &Node) -> Option<EnvFile> {
+fn env_file(context: &mut ServiceContext<'_>, node: &YamlNode) -> Option<EnvFile> {
     let Some(mapping) = node.as_mapping() else {
         let path = read::text_of(context.report, "env_file", node)?;
-        return Some(EnvFile { path, span: node.span, is_required: true, format: Format::Quoted });
+        return Some(EnvFile {
+            path,
+            span: node.span,
+            is_required: true,
+            format: EnvFileFormat::Quoted,
+        });
     };
-    let mut keys = Keys::checked(context.report, Section::EnvFile, mapping);
+    let mut keys = KeyReader::checked(context.report, Section::EnvFile, mapping);
     let is_required = keys.boolean("required").unwrap_or(true);
-    let format = keys.word("format", &[("raw", Format::Raw)]).unwrap_or(Format::Quoted);
+    let format =
+        keys.word("format", &[("raw", EnvFileFormat::Raw)]).unwrap_or(EnvFileFormat::Quoted);
     let Some(path) = keys.text("path") else {
         keys.report.error(node.span, "an entry of `env_file` needs `path`");
         return None;
@@ -71,7 +81,7 @@ fn env_file(context: &mut Context<'_>, node: &Node) -> Option<EnvFile> {
 
 /// Adds the lines of a file; `false` once the deployment carries too much.
 fn read_file(
-    context: &mut Context<'_>,
+    context: &mut ServiceContext<'_>,
     file: &EnvFile,
     environment: &mut BTreeMap<String, String>,
 ) -> bool {
@@ -79,7 +89,7 @@ fn read_file(
         Ok(lines) => lines,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_required => return true,
         Err(error) => {
-            let problem = Problem::new(file.span, format!("cannot read {}: {error}", file.path));
+            let problem = Finding::new(file.span, format!("cannot read {}: {error}", file.path));
             context.report.push(problem.hint("`required: false` allows an env file to be missing"));
             return true;
         }

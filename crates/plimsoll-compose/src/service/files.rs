@@ -4,27 +4,31 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::spec::{ContainerSpec, FileContent, FileMount};
 
-use super::Context;
+use super::ServiceContext;
 use crate::declared::Stored;
-use crate::diagnostic::Problem;
+use crate::diagnostic::Finding;
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Mapping, Node};
+use crate::yaml::{Mapping, YamlNode};
 
 /// Configs and secrets differ in where they are declared and where they land.
-struct Kind<'a> {
+struct FileKind<'a> {
     key: &'static str,
     noun: &'static str,
     directory: &'static str,
     declared: &'a BTreeMap<String, Stored>,
 }
 
-pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
+pub(super) fn fill(
+    context: &mut ServiceContext<'_>,
+    service: &Mapping,
+    container: &mut ContainerSpec,
+) {
     let declared = context.declared;
     let configs =
-        Kind { key: "configs", noun: "config", directory: "/", declared: &declared.configs };
-    let secrets = Kind {
+        FileKind { key: "configs", noun: "config", directory: "/", declared: &declared.configs };
+    let secrets = FileKind {
         key: "secrets",
         noun: "secret",
         directory: "/run/secrets/",
@@ -34,14 +38,22 @@ pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut
     container.secrets = mounts(context, service, &secrets);
 }
 
-fn mounts(context: &mut Context<'_>, service: &Mapping, kind: &Kind<'_>) -> Vec<FileMount> {
-    let items = Keys::of(context.report, service).items(kind.key);
+fn mounts(
+    context: &mut ServiceContext<'_>,
+    service: &Mapping,
+    kind: &FileKind<'_>,
+) -> Vec<FileMount> {
+    let items = KeyReader::of(context.report, service).items(kind.key);
     let mut mounts: Vec<_> = items.iter().filter_map(|item| mount(context, item, kind)).collect();
     mounts.sort_by(|a, b| a.target.cmp(&b.target));
     mounts
 }
 
-fn mount(context: &mut Context<'_>, node: &Node, kind: &Kind<'_>) -> Option<FileMount> {
+fn mount(
+    context: &mut ServiceContext<'_>,
+    node: &YamlNode,
+    kind: &FileKind<'_>,
+) -> Option<FileMount> {
     let mut mount = FileMount {
         name: String::new(),
         target: String::new(),
@@ -52,7 +64,7 @@ fn mount(context: &mut Context<'_>, node: &Node, kind: &Kind<'_>) -> Option<File
     };
     let mut target = None;
     if let Some(mapping) = node.as_mapping() {
-        let mut keys = Keys::checked(context.report, Section::FileMount, mapping);
+        let mut keys = KeyReader::checked(context.report, Section::FileMount, mapping);
         let Some(source) = keys.text("source") else {
             keys.report.error(node.span, format!("an entry of `{}` needs `source`", kind.key));
             return None;
@@ -73,7 +85,7 @@ fn mount(context: &mut Context<'_>, node: &Node, kind: &Kind<'_>) -> Option<File
     let Some(stored) = kind.declared.get(&mount.name) else {
         let message = format!("{} \"{}\" is not declared", kind.noun, mount.name);
         let hint = format!("add `{}:` under the top-level `{}:`", mount.name, kind.key);
-        context.report.push(Problem::new(node.span, message).hint(hint));
+        context.report.push(Finding::new(node.span, message).hint(hint));
         return None;
     };
     // Once the deployment carries too much, nothing more is read for it.

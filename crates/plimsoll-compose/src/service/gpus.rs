@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::spec::{ContainerSpec, GpuRequest};
 
-use crate::diagnostic::{Problem, Report};
+use crate::diagnostic::{Finding, Findings};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Mapping, Node};
+use crate::yaml::{Mapping, YamlNode};
 
 /// More than any machine holds.
 const MAX_GPUS: i64 = 1_024;
 
 pub(super) fn fill(
-    report: &mut Report,
+    report: &mut Findings,
     service: &Mapping,
     deploy: Option<&Mapping>,
     container: &mut ContainerSpec,
@@ -35,7 +35,7 @@ pub(super) fn fill(
         resources.get("reservations")?.node.as_mapping()
     });
     if let Some(reservations) = reservations {
-        for item in Keys::of(report, reservations).items("devices") {
+        for item in KeyReader::of(report, reservations).items("devices") {
             requests.extend(request(report, item, true));
         }
     }
@@ -59,9 +59,9 @@ fn reserved(request: &GpuRequest) -> u32 {
     request.count.unwrap_or(named.max(1))
 }
 
-fn request(report: &mut Report, node: &Node, needs_capability: bool) -> Option<GpuRequest> {
+fn request(report: &mut Findings, node: &YamlNode, needs_capability: bool) -> Option<GpuRequest> {
     let mapping = read::mapping_of(report, "devices", node)?;
-    let mut keys = Keys::checked(report, Section::Gpu, mapping);
+    let mut keys = KeyReader::checked(report, Section::Gpu, mapping);
     let mut request = all();
     request.driver = keys.text("driver");
     request.device_ids = keys.texts("device_ids");
@@ -70,7 +70,7 @@ fn request(report: &mut Report, node: &Node, needs_capability: bool) -> Option<G
     let is_gpu = capabilities.iter().any(|one| one == "gpu");
     if !is_gpu && (needs_capability || !capabilities.is_empty()) {
         let at = mapping.get("capabilities").map_or(node.span, |entry| entry.node.span);
-        let problem = Problem::new(at, "only devices with the capability `gpu` can be reserved");
+        let problem = Finding::new(at, "only devices with the capability `gpu` can be reserved");
         report.push(problem.hint("write `capabilities: [gpu]`"));
         return None;
     }

@@ -2,14 +2,14 @@
 
 use plimsoll_model::spec::{ContainerSpec, HealthTest, Healthcheck};
 
-use crate::diagnostic::{Problem, Report};
+use crate::diagnostic::{Finding, Findings};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Entry, Mapping};
+use crate::yaml::{Mapping, YamlEntry};
 
-pub(super) fn fill(report: &mut Report, service: &Mapping, container: &mut ContainerSpec) {
-    let mut keys = Keys::of(report, service);
+pub(super) fn fill(report: &mut Findings, service: &Mapping, container: &mut ContainerSpec) {
+    let mut keys = KeyReader::of(report, service);
     let Some(mut keys) = keys.section("healthcheck", Section::Healthcheck) else { return };
     let disabled = keys.boolean("disable").unwrap_or_default();
     let test = match keys.get("test") {
@@ -27,7 +27,7 @@ pub(super) fn fill(report: &mut Report, service: &Mapping, container: &mut Conta
 }
 
 /// A text runs in the container's shell; a list says by its first word how it runs.
-fn test(report: &mut Report, entry: &Entry) -> HealthTest {
+fn test(report: &mut Findings, entry: &YamlEntry) -> HealthTest {
     if let Some(scalar) = entry.node.as_scalar() {
         return HealthTest::Shell(scalar.text.clone());
     }
@@ -40,7 +40,7 @@ fn test(report: &mut Report, entry: &Entry) -> HealthTest {
             HealthTest::Command(rest.to_vec())
         }
         Some(_) => {
-            let problem = Problem::new(entry.node.span, "`test` does not say how it runs");
+            let problem = Finding::new(entry.node.span, "`test` does not say how it runs");
             report.push(
                 problem.hint(
                     "write a text, [\"CMD\", program, …], [\"CMD-SHELL\", line] or [\"NONE\"]",

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use plimsoll_model::spec::{ContainerSpec, Device, Ulimit};
 
 use super::networks::mode;
-use crate::diagnostic::Report;
+use crate::diagnostic::Findings;
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Entry, Mapping, Node, Value};
+use crate::yaml::{Mapping, Value, YamlEntry, YamlNode};
 
-pub(super) fn fill(report: &mut Report, service: &Mapping, container: &mut ContainerSpec) {
-    let mut keys = Keys::of(report, service);
+pub(super) fn fill(report: &mut Findings, service: &Mapping, container: &mut ContainerSpec) {
+    let mut keys = KeyReader::of(report, service);
     container.privileged = keys.boolean("privileged");
     container.read_only = keys.boolean("read_only");
     container.cap_add = keys.texts("cap_add").into_iter().collect();
@@ -31,16 +31,16 @@ pub(super) fn fill(report: &mut Report, service: &Mapping, container: &mut Conta
     container.ulimits = ulimits(&mut keys);
 }
 
-fn devices(keys: &mut Keys<'_, '_>) -> Vec<Device> {
+fn devices(keys: &mut KeyReader<'_, '_>) -> Vec<Device> {
     let items = keys.items("devices");
     items.iter().filter_map(|item| device(keys.report, item)).collect()
 }
 
 /// `/dev/a`, `/dev/a:/dev/b`, `/dev/a:/dev/b:rwm`, a CDI name, or the long form.
-fn device(report: &mut Report, node: &Node) -> Option<Device> {
+fn device(report: &mut Findings, node: &YamlNode) -> Option<Device> {
     let everything = || "rwm".to_owned();
     if let Some(mapping) = node.as_mapping() {
-        let mut keys = Keys::checked(report, Section::Device, mapping);
+        let mut keys = KeyReader::checked(report, Section::Device, mapping);
         let Some(source) = keys.text("source") else {
             keys.report.error(node.span, "an entry of `devices` needs `source`");
             return None;
@@ -69,16 +69,16 @@ fn device(report: &mut Report, node: &Node) -> Option<Device> {
     })
 }
 
-fn ulimits(keys: &mut Keys<'_, '_>) -> BTreeMap<String, Ulimit> {
+fn ulimits(keys: &mut KeyReader<'_, '_>) -> BTreeMap<String, Ulimit> {
     let Some(mapping) = keys.mapping("ulimits") else { return BTreeMap::new() };
     let entries = mapping.entries().iter();
     entries.filter_map(|entry| Some((entry.key.clone(), ulimit(keys.report, entry)?))).collect()
 }
 
 /// One number for both limits, or each of its own. -1 is no limit.
-fn ulimit(report: &mut Report, entry: &Entry) -> Option<Ulimit> {
+fn ulimit(report: &mut Findings, entry: &YamlEntry) -> Option<Ulimit> {
     if let Value::Mapping(mapping) = &entry.node.value {
-        let mut keys = Keys::checked(report, Section::Ulimit, mapping);
+        let mut keys = KeyReader::checked(report, Section::Ulimit, mapping);
         let soft = keys.integer::<i64>("soft", -1, i64::MAX);
         let hard = keys.integer::<i64>("hard", -1, i64::MAX);
         let (Some(soft), Some(hard)) = (soft, hard) else {

@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::spec::{ContainerSpec, NetworkAttachment};
 
-use super::Context;
+use super::ServiceContext;
 use crate::declared::Network;
-use crate::diagnostic::{Problem, Span};
+use crate::diagnostic::{Finding, SourceSpan};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Entry, Mapping, Value};
+use crate::yaml::{Mapping, Value, YamlEntry};
 
 /// The network of services that name none.
 const DEFAULT: &str = "default";
 
-pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
-    let mut keys = Keys::of(context.report, service);
+pub(super) fn fill(
+    context: &mut ServiceContext<'_>,
+    service: &Mapping,
+    container: &mut ContainerSpec,
+) {
+    let mut keys = KeyReader::of(context.report, service);
     container.dns = keys.one_or_many("dns");
     container.dns_opt = keys.one_or_many("dns_opt");
     container.dns_search = keys.one_or_many("dns_search");
@@ -26,7 +30,7 @@ pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut
     match (mode, networks) {
         (Some(mode), Some(networks)) => {
             let message = "a service has `network_mode` or `networks`, not both";
-            let problem = Problem::new(mode.key_span, message);
+            let problem = Finding::new(mode.key_span, message);
             context.report.push(problem.also(networks.key_span, "this", "and this"));
         }
         (Some(_), None) => {}
@@ -41,7 +45,7 @@ pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut
 
 /// A namespace that may be the container's own or the node's, never another container's: that one may run
 /// elsewhere, or be replaced.
-pub(super) fn mode(keys: &mut Keys<'_, '_>, key: &str, known: &[&str]) -> Option<String> {
+pub(super) fn mode(keys: &mut KeyReader<'_, '_>, key: &str, known: &[&str]) -> Option<String> {
     let entry = keys.get(key)?;
     let text = keys.text(key)?;
     if known.contains(&text.as_str()) {
@@ -49,11 +53,11 @@ pub(super) fn mode(keys: &mut Keys<'_, '_>, key: &str, known: &[&str]) -> Option
     }
     let problem = if text.starts_with("service:") || text.starts_with("container:") {
         let message = format!("`{key}: {text}` is not supported");
-        Problem::new(entry.node.span, message)
+        Finding::new(entry.node.span, message)
             .hint("replicas are placed one by one: put both programs in one image, or connect over a network")
     } else {
         let message = format!("`{key}` must be {}, found {text:?}", read::or(known));
-        Problem::new(entry.node.span, message)
+        Finding::new(entry.node.span, message)
     };
     keys.report.push(problem);
     None
@@ -68,7 +72,10 @@ fn attachment(network: Network) -> NetworkAttachment {
     }
 }
 
-fn attachments(context: &mut Context<'_>, entry: &Entry) -> BTreeMap<String, NetworkAttachment> {
+fn attachments(
+    context: &mut ServiceContext<'_>,
+    entry: &YamlEntry,
+) -> BTreeMap<String, NetworkAttachment> {
     let mut attachments = BTreeMap::new();
     if let Value::Mapping(mapping) = &entry.node.value {
         for network in mapping.entries() {
@@ -77,7 +84,7 @@ fn attachments(context: &mut Context<'_>, entry: &Entry) -> BTreeMap<String, Net
             };
             if !network.node.is_null() {
                 let Some(body) = read::mapping(context.report, network) else { continue };
-                let mut keys = Keys::checked(context.report, Section::NetworkAttachment, body);
+                let mut keys = KeyReader::checked(context.report, Section::NetworkAttachment, body);
                 attachment.aliases = keys.texts("aliases").into_iter().collect();
                 attachment.ipv4_address = keys.text("ipv4_address");
                 attachment.ipv6_address = keys.text("ipv6_address");
@@ -94,12 +101,16 @@ fn attachments(context: &mut Context<'_>, entry: &Entry) -> BTreeMap<String, Net
     attachments
 }
 
-fn declared(context: &mut Context<'_>, name: &str, span: Span) -> Option<NetworkAttachment> {
+fn declared(
+    context: &mut ServiceContext<'_>,
+    name: &str,
+    span: SourceSpan,
+) -> Option<NetworkAttachment> {
     match context.declared.networks.get(name) {
         Some(network) => Some(attachment(network.clone())),
         None if name == DEFAULT => Some(NetworkAttachment::default()),
         None => {
-            let problem = Problem::new(span, format!("network \"{name}\" is not declared"));
+            let problem = Finding::new(span, format!("network \"{name}\" is not declared"));
             let hint = format!("add `{name}:` under the top-level `networks:`");
             context.report.push(problem.hint(hint));
             None
@@ -108,7 +119,7 @@ fn declared(context: &mut Context<'_>, name: &str, span: Span) -> Option<Network
 }
 
 /// `host: address`, `host=address`, or `host:address` in a list; an address may be a list of its own.
-fn extra_hosts(keys: &mut Keys<'_, '_>) -> BTreeMap<String, Vec<String>> {
+fn extra_hosts(keys: &mut KeyReader<'_, '_>) -> BTreeMap<String, Vec<String>> {
     let mut hosts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let Some(entry) = keys.get("extra_hosts") else { return hosts };
     if let Value::Mapping(mapping) = &entry.node.value {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use plimsoll_model::spec::{Attribute, Constraint, Mode, Placement};
 
-use super::plimsoll::{Extension, Layout};
-use crate::diagnostic::{Problem, Report};
+use super::plimsoll::{Extension, ModeName};
+use crate::diagnostic::{Finding, Findings};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Entry, Mapping};
+use crate::yaml::{Mapping, YamlEntry};
 
 /// More replicas than a cell is built for is a typing error.
 const MAX_REPLICAS: i64 = 1_000_000;
@@ -23,8 +23,8 @@ enum DeployMode {
 }
 
 pub(super) fn read(
-    report: &mut Report,
-    service: &Entry,
+    report: &mut Findings,
+    service: &YamlEntry,
     mapping: &Mapping,
     deploy: Option<&Mapping>,
     extension: &Extension,
@@ -37,7 +37,7 @@ pub(super) fn read(
         max_per_node: None,
     };
     let Some(deploy) = deploy else { return Some(placement) };
-    let mut deploy = Keys::of(report, deploy);
+    let mut deploy = KeyReader::of(report, deploy);
     let Some(mut keys) = deploy.section("placement", Section::Placement) else {
         return Some(placement);
     };
@@ -50,7 +50,7 @@ pub(super) fn read(
                     placement.constraints.insert(constraint);
                 }
                 Err((message, hint)) => {
-                    keys.report.push(Problem::new(text.span, message).hint(hint));
+                    keys.report.push(Finding::new(text.span, message).hint(hint));
                 }
             }
         }
@@ -60,8 +60,8 @@ pub(super) fn read(
 }
 
 fn mode(
-    report: &mut Report,
-    service: &Entry,
+    report: &mut Findings,
+    service: &YamlEntry,
     mapping: &Mapping,
     deploy: Option<&Mapping>,
     extension: &Extension,
@@ -75,10 +75,10 @@ fn mode(
             ("global-job", DeployMode::Job),
         ];
         let entry = deploy.get("mode")?;
-        Some((Keys::of(report, deploy).word("mode", &modes)?, entry))
+        Some((KeyReader::of(report, deploy).word("mode", &modes)?, entry))
     });
     if let Some((DeployMode::Job, entry)) = deploy_mode {
-        let problem = Problem::new(entry.node.span, "jobs are not supported");
+        let problem = Finding::new(entry.node.span, "jobs are not supported");
         report.push(problem.hint(
             "run it as a service that others wait for with `condition: service_completed_successfully`",
         ));
@@ -86,19 +86,20 @@ fn mode(
     }
     let is_global = matches!(deploy_mode, Some((DeployMode::Global, _)));
     let layout = match extension.layout {
-        None if is_global => Layout::Global,
-        None => Layout::Spread,
+        None if is_global => ModeName::Global,
+        None => ModeName::Spread,
         Some((layout, span)) => {
-            if let (true, Some((_, entry))) = (is_global && layout != Layout::Global, deploy_mode) {
-                let message = "`deploy.mode: global` and this placement say different things";
-                let problem = Problem::new(span, message);
+            if let (true, Some((_, entry))) = (is_global && layout != ModeName::Global, deploy_mode)
+            {
+                let message = "`deploy.mode: global` and this placement conflict";
+                let problem = Finding::new(span, message);
                 report.push(problem.also(entry.node.span, "this", "and this"));
                 return None;
             }
             layout
         }
     };
-    if let (Layout::Global, Some((_, entry))) = (layout, replicas) {
+    if let (ModeName::Global, Some((_, entry))) = (layout, replicas) {
         let message = format!(
             "service \"{}\" uses placement=global; remove replicas (global runs one replica per \
              ready node)",
@@ -108,37 +109,37 @@ fn mode(
     }
     let count = replicas.map_or(1, |(count, _)| count);
     match (layout, &extension.hosts) {
-        (Layout::Hosts, Some((hosts, span))) if hosts.is_empty() => {
+        (ModeName::Hosts, Some((hosts, span))) if hosts.is_empty() => {
             report.error(*span, "`hosts` names no node");
             None
         }
-        (Layout::Hosts, Some((hosts, _))) => {
+        (ModeName::Hosts, Some((hosts, _))) => {
             Some(Mode::Hosts { replicas: count, hosts: hosts.clone() })
         }
-        (Layout::Hosts, None) => {
+        (ModeName::Hosts, None) => {
             let at = extension.layout.map_or(service.key_span, |(_, span)| span);
-            let problem = Problem::new(at, "`placement: hosts` needs `hosts`");
+            let problem = Finding::new(at, "`placement: hosts` needs `hosts`");
             report.push(problem.hint("list the nodes: `hosts: [ash, birch]`"));
             None
         }
         (_, Some((_, span))) => {
-            let problem = Problem::new(*span, "`hosts` needs `placement: hosts`");
+            let problem = Finding::new(*span, "`hosts` needs `placement: hosts`");
             report.push(problem.hint("choose other nodes with `deploy.placement.constraints`"));
             None
         }
-        (Layout::Spread, None) => Some(Mode::Spread { replicas: count }),
-        (Layout::Pack, None) => Some(Mode::Pack { replicas: count }),
-        (Layout::Global, None) => Some(Mode::Global),
+        (ModeName::Spread, None) => Some(Mode::Spread { replicas: count }),
+        (ModeName::Pack, None) => Some(Mode::Pack { replicas: count }),
+        (ModeName::Global, None) => Some(Mode::Global),
     }
 }
 
 /// `deploy.replicas` or `scale`, with the entry that says it.
 fn replicas<'n>(
-    report: &mut Report,
+    report: &mut Findings,
     mapping: &'n Mapping,
     deploy: Option<&'n Mapping>,
-) -> Option<(u32, &'n Entry)> {
-    let mut count = |mapping: &'n Mapping, key: &str| -> Option<(u32, &'n Entry)> {
+) -> Option<(u32, &'n YamlEntry)> {
+    let mut count = |mapping: &'n Mapping, key: &str| -> Option<(u32, &'n YamlEntry)> {
         let entry = mapping.get(key)?;
         Some((read::integer(report, entry, 0, MAX_REPLICAS)?, entry))
     };
@@ -147,8 +148,8 @@ fn replicas<'n>(
     if let (Some((one, scale)), Some((other, replicas))) = (scale, replicas)
         && one != other
     {
-        let message = "`scale` and `deploy.replicas` say different things";
-        let problem = Problem::new(scale.node.span, message);
+        let message = "`scale` and `deploy.replicas` conflict";
+        let problem = Finding::new(scale.node.span, message);
         report.push(problem.also(replicas.node.span, "this", "and this"));
     }
     replicas.or(scale)
@@ -175,13 +176,12 @@ fn constraint(text: &str) -> Result<Constraint, (String, String)> {
         "node.platform.os" => Attribute::Os,
         "node.platform.arch" => Attribute::Arch,
         "node.role" => {
-            let message = "plimsoll's nodes have no roles: servers run replicas as agents do";
+            let message = "nodes have no roles: servers and agents both run replicas";
             let hint = "label the nodes that are meant and write node.labels.<label> == <value>";
             return Err((message.to_owned(), hint.to_owned()));
         }
         _ if lower.starts_with("engine.labels.") => {
-            let message =
-                format!("{left} looks at a label of the engine, which plimsoll has none of");
+            let message = format!("{left} is an engine label, which plimsoll does not support");
             let hint =
                 format!("label the node and write node.labels.{}", &left["engine.labels.".len()..]);
             return Err((message, hint));
@@ -199,10 +199,10 @@ fn constraint(text: &str) -> Result<Constraint, (String, String)> {
     Ok(Constraint { on, equal, value: value.to_owned() })
 }
 
-fn preferences(keys: &mut Keys<'_, '_>) {
+fn preferences(keys: &mut KeyReader<'_, '_>) {
     for item in keys.items("preferences") {
         let Some(mapping) = read::mapping_of(keys.report, "preferences", item) else { continue };
-        let mut preference = Keys::checked(keys.report, Section::Preference, mapping);
+        let mut preference = KeyReader::checked(keys.report, Section::Preference, mapping);
         let Some(spread) = preference.text("spread") else { continue };
         if !matches!(spread.as_str(), "node.labels.zone" | "node.zone") {
             let message = format!(

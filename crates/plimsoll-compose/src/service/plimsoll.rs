@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use plimsoll_model::ids::NodeId;
-use plimsoll_model::spec::Reschedule;
+use plimsoll_model::spec::{Replay, Reschedule};
 
-use crate::diagnostic::{Report, Span};
+use crate::diagnostic::{Findings, SourceSpan};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::Mapping;
 
@@ -16,7 +16,7 @@ const MAX_SCORE: i64 = 10_000;
 
 /// The placement modes by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum ModeName {
     Spread,
     Pack,
     Hosts,
@@ -26,35 +26,37 @@ pub(super) enum Layout {
 #[derive(Debug, Default)]
 pub(super) struct Extension {
     /// With the place of its value.
-    pub(super) layout: Option<(Layout, Span)>,
-    pub(super) hosts: Option<(BTreeSet<NodeId>, Span)>,
+    pub(super) layout: Option<(ModeName, SourceSpan)>,
+    pub(super) hosts: Option<(BTreeSet<NodeId>, SourceSpan)>,
     pub(super) priority: i32,
     pub(super) reschedule: Reschedule,
     pub(super) interruption_penalty: u8,
+    pub(super) replay: Replay,
 }
 
-pub(super) fn read(report: &mut Report, service: &Mapping) -> Extension {
-    let mut service = Keys::of(report, service);
+pub(super) fn read(report: &mut Findings, service: &Mapping) -> Extension {
+    let mut service = KeyReader::of(report, service);
     let Some(mut keys) = service.section("x-plimsoll", Section::ServiceExtension) else {
         return Extension::default();
     };
     let layouts = [
-        ("spread", Layout::Spread),
-        ("pack", Layout::Pack),
-        ("hosts", Layout::Hosts),
-        ("global", Layout::Global),
+        ("spread", ModeName::Spread),
+        ("pack", ModeName::Pack),
+        ("hosts", ModeName::Hosts),
+        ("global", ModeName::Global),
     ];
-    let place = |keys: &Keys<'_, '_>, key| keys.get(key).map(|entry| entry.node.span);
+    let place = |keys: &KeyReader<'_, '_>, key| keys.get(key).map(|entry| entry.node.span);
     Extension {
         layout: keys.word("placement", &layouts).zip(place(&keys, "placement")),
         hosts: hosts(&mut keys).zip(place(&keys, "hosts")),
         priority: keys.integer("priority", i32::MIN.into(), i32::MAX.into()).unwrap_or_default(),
         reschedule: reschedule(&mut keys).unwrap_or_default(),
         interruption_penalty: keys.integer("interruption_penalty", 0, 100).unwrap_or_default(),
+        replay: if keys.boolean("replay") == Some(false) { Replay::Off } else { Replay::On },
     }
 }
 
-fn hosts(keys: &mut Keys<'_, '_>) -> Option<BTreeSet<NodeId>> {
+fn hosts(keys: &mut KeyReader<'_, '_>) -> Option<BTreeSet<NodeId>> {
     let entry = keys.get("hosts")?;
     let mut hosts = BTreeSet::new();
     for host in read::texts(keys.report, entry) {
@@ -68,7 +70,7 @@ fn hosts(keys: &mut Keys<'_, '_>) -> Option<BTreeSet<NodeId>> {
     Some(hosts)
 }
 
-fn reschedule(keys: &mut Keys<'_, '_>) -> Option<Reschedule> {
+fn reschedule(keys: &mut KeyReader<'_, '_>) -> Option<Reschedule> {
     let entry = keys.get("reschedule")?;
     match keys.text("reschedule")?.as_str() {
         "never" => Some(Reschedule::Never),

@@ -5,23 +5,23 @@ use std::ops::RangeInclusive;
 
 use plimsoll_model::spec::{ContainerSpec, Port, PortMode, Protocol};
 
-use super::{Context, MAX_PORTS};
-use crate::diagnostic::{Problem, Report, Span};
+use super::{MAX_PORTS, ServiceContext};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Mapping, Node, Value};
+use crate::yaml::{Mapping, Value, YamlNode};
 
 /// A port and the entry that asks for it.
 #[derive(Debug, Clone)]
 pub(crate) struct PlacedPort {
     pub(crate) port: Port,
-    pub(crate) span: Span,
+    pub(crate) span: SourceSpan,
 }
 
 /// An entry before its ranges are unrolled.
 #[derive(Debug, PartialEq, Eq)]
-struct Written {
+struct PortEntry {
     host_ip: Option<String>,
     published: Option<String>,
     target: String,
@@ -30,12 +30,12 @@ struct Written {
 }
 
 pub(super) fn fill(
-    context: &mut Context<'_>,
+    context: &mut ServiceContext<'_>,
     service: &Mapping,
     container: &mut ContainerSpec,
 ) -> Vec<PlacedPort> {
     let mut placed = Vec::new();
-    for item in Keys::of(context.report, service).items("ports") {
+    for item in KeyReader::of(context.report, service).items("ports") {
         let ports = written(context.report, item).and_then(|written| {
             let problem = |message| context.report.push(hinted(item.span, message));
             unroll(&written).map_err(problem).ok()
@@ -59,17 +59,17 @@ pub(super) fn fill(
     container.ports = placed.iter().map(|placed| placed.port.clone()).collect();
     container.ports.sort();
     container.ports.dedup();
-    container.expose = Keys::of(context.report, service).texts("expose").into_iter().collect();
+    container.expose = KeyReader::of(context.report, service).texts("expose").into_iter().collect();
     placed
 }
 
-fn hinted(span: Span, message: String) -> Problem {
-    Problem::new(span, message)
+fn hinted(span: SourceSpan, message: String) -> Finding {
+    Finding::new(span, message)
         .hint("write \"8080:80\", \"127.0.0.1:8080:80/udp\" or \"8000-8002:80-82\"")
 }
 
 /// A published range as it is written.
-fn published_range(node: &Node) -> Option<String> {
+fn published_range(node: &YamlNode) -> Option<String> {
     let published = match &node.value {
         Value::Scalar(scalar) => split(&scalar.text).published,
         Value::Mapping(mapping) => Some(mapping.get("published")?.node.as_scalar()?.text.clone()),
@@ -79,7 +79,7 @@ fn published_range(node: &Node) -> Option<String> {
 }
 
 /// What makes two entries of two files the same port.
-pub(crate) fn identity(node: &Node) -> Option<String> {
+pub(crate) fn identity(node: &YamlNode) -> Option<String> {
     let written = match &node.value {
         Value::Scalar(scalar) => split(&scalar.text),
         Value::Mapping(mapping) => {
@@ -87,7 +87,7 @@ pub(crate) fn identity(node: &Node) -> Option<String> {
                 let scalar = mapping.get(key).and_then(|entry| entry.node.as_scalar());
                 scalar.map(|scalar| scalar.text.clone())
             };
-            Written {
+            PortEntry {
                 host_ip: text("host_ip"),
                 published: text("published"),
                 target: text("target")?,
@@ -97,19 +97,19 @@ pub(crate) fn identity(node: &Node) -> Option<String> {
         }
         Value::Sequence(_) => return None,
     };
-    let Written { host_ip, published, target, protocol, .. } = written;
+    let PortEntry { host_ip, published, target, protocol, .. } = written;
     let protocol = protocol.unwrap_or_else(|| "tcp".to_owned());
     let (host_ip, published) = (host_ip.unwrap_or_default(), published.unwrap_or_default());
     Some(format!("{host_ip}|{published}|{target}|{protocol}"))
 }
 
-fn written(report: &mut Report, node: &Node) -> Option<Written> {
+fn written(report: &mut Findings, node: &YamlNode) -> Option<PortEntry> {
     let Some(mapping) = node.as_mapping() else {
         return Some(split(&read::text_of(report, "ports", node)?));
     };
-    let mut keys = Keys::checked(report, Section::Port, mapping);
+    let mut keys = KeyReader::checked(report, Section::Port, mapping);
     let words = [("ingress", PortMode::Routed), ("host", PortMode::Host)];
-    let written = Written {
+    let written = PortEntry {
         host_ip: keys.text("host_ip"),
         published: keys.text("published").filter(|published| !published.is_empty()),
         target: keys.text("target").unwrap_or_default(),
@@ -124,7 +124,7 @@ fn written(report: &mut Report, node: &Node) -> Option<Written> {
 }
 
 /// `[address:][published:]target[/protocol]`, cut from the end, since an IPv6 address has colons of its own.
-fn split(text: &str) -> Written {
+fn split(text: &str) -> PortEntry {
     let (rest, protocol) = match text.rsplit_once('/') {
         Some((rest, protocol)) => (rest, Some(protocol.to_owned())),
         None => (text, None),
@@ -143,7 +143,7 @@ fn split(text: &str) -> Written {
     let unbracketed = |ip: &str| {
         ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip).to_owned()
     };
-    Written {
+    PortEntry {
         host_ip: host_ip.map(unbracketed),
         published: published.filter(|published| !published.is_empty()).map(str::to_owned),
         target: target.to_owned(),
@@ -152,7 +152,7 @@ fn split(text: &str) -> Written {
     }
 }
 
-fn unroll(written: &Written) -> Result<Vec<Port>, String> {
+fn unroll(written: &PortEntry) -> Result<Vec<Port>, String> {
     let protocol = match written.protocol.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None | Some("tcp") => Protocol::Tcp,
         Some("udp") => Protocol::Udp,
@@ -200,7 +200,7 @@ fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     let (from, to) = (number(from)?, number(to)?);
     if from > to {
-        return Err(format!("the range {from}-{to} runs backwards"));
+        return Err(format!("the range {from}-{to} is reversed"));
     }
     Ok(from..=to)
 }
@@ -245,7 +245,7 @@ mod tests {
             ("0:80", "\"0\" is not a port: use a number from 1 to 65535"),
             ("70000:80", "\"70000\" is not a port: use a number from 1 to 65535"),
             ("-1:80", "\"\" is not a port: use a number from 1 to 65535"),
-            ("9-8:9-8", "the range 9-8 runs backwards"),
+            ("9-8:9-8", "the range 9-8 is reversed"),
             ("80:80/icmp", "\"icmp\" is not a protocol: use tcp, udp or sctp"),
             ("local:80:80", "\"local\" is not an IP address"),
             (

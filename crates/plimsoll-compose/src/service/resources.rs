@@ -3,21 +3,21 @@
 use plimsoll_model::spec::ContainerSpec;
 use plimsoll_model::units::{Bytes, MilliCpus, Resources};
 
-use crate::diagnostic::{Problem, Report};
+use crate::diagnostic::{Finding, Findings};
 use crate::fields::Section;
-use crate::keys::Keys;
-use crate::yaml::{Entry, Mapping};
+use crate::keys::KeyReader;
+use crate::yaml::{Mapping, YamlEntry};
 
 /// What the kernel takes when only a quota is given, in microseconds.
 const DEFAULT_CPU_PERIOD: u64 = 100_000;
 
 pub(super) fn fill(
-    report: &mut Report,
+    report: &mut Findings,
     service: &Mapping,
     deploy: Option<&Mapping>,
     container: &mut ContainerSpec,
 ) {
-    let mut keys = Keys::of(report, service);
+    let mut keys = KeyReader::of(report, service);
     container.shm_size = keys.parse("shm_size");
     container.oom_score_adj = keys.integer("oom_score_adj", -1_000, 1_000);
     container.oom_kill_disable = keys.boolean("oom_kill_disable");
@@ -27,17 +27,17 @@ pub(super) fn fill(
     container.cpuset = keys.text("cpuset");
 
     let resources = deploy.and_then(|deploy| {
-        Keys::of(report, deploy).section("resources", Section::Resources)?;
+        KeyReader::of(report, deploy).section("resources", Section::Resources)?;
         deploy.get("resources")?.node.as_mapping()
     });
-    let part = |report: &mut Report, key: &str, section: Section| {
-        Keys::of(report, resources?).section(key, section)?;
+    let part = |report: &mut Findings, key: &str, section: Section| {
+        KeyReader::of(report, resources?).section(key, section)?;
         resources?.get(key)?.node.as_mapping()
     };
     let limits = part(report, "limits", Section::Limits);
     let reservations = part(report, "reservations", Section::Reservations);
 
-    let quota = quota(&mut Keys::of(report, service));
+    let quota = quota(&mut KeyReader::of(report, service));
     let cpus: Option<MilliCpus> = either(report, service, "cpus", limits, "cpus");
     container.limits = Resources {
         cpu: cpus.or(quota).unwrap_or_default(),
@@ -46,7 +46,9 @@ pub(super) fn fill(
     };
     let memory: Option<Bytes> = either(report, service, "mem_reservation", reservations, "memory");
     container.reservations = Resources {
-        cpu: reservations.and_then(|keys| Keys::of(report, keys).parse("cpus")).unwrap_or_default(),
+        cpu: reservations
+            .and_then(|keys| KeyReader::of(report, keys).parse("cpus"))
+            .unwrap_or_default(),
         memory: memory.unwrap_or_default(),
         gpus: 0,
     };
@@ -56,7 +58,7 @@ pub(super) fn fill(
 
 /// A quantity that has an old and a new key. Both may stand there if they agree.
 fn either<T>(
-    report: &mut Report,
+    report: &mut Findings,
     service: &Mapping,
     old: &str,
     section: Option<&Mapping>,
@@ -66,23 +68,23 @@ where
     T: std::str::FromStr + PartialEq,
     T::Err: std::fmt::Display,
 {
-    let old_value: Option<T> = Keys::of(report, service).parse(old);
-    let new_value: Option<T> = section.and_then(|keys| Keys::of(report, keys).parse(new));
+    let old_value: Option<T> = KeyReader::of(report, service).parse(old);
+    let new_value: Option<T> = section.and_then(|keys| KeyReader::of(report, keys).parse(new));
     if matches!((&old_value, &new_value), (Some(one), Some(other)) if one != other) {
         conflict(report, service.get(old), section.and_then(|keys| keys.get(new)));
     }
     new_value.or(old_value)
 }
 
-fn conflict(report: &mut Report, old: Option<&Entry>, new: Option<&Entry>) {
+fn conflict(report: &mut Findings, old: Option<&YamlEntry>, new: Option<&YamlEntry>) {
     let (Some(old), Some(new)) = (old, new) else { return };
-    let message = format!("`{}` and `{}` of `deploy` say different things", old.key, new.key);
-    let problem = Problem::new(old.node.span, message).also(new.node.span, "this", "and this");
+    let message = format!("`{}` and `{}` of `deploy` conflict", old.key, new.key);
+    let problem = Finding::new(old.node.span, message).also(new.node.span, "this", "and this");
     report.push(problem.hint("keep the one in `deploy`"));
 }
 
-fn quota(keys: &mut Keys<'_, '_>) -> Option<MilliCpus> {
-    let micros = |keys: &mut Keys<'_, '_>, key: &str| {
+fn quota(keys: &mut KeyReader<'_, '_>) -> Option<MilliCpus> {
+    let micros = |keys: &mut KeyReader<'_, '_>, key: &str| {
         let text = keys.text(key)?;
         // Compose also takes a duration here.
         let number = text.parse::<u64>().ok();
@@ -101,7 +103,7 @@ fn quota(keys: &mut Keys<'_, '_>) -> Option<MilliCpus> {
 }
 
 /// A size, or -1 for as much as the node has.
-fn memory_swap(keys: &mut Keys<'_, '_>) -> Option<i64> {
+fn memory_swap(keys: &mut KeyReader<'_, '_>) -> Option<i64> {
     let entry = keys.get("memswap_limit")?;
     if entry.node.as_scalar().is_some_and(|scalar| scalar.text == "-1") {
         return Some(-1);
@@ -110,9 +112,9 @@ fn memory_swap(keys: &mut Keys<'_, '_>) -> Option<i64> {
     i64::try_from(bytes.0).ok()
 }
 
-fn pids(report: &mut Report, service: &Mapping, limits: Option<&Mapping>) -> Option<i64> {
-    let old = Keys::of(report, service).integer("pids_limit", -1, i64::MAX);
-    let new = limits.and_then(|keys| Keys::of(report, keys).integer("pids", -1, i64::MAX));
+fn pids(report: &mut Findings, service: &Mapping, limits: Option<&Mapping>) -> Option<i64> {
+    let old = KeyReader::of(report, service).integer("pids_limit", -1, i64::MAX);
+    let new = limits.and_then(|keys| KeyReader::of(report, keys).integer("pids", -1, i64::MAX));
     if matches!((old, new), (Some(one), Some(other)) if one != other) {
         let entry = limits.and_then(|keys| keys.get("pids"));
         conflict(report, service.get("pids_limit"), entry);
@@ -121,7 +123,7 @@ fn pids(report: &mut Report, service: &Mapping, limits: Option<&Mapping>) -> Opt
 }
 
 fn within_limits(
-    report: &mut Report,
+    report: &mut Findings,
     service: &Mapping,
     reservations: Option<&Mapping>,
     container: &ContainerSpec,

@@ -2,14 +2,14 @@
 
 use plimsoll_model::spec::{OnFailure, UpdateOrder, UpdatePolicy};
 
-use crate::diagnostic::Report;
+use crate::diagnostic::Findings;
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::yaml::Mapping;
 
-pub(super) fn read(report: &mut Report, deploy: &Mapping) -> UpdatePolicy {
+pub(super) fn read(report: &mut Findings, deploy: &Mapping) -> UpdatePolicy {
     let default = UpdatePolicy::default();
-    let mut deploy = Keys::of(report, deploy);
+    let mut deploy = KeyReader::of(report, deploy);
     let Some(mut keys) = deploy.section("update_config", Section::UpdateConfig) else {
         return default;
     };
@@ -35,7 +35,7 @@ pub(super) fn read(report: &mut Report, deploy: &Mapping) -> UpdatePolicy {
 }
 
 /// A share between 0 and 1, exact to a millionth.
-fn ratio(keys: &mut Keys<'_, '_>) -> Option<u32> {
+fn ratio(keys: &mut KeyReader<'_, '_>) -> Option<u32> {
     let entry = keys.get("max_failure_ratio")?;
     let text = keys.text("max_failure_ratio")?;
     let millionths = millionths(&text).filter(|share| *share <= 1_000_000);

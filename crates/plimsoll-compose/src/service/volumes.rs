@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use plimsoll_model::spec::{ContainerSpec, Mount, MountSource, VolumeSpec};
 
-use super::Context;
-use crate::diagnostic::{Problem, Report, Span};
+use super::ServiceContext;
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::Section;
-use crate::keys::Keys;
+use crate::keys::KeyReader;
 use crate::read;
-use crate::yaml::{Mapping, Node, Value};
+use crate::yaml::{Mapping, Value, YamlNode};
 
 const PROPAGATIONS: [&str; 6] = ["shared", "slave", "private", "rshared", "rslave", "rprivate"];
 const CONSISTENCIES: [&str; 4] = ["consistent", "cached", "delegated", "default"];
@@ -34,16 +34,20 @@ const TMPFS_OPTIONS: [&str; 14] = [
 
 /// The kinds a long form can name.
 #[derive(Clone, Copy)]
-enum Kind {
+enum MountKind {
     Bind,
     Volume,
     Tmpfs,
     Unsupported,
 }
 
-pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut ContainerSpec) {
-    let mut mounts: Vec<(Mount, Span)> = Vec::new();
-    for item in Keys::of(context.report, service).items("volumes") {
+pub(super) fn fill(
+    context: &mut ServiceContext<'_>,
+    service: &Mapping,
+    container: &mut ContainerSpec,
+) {
+    let mut mounts: Vec<(Mount, SourceSpan)> = Vec::new();
+    for item in KeyReader::of(context.report, service).items("volumes") {
         let mount = match item.as_mapping() {
             Some(mapping) => long(context, mapping, item.span),
             None => read::text_of(context.report, "volumes", item)
@@ -63,7 +67,7 @@ pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut
         let [(first, first_span), (second, second_span)] = pair else { continue };
         if first.target == second.target {
             let message = format!("two mounts at {}", second.target);
-            let problem = Problem::new(*second_span, message);
+            let problem = Finding::new(*second_span, message);
             context.report.push(problem.also(*first_span, "again here", "first here"));
         }
     }
@@ -77,10 +81,10 @@ pub(super) fn fill(context: &mut Context<'_>, service: &Mapping, container: &mut
     container.mounts = mounts.into_iter().map(|(mount, _)| mount).collect();
 }
 
-fn declared(context: &mut Context<'_>, name: &str, span: Span) -> Option<VolumeSpec> {
+fn declared(context: &mut ServiceContext<'_>, name: &str, span: SourceSpan) -> Option<VolumeSpec> {
     let volume = context.declared.volumes.get(name).cloned();
     if volume.is_none() {
-        let problem = Problem::new(span, format!("volume \"{name}\" is not declared"));
+        let problem = Finding::new(span, format!("volume \"{name}\" is not declared"));
         let hint = format!(
             "add `{name}:` under the top-level `volumes:`, or write ./{name} for a directory"
         );
@@ -90,7 +94,7 @@ fn declared(context: &mut Context<'_>, name: &str, span: Span) -> Option<VolumeS
 }
 
 /// What makes two entries of two files the same mount.
-pub(crate) fn identity(node: &Node) -> Option<String> {
+pub(crate) fn identity(node: &YamlNode) -> Option<String> {
     match &node.value {
         Value::Scalar(scalar) => {
             let mut parts = scalar.text.split(':');
@@ -108,14 +112,14 @@ fn is_path(source: &str) -> bool {
     source.starts_with(['/', '.', '~'])
 }
 
-fn short(context: &mut Context<'_>, text: &str, span: Span) -> Option<Mount> {
+fn short(context: &mut ServiceContext<'_>, text: &str, span: SourceSpan) -> Option<Mount> {
     let parts: Vec<&str> = text.split(':').collect();
     let (source, target, options) = match parts.as_slice() {
         [target] => (None, *target, ""),
         [source, target] => (Some(*source), *target, ""),
         [source, target, options] => (Some(*source), *target, *options),
         _ => {
-            let problem = Problem::new(span, format!("{text:?} is not source:target:options"));
+            let problem = Finding::new(span, format!("{text:?} is not source:target:options"));
             context.report.push(problem.hint("the long form takes paths that contain colons"));
             return None;
         }
@@ -139,7 +143,7 @@ fn short(context: &mut Context<'_>, text: &str, span: Span) -> Option<Mount> {
     };
     for option in options.split(',').filter(|option| !option.is_empty()) {
         if !apply(&mut mount, option) {
-            let problem = Problem::new(span, format!("{option:?} is not an option of this mount"));
+            let problem = Finding::new(span, format!("{option:?} is not an option of this mount"));
             context.report.push(problem.hint("known options: ro, rw, z, Z, nocopy, rshared, …"));
         }
     }
@@ -166,15 +170,15 @@ fn apply(mount: &mut Mount, option: &str) -> bool {
     true
 }
 
-fn long(context: &mut Context<'_>, mapping: &Mapping, span: Span) -> Option<Mount> {
-    let mut keys = Keys::checked(context.report, Section::Mount, mapping);
+fn long(context: &mut ServiceContext<'_>, mapping: &Mapping, span: SourceSpan) -> Option<Mount> {
+    let mut keys = KeyReader::checked(context.report, Section::Mount, mapping);
     let words = [
-        ("bind", Kind::Bind),
-        ("volume", Kind::Volume),
-        ("tmpfs", Kind::Tmpfs),
-        ("npipe", Kind::Unsupported),
-        ("cluster", Kind::Unsupported),
-        ("image", Kind::Unsupported),
+        ("bind", MountKind::Bind),
+        ("volume", MountKind::Volume),
+        ("tmpfs", MountKind::Tmpfs),
+        ("npipe", MountKind::Unsupported),
+        ("cluster", MountKind::Unsupported),
+        ("image", MountKind::Unsupported),
     ];
     if keys.get("type").is_none() {
         keys.report.error(span, "an entry of `volumes` needs `type`: bind, volume or tmpfs");
@@ -190,8 +194,8 @@ fn long(context: &mut Context<'_>, mapping: &Mapping, span: Span) -> Option<Moun
     };
     let target = absolute(keys.report, &target, span)?;
     let source = match kind {
-        Kind::Bind => bind(context, mapping, source, span)?,
-        Kind::Volume => {
+        MountKind::Bind => bind(context, mapping, source, span)?,
+        MountKind::Volume => {
             let volume = keys.section("volume", Section::MountVolume);
             let (subpath, nocopy) = volume.map_or((None, false), |mut volume| {
                 (volume.text("subpath"), volume.boolean("nocopy").unwrap_or_default())
@@ -201,7 +205,7 @@ fn long(context: &mut Context<'_>, mapping: &Mapping, span: Span) -> Option<Moun
                 None => MountSource::Anonymous,
             }
         }
-        Kind::Tmpfs => {
+        MountKind::Tmpfs => {
             let mut section = keys.section("tmpfs", Section::MountTmpfs);
             let size = section.as_mut().and_then(|section| section.parse("size"));
             let mode = section.and_then(|section| {
@@ -209,10 +213,10 @@ fn long(context: &mut Context<'_>, mapping: &Mapping, span: Span) -> Option<Moun
             });
             MountSource::Tmpfs { size, mode, options: BTreeSet::new() }
         }
-        Kind::Unsupported => {
+        MountKind::Unsupported => {
             let at = mapping.get("type").map_or(span, |entry| entry.node.span);
             keys.report.push(
-                Problem::new(at, "this type of mount is not supported")
+                Finding::new(at, "this type of mount is not supported")
                     .hint("use bind, volume or tmpfs"),
             );
             return None;
@@ -222,10 +226,10 @@ fn long(context: &mut Context<'_>, mapping: &Mapping, span: Span) -> Option<Moun
 }
 
 fn bind(
-    context: &mut Context<'_>,
+    context: &mut ServiceContext<'_>,
     mapping: &Mapping,
     source: Option<String>,
-    span: Span,
+    span: SourceSpan,
 ) -> Option<MountSource> {
     let Some(source) = source else {
         context.report.error(span, "a bind mount needs `source`");
@@ -233,7 +237,7 @@ fn bind(
     };
     let at = mapping.get("source").map_or(span, |entry| entry.node.span);
     let path = resolve(context, &source, at);
-    let mut keys = Keys::of(context.report, mapping);
+    let mut keys = KeyReader::of(context.report, mapping);
     let Some(mut options) = keys.section("bind", Section::MountBind) else {
         return Some(MountSource::Bind {
             path,
@@ -252,7 +256,7 @@ fn bind(
 }
 
 /// `/run:size=64m,mode=1777`.
-fn tmpfs(report: &mut Report, text: &read::Text) -> Option<Mount> {
+fn tmpfs(report: &mut Findings, text: &read::Text) -> Option<Mount> {
     let (target, options) = text.text.split_once(':').unwrap_or((&text.text, ""));
     let target = absolute(report, target, text.span)?;
     let (mut size, mut mode, mut read_only) = (None, None, false);
@@ -282,7 +286,7 @@ fn tmpfs(report: &mut Report, text: &read::Text) -> Option<Mount> {
     Some(Mount { source, target, read_only, consistency: None })
 }
 
-fn absolute(report: &mut Report, target: &str, span: Span) -> Option<String> {
+fn absolute(report: &mut Findings, target: &str, span: SourceSpan) -> Option<String> {
     if target.starts_with('/') {
         let trimmed = target.trim_end_matches('/');
         return Some(if trimmed.is_empty() { "/" } else { trimmed }.to_owned());
@@ -294,7 +298,7 @@ fn absolute(report: &mut Report, target: &str, span: Span) -> Option<String> {
 
 /// The path on the node. A relative one is taken below the project's directory, and said to be: the node that
 /// gets a replica may not have it.
-fn resolve(context: &mut Context<'_>, path: &str, span: Span) -> String {
+fn resolve(context: &mut ServiceContext<'_>, path: &str, span: SourceSpan) -> String {
     let home = context.options.env.get("HOME");
     if let (Some(rest), Some(home)) = (path.strip_prefix('~'), home) {
         return format!("{}{rest}", home.trim_end_matches('/'));
@@ -314,7 +318,7 @@ fn resolve(context: &mut Context<'_>, path: &str, span: Span) -> String {
     }
     let resolved = if directory.is_empty() { path.to_owned() } else { parts.join("/") };
     let message = format!("{resolved} must exist on every node that may run this service");
-    let problem = Problem::new(span, message);
+    let problem = Finding::new(span, message);
     context.report.push_warning(problem.hint("carry files with `configs:`, keep data in a volume"));
     resolved
 }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
 use super::{
-    Entry, MAX_DEPTH, MAX_EXPANDED, MAX_FILE_BYTES, Mapping, MergeTag, Node, Scalar, Style, Value,
-    too_large,
+    MAX_DEPTH, MAX_EXPANDED, MAX_FILE_BYTES, Mapping, MergeTag, Scalar, Style, Value, YamlEntry,
+    YamlNode, too_large,
 };
-use crate::diagnostic::{Problem, Report, Span};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 
 /// Reads one file. What is wrong with it is in the report; without a tree there is nothing more to check.
-pub(crate) fn parse(report: &mut Report, name: &str, bytes: &[u8]) -> Option<Rc<Node>> {
+pub(crate) fn parse(report: &mut Findings, name: &str, bytes: &[u8]) -> Option<Rc<YamlNode>> {
     if bytes.len() > MAX_FILE_BYTES {
         report.refuse_file(
             name,
@@ -25,50 +25,50 @@ pub(crate) fn parse(report: &mut Report, name: &str, bytes: &[u8]) -> Option<Rc<
     let file = add_text(report, name, bytes)?;
     // The builder writes into the report while the parser reads the text, hence the copy.
     let text = report.text(file).to_owned();
-    let root = Builder::new(report, file).run(&text);
+    let root = TreeBuilder::new(report, file).run(&text);
     match root {
         Ok(Some(root)) if root.is_null() => empty(report, name),
         Ok(None) => empty(report, name),
         Ok(Some(root)) if root.as_mapping().is_none() => {
             let message = format!("a compose file is a mapping, found {}", root.kind());
-            report.push(Problem::new(root.span, message).hint("begin with `services:`"));
+            report.push(Finding::new(root.span, message).hint("begin with `services:`"));
             None
         }
         Ok(root) => root,
-        Err(Stop) => None,
+        Err(Unreadable) => None,
     }
 }
 
-fn empty(report: &mut Report, name: &str) -> Option<Rc<Node>> {
+fn empty(report: &mut Findings, name: &str) -> Option<Rc<YamlNode>> {
     report.refuse_file(name, "the file is empty", "a compose file has at least `services:`");
     None
 }
 
 /// Checks the encoding and makes the text known to the report.
-fn add_text(report: &mut Report, name: &str, bytes: &[u8]) -> Option<u32> {
+fn add_text(report: &mut Findings, name: &str, bytes: &[u8]) -> Option<u32> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(report.add_file(name, text.to_owned())),
         Err(error) => {
             let at = error.valid_up_to();
             let file = report.add_file(name, String::from_utf8_lossy(bytes).into_owned());
-            let span = Span::new(file, &(at..at + '\u{FFFD}'.len_utf8()));
+            let span = SourceSpan::new(file, &(at..at + '\u{FFFD}'.len_utf8()));
             let message = format!("byte {at} is 0x{:02x}, which is not UTF-8", bytes[at]);
-            report.push(Problem::new(span, message).hint("save the file as UTF-8"));
+            report.push(Finding::new(span, message).hint("save the file as UTF-8"));
             None
         }
     }
 }
 
 /// The file cannot be read further; the report says why.
-struct Stop;
+struct Unreadable;
 
-struct Builder<'r> {
-    report: &'r mut Report,
+struct TreeBuilder<'r> {
+    report: &'r mut Findings,
     file: u32,
     open: Vec<Open>,
-    anchors: BTreeMap<usize, Rc<Node>>,
-    root: Option<Rc<Node>>,
+    anchors: BTreeMap<usize, Rc<YamlNode>>,
+    root: Option<Rc<YamlNode>>,
     documents: usize,
     /// Where the tag of the current event stands.
     tag_span: Option<Range<usize>>,
@@ -78,30 +78,30 @@ struct Builder<'r> {
 
 /// A collection whose end has not been read.
 struct Open {
-    span: Span,
+    span: SourceSpan,
     anchor: usize,
     tag: Option<MergeTag>,
-    content: Content,
+    content: OpenContent,
 }
 
-enum Content {
-    Sequence(Vec<Rc<Node>>),
-    Mapping { entries: Vec<(Key, Rc<Node>)>, key: Option<Key> },
+enum OpenContent {
+    Sequence(Vec<Rc<YamlNode>>),
+    Mapping { entries: Vec<(Key, Rc<YamlNode>)>, key: Option<Key> },
 }
 
 struct Key {
     text: String,
-    span: Span,
+    span: SourceSpan,
     is_merge: bool,
 }
 
-impl<'r> Builder<'r> {
-    fn new(report: &'r mut Report, file: u32) -> Self {
+impl<'r> TreeBuilder<'r> {
+    fn new(report: &'r mut Findings, file: u32) -> Self {
         let (open, anchors) = (Vec::new(), BTreeMap::new());
         Self { report, file, open, anchors, root: None, documents: 0, tag_span: None, spent: 0 }
     }
 
-    fn run(mut self, text: &str) -> Result<Option<Rc<Node>>, Stop> {
+    fn run(mut self, text: &str) -> Result<Option<Rc<YamlNode>>, Unreadable> {
         let options = granit_parser::options! {
             emit_comments: false,
             flow_nesting_limit: MAX_DEPTH,
@@ -120,13 +120,13 @@ impl<'r> Builder<'r> {
         Ok(self.root)
     }
 
-    fn event(&mut self, event: Event<'_>, range: &Range<usize>) -> Result<(), Stop> {
-        let span = Span::new(self.file, range);
+    fn event(&mut self, event: Event<'_>, range: &Range<usize>) -> Result<(), Unreadable> {
+        let span = SourceSpan::new(self.file, range);
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    let problem = Problem::new(span, "a second document begins here");
+                    let problem = Finding::new(span, "a second document begins here");
                     return Err(self.stop(problem.hint("give each document its own file and `-f`")));
                 }
             }
@@ -137,14 +137,14 @@ impl<'r> Builder<'r> {
                     _ => Style::Text,
                 };
                 let value = Value::Scalar(Scalar { text: text.into_owned(), style });
-                self.node(Rc::new(Node::new(span, tag, value)), anchor, span)?;
+                self.node(Rc::new(YamlNode::new(span, tag, value)), anchor, span)?;
             }
             Event::Alias(anchor) => self.alias(anchor, span)?,
             Event::SequenceStart(_, anchor, tag) => {
-                self.start(span, anchor, tag.as_deref(), Content::Sequence(Vec::new()))?;
+                self.start(span, anchor, tag.as_deref(), OpenContent::Sequence(Vec::new()))?;
             }
             Event::MappingStart(_, anchor, tag) => {
-                let content = Content::Mapping { entries: Vec::new(), key: None };
+                let content = OpenContent::Mapping { entries: Vec::new(), key: None };
                 self.start(span, anchor, tag.as_deref(), content)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span)?,
@@ -155,11 +155,11 @@ impl<'r> Builder<'r> {
 
     fn start(
         &mut self,
-        span: Span,
+        span: SourceSpan,
         anchor: usize,
         tag: Option<&Tag>,
-        content: Content,
-    ) -> Result<(), Stop> {
+        content: OpenContent,
+    ) -> Result<(), Unreadable> {
         if self.open.len() == MAX_DEPTH {
             return Err(self.too_deep(span));
         }
@@ -169,19 +169,19 @@ impl<'r> Builder<'r> {
         Ok(())
     }
 
-    fn end(&mut self, end: Span) -> Result<(), Stop> {
+    fn end(&mut self, end: SourceSpan) -> Result<(), Unreadable> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let value = match open.content {
-            Content::Sequence(items) => Value::Sequence(items),
-            Content::Mapping { entries, .. } => Value::Mapping(self.mapping(entries)),
+            OpenContent::Sequence(items) => Value::Sequence(items),
+            OpenContent::Mapping { entries, .. } => Value::Mapping(self.mapping(entries)),
         };
         let span = open.span.to(end);
-        self.place(Rc::new(Node::new(span, open.tag, value)), open.anchor, span)
+        self.place(Rc::new(YamlNode::new(span, open.tag, value)), open.anchor, span)
     }
 
-    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Stop> {
+    fn alias(&mut self, anchor: usize, span: SourceSpan) -> Result<(), Unreadable> {
         let Some(node) = self.anchors.get(&anchor).cloned() else {
-            return Err(self.stop(Problem::new(span, "an anchor cannot contain itself")));
+            return Err(self.stop(Finding::new(span, "an anchor cannot contain itself")));
         };
         if self.open.len() + node.height > MAX_DEPTH {
             return Err(self.too_deep(span));
@@ -189,27 +189,37 @@ impl<'r> Builder<'r> {
         self.node(node, 0, span)
     }
 
-    fn node(&mut self, node: Rc<Node>, anchor: usize, span: Span) -> Result<(), Stop> {
+    fn node(
+        &mut self,
+        node: Rc<YamlNode>,
+        anchor: usize,
+        span: SourceSpan,
+    ) -> Result<(), Unreadable> {
         self.spend(node.weight, span)?;
         self.place(node, anchor, span)
     }
 
     /// Puts a finished node where it belongs: the root, an item, a key or a value.
-    fn place(&mut self, node: Rc<Node>, anchor: usize, span: Span) -> Result<(), Stop> {
+    fn place(
+        &mut self,
+        node: Rc<YamlNode>,
+        anchor: usize,
+        span: SourceSpan,
+    ) -> Result<(), Unreadable> {
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
         match self.open.last_mut().map(|open| &mut open.content) {
             None => self.root = Some(node),
-            Some(Content::Sequence(items)) => items.push(node),
-            Some(Content::Mapping { entries, key }) => match key.take() {
+            Some(OpenContent::Sequence(items)) => items.push(node),
+            Some(OpenContent::Mapping { entries, key }) => match key.take() {
                 Some(key) => entries.push((key, node)),
                 None => match &node.value {
                     Value::Scalar(scalar) => {
                         let is_merge = scalar.text == "<<" && scalar.style == Style::Plain;
                         *key = Some(Key { text: scalar.text.clone(), span, is_merge });
                     }
-                    _ => return Err(self.stop(Problem::new(span, "a key must be a single value"))),
+                    _ => return Err(self.stop(Finding::new(span, "a key must be a single value"))),
                 },
             },
         }
@@ -217,23 +227,23 @@ impl<'r> Builder<'r> {
     }
 
     /// Merge keys come last, so that what the mapping says itself wins whatever the order.
-    fn mapping(&mut self, entries: Vec<(Key, Rc<Node>)>) -> Mapping {
+    fn mapping(&mut self, entries: Vec<(Key, Rc<YamlNode>)>) -> Mapping {
         let mut mapping = Mapping::default();
-        let mut merges: Vec<(Key, Rc<Node>)> = Vec::new();
+        let mut merges: Vec<(Key, Rc<YamlNode>)> = Vec::new();
         for (key, node) in entries {
             if key.is_merge {
                 merges.push((key, node));
                 continue;
             }
-            let entry = Entry { key: key.text, key_span: key.span, node };
+            let entry = YamlEntry { key: key.text, key_span: key.span, node };
             let (name, at) = (entry.key.clone(), entry.key_span);
             if let Err(earlier) = mapping.add(entry) {
-                let problem = Problem::new(at, format!("the key `{name}` is set twice"));
+                let problem = Finding::new(at, format!("the key `{name}` is set twice"));
                 self.report.push(problem.also(earlier.key_span, "again here", "first here"));
             }
         }
         if let [first, second, ..] = merges.as_slice() {
-            let problem = Problem::new(second.0.span, "the key `<<` is set twice")
+            let problem = Finding::new(second.0.span, "the key `<<` is set twice")
                 .also(first.0.span, "again here", "first here")
                 .hint("merge several mappings with `<<: [*a, *b]`");
             self.report.push(problem);
@@ -259,7 +269,7 @@ impl<'r> Builder<'r> {
     }
 
     /// What a tag asks for, and whether it makes a scalar text.
-    fn tag(&mut self, tag: Option<&Tag>, span: Span) -> (Option<MergeTag>, bool) {
+    fn tag(&mut self, tag: Option<&Tag>, span: SourceSpan) -> (Option<MergeTag>, bool) {
         let Some(tag) = tag else { return (None, false) };
         match (tag.core_suffix(), tag.original().as_str()) {
             (Some("str"), _) | (_, "!") => (None, true),
@@ -267,38 +277,39 @@ impl<'r> Builder<'r> {
             (_, "!reset") => (Some(MergeTag::Reset), false),
             (_, "!override") => (Some(MergeTag::Override), false),
             (_, other) => {
-                let span = self.tag_span.as_ref().map_or(span, |tag| Span::new(self.file, tag));
-                let problem = Problem::new(span, format!("the tag `{other}` has no meaning here"));
-                self.report.push(problem.hint("compose files know `!reset` and `!override`"));
+                let span =
+                    self.tag_span.as_ref().map_or(span, |tag| SourceSpan::new(self.file, tag));
+                let problem = Finding::new(span, format!("the tag `{other}` has no meaning here"));
+                self.report.push(problem.hint("compose files support `!reset` and `!override`"));
                 (None, false)
             }
         }
     }
 
-    fn spend(&mut self, weight: u64, span: Span) -> Result<(), Stop> {
+    fn spend(&mut self, weight: u64, span: SourceSpan) -> Result<(), Unreadable> {
         self.spent = self.spent.saturating_add(weight);
         if self.spent <= MAX_EXPANDED {
             return Ok(());
         }
         let hint = "anchors that contain aliases of anchors multiply; write out what is needed";
-        Err(self.stop(Problem::new(span, too_large()).hint(hint)))
+        Err(self.stop(Finding::new(span, too_large()).hint(hint)))
     }
 
-    fn too_deep(&mut self, span: Span) -> Stop {
+    fn too_deep(&mut self, span: SourceSpan) -> Unreadable {
         let message = format!("this is nested deeper than {MAX_DEPTH} levels");
-        self.stop(Problem::new(span, message))
+        self.stop(Finding::new(span, message))
     }
 
-    fn malformed(&mut self, error: &ScanError, text: &str) -> Stop {
+    fn malformed(&mut self, error: &ScanError, text: &str) -> Unreadable {
         let at = error.marker().byte_offset().unwrap_or(text.len());
         // The parser stops behind the end of a file that ends too soon; the last line is what to look at.
         let at = if at >= text.len() { text.trim_end().len() } else { at };
-        let span = Span::new(self.file, &(at..at + 1));
-        self.stop(Problem::new(span, format!("malformed YAML: {}", error.info())))
+        let span = SourceSpan::new(self.file, &(at..at + 1));
+        self.stop(Finding::new(span, format!("malformed YAML: {}", error.info())))
     }
 
-    fn stop(&mut self, problem: Problem) -> Stop {
+    fn stop(&mut self, problem: Finding) -> Unreadable {
         self.report.push(problem);
-        Stop
+        Unreadable
     }
 }

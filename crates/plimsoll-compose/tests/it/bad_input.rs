@@ -97,7 +97,7 @@ services:
       - a
 ";
     expect![[r#"
-        error: services wait for each other: a → b → c → a
+        error: dependency cycle: a → b → c → a
          --> compose.yaml:7:9
           |
         7 |       - a
@@ -106,7 +106,7 @@ services:
     .assert_eq(&soon(&file(text)));
     let text = "services:\n  a: {image: x, depends_on: [a]}\n";
     expect![[r#"
-        error: services wait for each other: a → a
+        error: dependency cycle: a → a
          --> compose.yaml:2:30
           |
         2 |   a: {image: x, depends_on: [a]}
@@ -122,7 +122,7 @@ fn a_long_chain_of_dependencies_ends() {
     let text = format!("services:\n{links}  s2000: {{image: x}}\n");
     assert_eq!(file(&text).load().deployment.services.len(), 2_001);
     let circular = text.replace("s2000: {image: x}", "s2000: {image: x, depends_on: [s0]}");
-    assert!(soon(&file(circular)).contains("services wait for each other"));
+    assert!(soon(&file(circular)).contains("dependency cycle"));
 }
 
 #[test]

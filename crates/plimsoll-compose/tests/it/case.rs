@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use plimsoll_compose::{Files, Loaded, Options, Source, load};
+use plimsoll_compose::{ComposeSource, Files, LoadOptions, Loaded, load};
 use plimsoll_model::spec::{ContainerSpec, ServiceSpec};
 
 /// Files that exist in a test only.
@@ -18,15 +18,15 @@ impl Files for Memory {
 
 #[derive(Debug)]
 pub(crate) struct Case {
-    sources: Vec<Source>,
-    options: Options,
+    sources: Vec<ComposeSource>,
+    options: LoadOptions,
     files: Memory,
 }
 
 /// A file called `compose.yaml`.
 pub(crate) fn file(text: impl AsRef<[u8]>) -> Case {
-    let source = Source { name: "compose.yaml".to_owned(), text: text.as_ref().to_vec() };
-    let options = Options { default_name: "shop".to_owned(), ..Options::default() };
+    let source = ComposeSource { name: "compose.yaml".to_owned(), text: text.as_ref().to_vec() };
+    let options = LoadOptions { default_name: "shop".to_owned(), ..LoadOptions::default() };
     Case { sources: vec![source], options, files: Memory::default() }
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn service_web(keys: &str) -> String {
 impl Case {
     pub(crate) fn over(mut self, text: &str) -> Self {
         let name = format!("over{}.yaml", self.sources.len());
-        self.sources.push(Source { name, text: text.as_bytes().to_vec() });
+        self.sources.push(ComposeSource { name, text: text.as_bytes().to_vec() });
         self
     }
 

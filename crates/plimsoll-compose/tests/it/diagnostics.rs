@@ -73,7 +73,7 @@ services:
            |
         11 |     build: ./db
            |     ^^^^^
-        hint: plimsoll builds no images: build and push it, and name it with `image`
+        hint: plimsoll does not build images: build and push it, then set `image`
     "#]]
     .assert_eq(&file(text).refusal());
 }
@@ -188,7 +188,7 @@ fn tags_without_a_meaning_are_refused() {
           |
         4 |     user: !secret x
           |           ^^^^^^^
-        hint: compose files know `!reset` and `!override`
+        hint: compose files support `!reset` and `!override`
     "#]]
     .assert_eq(&web("user: !secret x").refusal());
 }

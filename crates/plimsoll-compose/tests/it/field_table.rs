@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use plimsoll_compose::{Field, Section, Verdict, field_table};
+use plimsoll_compose::{Field, FieldSupport, Section, field_table};
 
 use crate::case::{Case, file, service_web, web};
 
@@ -99,7 +99,7 @@ fn surrounded(keys: &str) -> Case {
 fn every_honoured_key_of_a_service_shows_in_its_spec() {
     let bare = surrounded("").load().deployment;
     for field in fields(Section::Service) {
-        if !matches!(field.verdict, Verdict::Honoured | Verdict::Partly) {
+        if !matches!(field.verdict, FieldSupport::Honoured | FieldSupport::Partly) {
             continue;
         }
         if matches!(field.key, "image" | "build") {
@@ -116,7 +116,7 @@ fn every_honoured_key_of_a_service_shows_in_its_spec() {
 #[test]
 fn every_ignored_key_of_a_service_warns_and_changes_nothing() {
     let bare = web("").load().deployment;
-    for field in fields(Section::Service).filter(|field| field.verdict == Verdict::Ignored) {
+    for field in fields(Section::Service).filter(|field| field.verdict == FieldSupport::Ignored) {
         let loaded = web(&format!("{}: x", field.key)).load();
         assert_eq!(loaded.deployment, bare, "{}", field.key);
         let message = format!("`{}` is ignored: {}", field.key, field.note);
@@ -126,7 +126,7 @@ fn every_ignored_key_of_a_service_warns_and_changes_nothing() {
 
 #[test]
 fn every_refused_key_of_a_service_says_what_to_use() {
-    for field in fields(Section::Service).filter(|field| field.verdict == Verdict::Refused) {
+    for field in fields(Section::Service).filter(|field| field.verdict == FieldSupport::Refused) {
         let errors = web(&format!("{}: x", field.key)).try_load().unwrap_err();
         assert_eq!(errors.list[0].message, format!("`{}` is not supported", field.key));
         assert_eq!(errors.list[0].hint.as_deref(), Some(field.note));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_compose::{Disk, Loaded, Options, Source, load, load_env};
+use plimsoll_compose::{ComposeSource, Disk, LoadOptions, Loaded, load, load_env};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -30,16 +30,16 @@ pub(crate) fn all() -> Vec<(String, Vec<PathBuf>)> {
 
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Loaded, String> {
     let directory = paths[0].parent().unwrap();
-    let read = |path: &PathBuf| Source {
+    let read = |path: &PathBuf| ComposeSource {
         name: path.file_name().unwrap().to_string_lossy().into_owned(),
         text: fs::read(path).unwrap(),
     };
-    let sources: Vec<Source> = paths.iter().map(read).collect();
+    let sources: Vec<ComposeSource> = paths.iter().map(read).collect();
     let dotenv = fs::read(directory.join(".env")).ok();
     let env = load_env(dotenv.as_deref().map(|text| (".env", text)), [])
         .map_err(|errors| errors.to_string())?;
     let default_name = directory.file_name().unwrap().to_string_lossy().into_owned();
-    let options = Options { env, default_name, ..Options::default() };
+    let options = LoadOptions { env, default_name, ..LoadOptions::default() };
     load(&sources, &options, &Disk { root: directory.to_owned() })
         .map_err(|errors| errors.to_string())
 }

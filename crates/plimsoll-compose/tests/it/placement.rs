@@ -1,7 +1,9 @@
 //! How many replicas, where, and how they change.
 
 use expect_test::expect;
-use plimsoll_model::spec::{Mode, OnFailure, Placement, Reschedule, UpdateOrder, UpdatePolicy};
+use plimsoll_model::spec::{
+    Mode, OnFailure, Placement, Replay, Reschedule, UpdateOrder, UpdatePolicy,
+};
 use plimsoll_model::units::Millis;
 
 use crate::case::web;
@@ -61,9 +63,9 @@ fn hosts_and_their_placement_need_each_other() {
         ("x-plimsoll: {hosts: [a]}", "`hosts` needs `placement: hosts`"),
         (
             "deploy: {mode: global}\nx-plimsoll: {placement: pack}",
-            "`deploy.mode: global` and this placement say different things",
+            "`deploy.mode: global` and this placement conflict",
         ),
-        ("scale: 2\ndeploy: {replicas: 3}", "`scale` and `deploy.replicas` say different things"),
+        ("scale: 2\ndeploy: {replicas: 3}", "`scale` and `deploy.replicas` conflict"),
         ("deploy: {mode: replicated-job}", "jobs are not supported"),
         (
             "x-plimsoll: {placement: everywhere}",
@@ -105,14 +107,14 @@ deploy:
       - node.colour == red
       - ssd";
     expect![[r#"
-        error: plimsoll's nodes have no roles: servers run replicas as agents do
+        error: nodes have no roles: servers and agents both run replicas
          --> compose.yaml:7:13
           |
         7 |           - node.role == manager
           |             ^^^^^^^^^^^^^^^^^^^^
         hint: label the nodes that are meant and write node.labels.<label> == <value>
 
-        error: engine.labels.storage looks at a label of the engine, which plimsoll has none of
+        error: engine.labels.storage is an engine label, which plimsoll does not support
          --> compose.yaml:8:13
           |
         8 |           - engine.labels.storage == ssd
@@ -156,9 +158,27 @@ fn x_plimsoll_says_what_compose_has_no_word_for() {
             "x-plimsoll: {interruption_penalty: 101}",
             "`interruption_penalty` must be a whole number between 0 and 100, found \"101\"",
         ),
+        ("x-plimsoll: {replay: sometimes}", "`replay` must be true or false, found \"sometimes\""),
         ("x-plimsoll: yes", "`x-plimsoll` must be a mapping, found a single value"),
     ] {
         assert_eq!(web(keys).errors(), [error], "{keys}");
+    }
+}
+
+#[test]
+fn replays_are_on_until_they_are_switched_off_which_recreates_nothing() {
+    let plain = web("").service("web");
+    assert_eq!(plain.replay, Replay::On);
+    for (value, expected) in [
+        ("off", Replay::Off),
+        ("'off'", Replay::Off),
+        ("false", Replay::Off),
+        ("on", Replay::On),
+        ("'on'", Replay::On),
+        ("true", Replay::On),
+    ] {
+        let service = web(&format!("x-plimsoll: {{replay: {value}}}")).service("web");
+        assert_eq!((service.replay, service.hash), (expected, plain.hash), "{value}");
     }
 }
 

@@ -175,6 +175,10 @@ fn mounts_that_cannot_be_are_refused() {
         ("volumes: ['/a:/x', '/b:/x/']", "two mounts at /x"),
         ("volumes: [{target: /a}]", "an entry of `volumes` needs `type`: bind, volume or tmpfs"),
         ("volumes: [{type: npipe, source: a, target: /a}]", "this type of mount is not supported"),
+        (
+            "volumes: [{type: cluster, source: a, target: /a}]",
+            "this type of mount is not supported",
+        ),
         ("volumes: [{type: bind, target: /a}]", "a bind mount needs `source`"),
         ("tmpfs: ['/a:colour=red']", "\"colour=red\" is not an option of `tmpfs`"),
         (
@@ -297,7 +301,7 @@ deploy:
     for (keys, error) in [
         (
             "mem_limit: 1g\ndeploy: {resources: {limits: {memory: 2g}}}",
-            "`mem_limit` and `memory` of `deploy` say different things",
+            "`mem_limit` and `memory` of `deploy` conflict",
         ),
         (
             "deploy: {resources: {limits: {cpus: 1}, reservations: {cpus: 2}}}",

@@ -192,7 +192,7 @@ x-plimsoll:
     - {host: c.example.org, service: web, port: 81, strip_paht: true}
 ";
     expect![[r#"
-        error: the route leads to "wbe", and there is no such service
+        error: the route targets "wbe", and there is no such service
          --> compose.yaml:4:38
           |
         4 |     - {host: a.example.org, service: wbe, port: 80}

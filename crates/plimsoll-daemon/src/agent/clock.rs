@@ -6,17 +6,17 @@ use std::time::Duration;
 use plimsoll_model::{Millis, Timestamp};
 use tokio::time::Instant;
 
-use crate::cell;
+use crate::context;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct AgentClock {
     began: Instant,
     at: Timestamp,
 }
 
-impl Clock {
+impl AgentClock {
     pub(super) fn start() -> Self {
-        Self { began: Instant::now(), at: cell::now() }
+        Self { began: Instant::now(), at: context::now() }
     }
 
     pub(super) fn now(&self) -> Timestamp {

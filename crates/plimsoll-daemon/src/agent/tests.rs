@@ -7,25 +7,28 @@ use plimsoll_runtime::fake::{Call, Script, Wellness};
 use plimsoll_runtime::{Exit, FakeRuntime};
 
 use super::*;
+use crate::dispatcher::{AssignmentSender, slot};
+
+mod checks;
 
 /// An agent over a fake runtime, in paused time; the test is the cell.
 struct Bench {
     runtime: Arc<FakeRuntime>,
-    soft: Arc<Soft>,
-    orders: mpsc::Sender<Telling>,
+    measurements: SharedMeasurements,
+    orders: AssignmentSender,
     reports: mpsc::UnboundedReceiver<Report>,
     told: Vec<(String, u64, Seen)>,
     _shutdown: watch::Sender<bool>,
     agent: tokio::task::JoinHandle<()>,
 }
 
-fn cluster() -> ClusterId {
-    ClusterId::new("test").unwrap()
+fn cell_id() -> CellId {
+    CellId::new("test").unwrap()
 }
 
 fn tag(replica: &str, generation: u64) -> Tag {
     let (replica, generation) = (replica_id(replica), Generation(generation));
-    Tag { cluster: cluster(), replica, generation }
+    Tag { cell_id: cell_id(), replica, generation }
 }
 
 fn spec(image: &str) -> ServiceSpec {
@@ -48,8 +51,8 @@ fn checked(image: &str) -> ServiceSpec {
     spec
 }
 
-fn wanted(generation: u64, spec: ServiceSpec) -> Wanted {
-    Wanted {
+fn wanted(generation: u64, spec: ServiceSpec) -> DesiredReplica {
+    DesiredReplica {
         generation: Generation(generation),
         spec: Arc::new(spec),
         observed: None,
@@ -58,13 +61,13 @@ fn wanted(generation: u64, spec: ServiceSpec) -> Wanted {
     }
 }
 
-fn one(wanted: Wanted) -> Brief {
-    Brief { wanted: vec![wanted], leaving: Vec::new() }
+fn one(wanted: DesiredReplica) -> Assignments {
+    Assignments { wanted: vec![wanted], leaving: Vec::new() }
 }
 
 impl Bench {
     fn new() -> Self {
-        Self::over(Arc::new(FakeRuntime::new(cluster())))
+        Self::over(Arc::new(FakeRuntime::new(cell_id())))
     }
 
     fn over(runtime: Arc<FakeRuntime>) -> Self {
@@ -73,20 +76,28 @@ impl Bench {
 
     /// With requests under way to its containers.
     fn beside(traffic: Arc<dyn Traffic>) -> Self {
-        Self::with(Arc::new(FakeRuntime::new(cluster())), Some(traffic))
+        Self::with(Arc::new(FakeRuntime::new(cell_id())), Some(traffic))
     }
 
     fn with(runtime: Arc<FakeRuntime>, traffic: Option<Arc<dyn Traffic>>) -> Self {
-        let (orders, inbox) = mpsc::channel(16);
+        let (orders, inbox) = slot();
         let (sender, reports) = mpsc::unbounded_channel();
-        let soft = Arc::new(Soft::default());
-        let (over, facts) = (Arc::clone(&runtime), Arc::clone(&soft));
+        let measurements = SharedMeasurements::default();
+        let (over, measured) = (Arc::clone(&runtime), measurements.clone());
         let mut agent =
-            Agent::reporting(sender, over, facts, cluster(), node_id("ash"), Policy::default());
+            Agent::reporting(sender, over, measured, cell_id(), node_id("ash"), Policy::default());
         agent.traffic = traffic;
         let (shutdown, stopping) = watch::channel(false);
         let agent = tokio::spawn(agent.run(inbox, stopping));
-        Self { runtime, soft, orders, reports, told: Vec::new(), _shutdown: shutdown, agent }
+        Self {
+            runtime,
+            measurements,
+            orders,
+            reports,
+            told: Vec::new(),
+            _shutdown: shutdown,
+            agent,
+        }
     }
 
     /// Ends the agent as `kill -9` does, and starts another over the same runtime.
@@ -96,9 +107,9 @@ impl Bench {
         Self::over(self.runtime)
     }
 
-    async fn ask<const N: usize>(&self, briefs: [(&str, Brief); N]) {
+    fn ask<const N: usize>(&self, briefs: [(&str, Assignments); N]) {
         let all = briefs.into_iter().map(|(id, brief)| (replica_id(id), brief)).collect();
-        self.orders.send(Telling::All(all)).await.unwrap();
+        self.orders.put(AssignmentUpdate::All(all));
     }
 
     /// Waits until this was told; returns how long that took.
@@ -156,7 +167,7 @@ const WEB: &str = "shop/web/1";
 async fn a_replica_goes_from_its_order_to_running_and_is_told_step_by_step() {
     let mut bench = Bench::new();
     bench.runtime.on("app", Script { pull_dwell: Duration::from_secs(3), ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     let took = bench.until(WEB, 1, ObservedState::Running).await;
     assert!(took >= Duration::from_secs(8), "a pull, and five seconds of running: {took:?}");
     let states: Vec<_> = bench.told.iter().map(|(.., (state, _))| *state).collect();
@@ -169,7 +180,7 @@ async fn an_order_heard_twice_is_carried_out_once() {
     let mut bench = Bench::new();
     bench.runtime.on("app", Script { start_dwell: Duration::from_secs(2), ..Script::default() });
     for _ in 0..5 {
-        bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+        bench.ask([(WEB, one(wanted(1, spec("app"))))]);
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     bench.until(WEB, 1, ObservedState::Running).await;
@@ -179,11 +190,11 @@ async fn an_order_heard_twice_is_carried_out_once() {
 #[tokio::test(start_paused = true)]
 async fn the_old_one_serves_on_until_the_image_of_the_new_one_is_here() {
     let mut bench = Bench::new();
-    bench.ask([(WEB, one(wanted(1, spec("old"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("old"))))]);
     bench.until(WEB, 1, ObservedState::Running).await;
     bench.runtime.on("new", Script { pull_failures: 4, ..Script::default() });
-    let brief = Brief { wanted: vec![wanted(2, spec("new"))], leaving: vec![Generation(1)] };
-    bench.ask([(WEB, brief.clone())]).await;
+    let brief = Assignments { wanted: vec![wanted(2, spec("new"))], leaving: vec![Generation(1)] };
+    bench.ask([(WEB, brief.clone())]);
     bench.until(WEB, 2, ObservedState::Pending).await;
     let ObservedCode::ImagePullFailed { image, error } = bench.last_code() else {
         panic!("{:?}", bench.last_code())
@@ -204,15 +215,13 @@ async fn a_stuck_pull_and_a_slow_stop_hold_up_nothing_else() {
     bench.runtime.on("slow", Script { stop_dwell: hour, ..Script::default() });
     let mut slow = spec("slow");
     slow.container.stop_grace = Some(Millis::minutes(60));
-    bench.ask([("shop/slow/1", one(wanted(1, slow)))]).await;
+    bench.ask([("shop/slow/1", one(wanted(1, slow)))]);
     bench.until("shop/slow/1", 1, ObservedState::Running).await;
-    bench
-        .ask([
-            ("shop/slow/1", Brief { wanted: Vec::new(), leaving: vec![Generation(1)] }),
-            ("shop/stuck/1", one(wanted(2, spec("stuck")))),
-            (WEB, one(wanted(3, spec("app")))),
-        ])
-        .await;
+    bench.ask([
+        ("shop/slow/1", Assignments { wanted: Vec::new(), leaving: vec![Generation(1)] }),
+        ("shop/stuck/1", one(wanted(2, spec("stuck")))),
+        (WEB, one(wanted(3, spec("app")))),
+    ]);
     let took = bench.until(WEB, 3, ObservedState::Running).await;
     assert!(took < Duration::from_secs(6), "{took:?}");
 }
@@ -221,20 +230,20 @@ async fn a_stuck_pull_and_a_slow_stop_hold_up_nothing_else() {
 async fn a_newer_generation_supersedes_an_older_start() {
     let mut bench = Bench::new();
     bench.runtime.on("old", Script { start_dwell: Duration::from_secs(20), ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, spec("old"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("old"))))]);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let brief = Brief { wanted: vec![wanted(2, spec("new"))], leaving: vec![Generation(1)] };
-    bench.ask([(WEB, brief)]).await;
+    let brief = Assignments { wanted: vec![wanted(2, spec("new"))], leaving: vec![Generation(1)] };
+    bench.ask([(WEB, brief)]);
     bench.until(WEB, 1, ObservedState::Stopped).await;
     bench.until(WEB, 2, ObservedState::Running).await;
     assert_eq!(bench.here().await, [tag(WEB, 2)]);
 
     // A pull is simply given up.
     bench.runtime.on("slow", Script { pull_dwell: Duration::from_mins(15), ..Script::default() });
-    bench.ask([(WEB, Brief { wanted: vec![wanted(3, spec("slow"))], leaving: vec![] })]).await;
+    bench.ask([(WEB, Assignments { wanted: vec![wanted(3, spec("slow"))], leaving: vec![] })]);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let brief = Brief { wanted: vec![wanted(4, spec("new"))], leaving: vec![Generation(3)] };
-    bench.ask([(WEB, brief)]).await;
+    let brief = Assignments { wanted: vec![wanted(4, spec("new"))], leaving: vec![Generation(3)] };
+    bench.ask([(WEB, brief)]);
     let took = bench.until(WEB, 4, ObservedState::Running).await;
     assert!(took < Duration::from_secs(6), "{took:?}");
 }
@@ -242,7 +251,7 @@ async fn a_newer_generation_supersedes_an_older_start() {
 #[tokio::test(start_paused = true)]
 async fn one_exit_is_one_failure_however_often_it_is_looked_at() {
     let mut bench = Bench::new();
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     bench.until(WEB, 1, ObservedState::Running).await;
     bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(3), oom: false });
     bench.until(WEB, 1, ObservedState::Failed).await;
@@ -251,7 +260,7 @@ async fn one_exit_is_one_failure_however_often_it_is_looked_at() {
     let states = bench.told_within(Duration::from_mins(10)).await;
     let failures = states.iter().filter(|(_, state)| *state == ObservedState::Failed).count();
     assert_eq!(failures, 1, "{states:?}");
-    let fact = bench.soft.facts().replicas[&(replica_id(WEB), Generation(1))];
+    let fact = bench.measurements.lock().replicas[&(replica_id(WEB), Generation(1))];
     assert_eq!(fact.failures, 1);
 }
 
@@ -260,7 +269,7 @@ async fn three_failures_in_a_row_exhaust_the_tries_and_a_new_agent_knows() {
     let mut bench = Bench::new();
     let exits = Some((Duration::from_secs(2), 1));
     bench.runtime.on("bad", Script { exits, ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, spec("bad"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("bad"))))]);
     let started = Instant::now();
     while !matches!(
         bench.told.last(),
@@ -276,8 +285,8 @@ async fn three_failures_in_a_row_exhaust_the_tries_and_a_new_agent_knows() {
     let code = Some(bench.last_code().clone());
     let mut bench = bench.killed().await;
     let observed = Observation { state: ObservedState::Failed, code, at: Timestamp(0) };
-    let brief = one(Wanted { observed: Some(observed), ..wanted(1, spec("bad")) });
-    bench.ask([(WEB, brief)]).await;
+    let brief = one(DesiredReplica { observed: Some(observed), ..wanted(1, spec("bad")) });
+    bench.ask([(WEB, brief)]);
     assert_eq!(bench.told_within(Duration::from_mins(5)).await, []);
     assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 3);
 }
@@ -287,7 +296,7 @@ async fn a_run_long_enough_clears_the_count() {
     let mut bench = Bench::new();
     let exits = Some((Duration::from_secs(70), 1));
     bench.runtime.on("flaky", Script { exits, ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, spec("flaky"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("flaky"))))]);
     for _ in 0..5 {
         bench.until(WEB, 1, ObservedState::Failed).await;
         assert_eq!(*bench.last_code(), ObservedCode::Exited { status: Some(1) });
@@ -299,7 +308,7 @@ async fn what_turns_unhealthy_is_degraded_then_stopped_with_its_grace_and_starte
     let mut bench = Bench::new();
     let stop_dwell = Duration::from_secs(7);
     bench.runtime.on("app", Script { stop_dwell, ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, checked("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, checked("app"))))]);
     bench.until(WEB, 1, ObservedState::Running).await;
     let sick = Script { wellness: Wellness::Never, stop_dwell, ..Script::default() };
     bench.runtime.on("app", sick);
@@ -315,13 +324,13 @@ async fn what_turns_unhealthy_is_degraded_then_stopped_with_its_grace_and_starte
 async fn a_new_agent_adopts_what_runs_and_removes_its_orphans() {
     let mut bench = Bench::new();
     let orphan = "shop/gone/1";
-    bench.ask([(WEB, one(wanted(1, spec("app")))), (orphan, one(wanted(2, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app")))), (orphan, one(wanted(2, spec("app"))))]);
     bench.until(WEB, 1, ObservedState::Running).await;
     bench.told_within(Duration::from_secs(10)).await;
     let starts = bench.count(|call| matches!(call, Call::Start(_)));
     let mut bench = bench.killed().await;
     let observed = Observation { state: ObservedState::Running, code: None, at: Timestamp(0) };
-    bench.ask([(WEB, one(Wanted { observed: Some(observed), ..wanted(1, spec("app")) }))]).await;
+    bench.ask([(WEB, one(DesiredReplica { observed: Some(observed), ..wanted(1, spec("app")) }))]);
     let told = bench.told_within(Duration::from_mins(1)).await;
     assert_eq!(bench.here().await, [tag(WEB, 1)]);
     assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), starts, "nothing started anew");
@@ -331,13 +340,13 @@ async fn a_new_agent_adopts_what_runs_and_removes_its_orphans() {
 #[tokio::test(start_paused = true)]
 async fn what_exited_while_nobody_watched_is_started_again_at_once() {
     let mut bench = Bench::new();
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     bench.until(WEB, 1, ObservedState::Running).await;
     bench.agent.abort();
     tokio::task::yield_now().await;
     bench.runtime.crash(&tag(WEB, 1), Exit { status: None, oom: false });
     let mut bench = bench.killed().await;
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     let took = bench.until(WEB, 1, ObservedState::Running).await;
     assert_eq!(took.as_secs(), 5, "without a pause: a reboot is not a failure of the service");
 }
@@ -346,7 +355,7 @@ async fn what_exited_while_nobody_watched_is_started_again_at_once() {
 async fn a_container_removed_behind_our_back_is_put_back_with_or_without_an_event() {
     for quietly in [false, true] {
         let mut bench = Bench::new();
-        bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+        bench.ask([(WEB, one(wanted(1, spec("app"))))]);
         bench.until(WEB, 1, ObservedState::Running).await;
         bench.runtime.vanish(&tag(WEB, 1), quietly);
         let noticed = bench.until(WEB, 1, ObservedState::Failed).await;
@@ -360,15 +369,15 @@ async fn a_container_removed_behind_our_back_is_put_back_with_or_without_an_even
 
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_does_not_answer_is_waited_for_and_says_so() {
-    let runtime = Arc::new(FakeRuntime::new(cluster()));
+    let runtime = Arc::new(FakeRuntime::new(cell_id()));
     runtime.set_down(true);
     let mut bench = Bench::over(runtime);
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     assert_eq!(bench.told_within(Duration::from_secs(90)).await, []);
     let is_silent = |bench: &Bench| {
-        let facts = bench.soft.facts();
-        let fact = facts.nodes.get(&node_id("ash")).and_then(|fact| fact.runtime.clone());
-        fact.is_some_and(|runtime| runtime.trouble.is_some())
+        let measured = bench.measurements.lock();
+        let runtime = measured.nodes.get(&node_id("ash")).and_then(|it| it.runtime.clone());
+        runtime.is_some_and(|runtime| runtime.trouble.is_some())
     };
     assert!(is_silent(&bench));
     bench.runtime.set_down(false);
@@ -377,9 +386,7 @@ async fn a_runtime_that_does_not_answer_is_waited_for_and_says_so() {
 
     // Later it goes away for a while: what runs is left alone, what is new waits and is not blamed.
     bench.runtime.set_down(true);
-    bench
-        .ask([(WEB, one(wanted(1, spec("app")))), ("shop/db/1", one(wanted(2, spec("db"))))])
-        .await;
+    bench.ask([(WEB, one(wanted(1, spec("app")))), ("shop/db/1", one(wanted(2, spec("db"))))]);
     tokio::time::sleep(Duration::from_mins(15)).await;
     assert!(is_silent(&bench));
     bench.runtime.set_down(false);
@@ -392,14 +399,14 @@ async fn a_runtime_that_does_not_answer_is_waited_for_and_says_so() {
 async fn a_first_start_waits_for_what_it_depends_on_and_a_restart_does_not() {
     let mut bench = Bench::new();
     let awaits = Some((ServiceName::new("db").unwrap(), Dependency::Healthy));
-    let waiting = Wanted { awaits, ..wanted(1, spec("app")) };
-    bench.ask([(WEB, one(waiting.clone()))]).await;
+    let waiting = DesiredReplica { awaits, ..wanted(1, spec("app")) };
+    bench.ask([(WEB, one(waiting.clone()))]);
     bench.until(WEB, 1, ObservedState::Pending).await;
     assert_eq!(bench.last_code().to_string(), "waits until db is healthy");
     assert_eq!(bench.told_within(Duration::from_mins(5)).await.len(), 2, "it has its image");
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     bench.until(WEB, 1, ObservedState::Running).await;
-    bench.ask([(WEB, one(waiting))]).await;
+    bench.ask([(WEB, one(waiting))]);
     bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(1), oom: false });
     bench.until(WEB, 1, ObservedState::Failed).await;
     bench.until(WEB, 1, ObservedState::Running).await;
@@ -410,14 +417,14 @@ async fn a_job_that_ends_well_is_done_and_stays_done() {
     let mut bench = Bench::new();
     let exits = Some((Duration::from_secs(2), 0));
     bench.runtime.on("migrate", Script { exits, ..Script::default() });
-    let job = || Wanted { is_job: true, ..wanted(1, spec("migrate")) };
-    bench.ask([(WEB, one(job()))]).await;
+    let job = || DesiredReplica { is_job: true, ..wanted(1, spec("migrate")) };
+    bench.ask([(WEB, one(job()))]);
     bench.until(WEB, 1, ObservedState::Running).await;
     assert_eq!(*bench.last_code(), ObservedCode::Completed);
     let mut bench = bench.killed().await;
     let code = Some(ObservedCode::Completed);
     let observed = Observation { state: ObservedState::Running, code, at: Timestamp(0) };
-    bench.ask([(WEB, one(Wanted { observed: Some(observed), ..job() }))]).await;
+    bench.ask([(WEB, one(DesiredReplica { observed: Some(observed), ..job() }))]);
     assert_eq!(bench.told_within(Duration::from_mins(2)).await, []);
     assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 1);
 }
@@ -426,15 +433,15 @@ async fn a_job_that_ends_well_is_done_and_stays_done() {
 async fn a_job_that_was_done_while_nobody_watched_is_not_done_again() {
     for (case, status, starts) in [("it ended well", 0, 1), ("it failed", 1, 2)] {
         let mut bench = Bench::new();
-        let job = || Wanted { is_job: true, ..wanted(1, spec("migrate")) };
-        bench.ask([(WEB, one(job()))]).await;
+        let job = || DesiredReplica { is_job: true, ..wanted(1, spec("migrate")) };
+        bench.ask([(WEB, one(job()))]);
         bench.until(WEB, 1, ObservedState::Starting).await;
         bench.agent.abort();
         tokio::task::yield_now().await;
         bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(status), oom: false });
         let mut bench = bench.killed().await;
         let observed = Observation { state: ObservedState::Starting, code: None, at: Timestamp(0) };
-        bench.ask([(WEB, one(Wanted { observed: Some(observed), ..job() }))]).await;
+        bench.ask([(WEB, one(DesiredReplica { observed: Some(observed), ..job() }))]);
         bench.until(WEB, 1, ObservedState::Running).await;
         assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), starts, "{case}");
     }
@@ -443,7 +450,7 @@ async fn a_job_that_was_done_while_nobody_watched_is_not_done_again() {
 #[tokio::test(start_paused = true)]
 async fn what_leaves_and_is_not_here_has_stopped() {
     let mut bench = Bench::new();
-    bench.ask([(WEB, Brief { wanted: Vec::new(), leaving: vec![Generation(7)] })]).await;
+    bench.ask([(WEB, Assignments { wanted: Vec::new(), leaving: vec![Generation(7)] })]);
     bench.until(WEB, 7, ObservedState::Stopped).await;
 }
 
@@ -451,7 +458,7 @@ async fn what_leaves_and_is_not_here_has_stopped() {
 async fn a_start_that_fails_is_tried_again_and_says_why() {
     let mut bench = Bench::new();
     bench.runtime.on("app", Script { start_failures: 2, ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     bench.until(WEB, 1, ObservedState::Failed).await;
     assert!(
         matches!(bench.last_code(), ObservedCode::StartFailed { error } if error.contains("told to fail"))
@@ -463,10 +470,10 @@ async fn a_start_that_fails_is_tried_again_and_says_why() {
 async fn a_pull_that_is_no_longer_wanted_is_given_up_between_two_tries() {
     let mut bench = Bench::new();
     bench.runtime.on("missing", Script { pull_failures: 1_000, ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, spec("missing"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("missing"))))]);
     bench.until(WEB, 1, ObservedState::Pending).await;
-    let brief = Brief { wanted: vec![wanted(2, spec("app"))], leaving: vec![Generation(1)] };
-    bench.ask([(WEB, brief)]).await;
+    let brief = Assignments { wanted: vec![wanted(2, spec("app"))], leaving: vec![Generation(1)] };
+    bench.ask([(WEB, brief)]);
     bench.until(WEB, 1, ObservedState::Stopped).await;
     bench.until(WEB, 2, ObservedState::Running).await;
     let pulls = bench.count(|call| *call == Call::Pull("missing".to_owned()));
@@ -476,9 +483,9 @@ async fn a_pull_that_is_no_longer_wanted_is_given_up_between_two_tries() {
 
 impl Bench {
     /// Asks for the volumes of `shop` to go, as of its end at this revision.
-    async fn doom(&self, revision: u32) {
+    fn doom(&self, revision: u32) {
         let shop = (DeploymentName::new("shop").unwrap(), Revision(revision));
-        self.orders.send(Telling::Volumes([shop].into())).await.unwrap();
+        self.orders.put(AssignmentUpdate::Volumes([shop].into()));
     }
 
     /// Waits until the cell was told that the volumes of `shop` are gone.
@@ -506,14 +513,14 @@ impl Bench {
 #[tokio::test(start_paused = true)]
 async fn volumes_go_once_the_last_container_is_gone_and_the_cell_hears_of_it() {
     let mut bench = Bench::new();
-    bench.ask([("shop/db/1", one(wanted(1, spec("db"))))]).await;
+    bench.ask([("shop/db/1", one(wanted(1, spec("db"))))]);
     bench.until("shop/db/1", 1, ObservedState::Running).await;
-    bench.doom(1).await;
+    bench.doom(1);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.removals(), 0, "it still runs");
     bench.runtime.set_down(true);
-    bench.ask([]).await;
-    bench.doom(1).await;
+    bench.ask([]);
+    bench.doom(1);
     tokio::time::sleep(Duration::from_mins(1)).await;
     bench.runtime.set_down(false);
     bench.until_cleared(1).await;
@@ -522,10 +529,10 @@ async fn volumes_go_once_the_last_container_is_gone_and_the_cell_hears_of_it() {
     let removed = position(|call| matches!(call, Call::Remove(_)));
     assert!(position(|call| matches!(call, Call::RemoveVolumes(_))) > removed);
     let so_far = bench.removals();
-    bench.doom(1).await;
+    bench.doom(1);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.removals(), so_far, "once is enough");
-    bench.doom(2).await;
+    bench.doom(2);
     bench.until_cleared(2).await;
 }
 
@@ -533,13 +540,13 @@ async fn volumes_go_once_the_last_container_is_gone_and_the_cell_hears_of_it() {
 async fn volumes_of_what_is_asked_for_again_stay() {
     let mut bench = Bench::new();
     let other = || ("mon/web/1", one(wanted(1, spec("web"))));
-    bench.ask([other()]).await;
+    bench.ask([other()]);
     bench.until("mon/web/1", 1, ObservedState::Running).await;
     bench.runtime.set_down(true);
-    bench.doom(1).await;
+    bench.doom(1);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    bench.ask([other(), ("shop/db/1", one(wanted(2, spec("db"))))]).await;
-    bench.doom(1).await;
+    bench.ask([other(), ("shop/db/1", one(wanted(2, spec("db"))))]);
+    bench.doom(1);
     // Time passes only when nobody has anything to do: by then the agent has heard both.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let tried = bench.removals();
@@ -576,9 +583,9 @@ async fn what_leaves_is_stopped_once_its_requests_have_ended_or_its_grace_is_ove
         let mut bench = Bench::beside(Arc::clone(&busy) as Arc<dyn Traffic>);
         let mut spec = spec("app");
         spec.container.stop_grace = grace;
-        bench.ask([(WEB, one(wanted(1, spec)))]).await;
+        bench.ask([(WEB, one(wanted(1, spec)))]);
         bench.until(WEB, 1, ObservedState::Running).await;
-        bench.ask([(WEB, Brief { wanted: Vec::new(), leaving: vec![Generation(1)] })]).await;
+        bench.ask([(WEB, Assignments { wanted: Vec::new(), leaving: vec![Generation(1)] })]);
         let patience = Duration::from_secs(patience);
         tokio::time::sleep(patience.mul_f64(0.99)).await;
         assert_eq!(bench.count(|call| matches!(call, Call::Stop(_))), 0, "{case}");
@@ -592,14 +599,14 @@ async fn what_never_was_well_is_stopped_at_once() {
     let busy = Arc::new(Busy::default());
     let mut bench = Bench::beside(Arc::clone(&busy) as Arc<dyn Traffic>);
     bench.runtime.on("sick", Script { wellness: Wellness::Never, ..Script::default() });
-    bench.ask([(WEB, one(wanted(1, checked("sick"))))]).await;
+    bench.ask([(WEB, one(wanted(1, checked("sick"))))]);
     bench.until(WEB, 1, ObservedState::Failed).await;
     assert!(busy.0.lock().unwrap().is_empty(), "it failed its check");
 
     let mut bench = Bench::beside(Arc::clone(&busy) as Arc<dyn Traffic>);
-    bench.ask([(WEB, one(wanted(1, spec("app"))))]).await;
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
     bench.until(WEB, 1, ObservedState::Starting).await;
-    bench.ask([(WEB, Brief { wanted: Vec::new(), leaving: vec![Generation(1)] })]).await;
+    bench.ask([(WEB, Assignments { wanted: Vec::new(), leaving: vec![Generation(1)] })]);
     bench.until(WEB, 1, ObservedState::Stopped).await;
     assert!(busy.0.lock().unwrap().is_empty(), "nobody was sent to it yet");
 }
@@ -610,7 +617,7 @@ async fn a_run_is_told_to_be_running_once_it_is_known_where_it_is_reached() {
     let mut spec = checked("app");
     // It passes its check before the agent would look by itself.
     spec.container.healthcheck.as_mut().unwrap().interval = Some(Millis(1));
-    bench.ask([(WEB, one(wanted(1, spec)))]).await;
+    bench.ask([(WEB, one(wanted(1, spec)))]);
     bench.until(WEB, 1, ObservedState::Running).await;
     let calls = bench.runtime.calls();
     let at = |is_it: &dyn Fn(&Call) -> bool| calls.iter().rposition(is_it).unwrap();

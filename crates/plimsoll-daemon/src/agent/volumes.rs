@@ -11,7 +11,7 @@ use plimsoll_runtime::{Error, chain};
 use tokio::time::Instant;
 
 use super::Agent;
-use super::work::Outcome;
+use super::work::WorkOutcome;
 use crate::link::{Cleared, Report};
 
 /// How long until it is tried again: an engine refuses while it still clears away a container.
@@ -64,7 +64,7 @@ impl Agent {
             let runtime = Arc::clone(&self.runtime);
             self.beside(async move {
                 let result = runtime.remove_volumes(&deployment).await;
-                Outcome::Cleared { deployment, revision, result }
+                WorkOutcome::Cleared { deployment, revision, result }
             });
         }
     }
@@ -78,7 +78,7 @@ impl Agent {
         self.doomed.clearing.remove(deployment);
         match result {
             Ok(removed) => {
-                tracing::info!(%deployment, ?removed, "volumes removed, as asked");
+                tracing::info!(%deployment, ?removed, "volumes removed");
                 self.doomed.asked.remove(deployment);
                 self.doomed.cleared.insert(deployment.clone(), revision);
                 let cleared = Cleared { deployment: deployment.clone(), revision };
@@ -87,7 +87,7 @@ impl Agent {
             }
             Err(error) => {
                 let error = chain(&error);
-                tracing::warn!(%deployment, error, "volumes not removed yet; trying again");
+                tracing::warn!(%deployment, error, "cannot remove volumes; retrying");
                 if let Some((_, due)) = self.doomed.asked.get_mut(deployment) {
                     *due = Instant::now() + RETRY;
                 }

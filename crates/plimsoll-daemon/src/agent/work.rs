@@ -1,25 +1,24 @@
-//! What the agent sets going beside itself: each piece of work is one task, and ends in one [`Done`].
+//! What the agent sets going beside itself: each piece of work is one task, and ends in one [`FinishedWork`].
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_kernel::agent::Phase;
+use plimsoll_kernel::agent::ContainerPhase;
 use plimsoll_model::spec::PortMode;
 use plimsoll_model::{
     ContainerSpec, DeploymentName, Generation, ObservedState, ReplicaId, Revision,
 };
-use plimsoll_runtime::health::probe::Health;
-use plimsoll_runtime::health::{Check, Monitor};
+use plimsoll_runtime::health::{Check, HealthReport, Monitor};
 use plimsoll_runtime::{
-    Binding, BoxFuture, Description, Error, Found, Order, Pull, PullError, Runtime, Tag, chain,
+    Binding, BoxFuture, ContainerInfo, Description, Error, Pull, PullError, Runtime, StartRequest,
+    Tag, chain,
 };
 use tokio::time::sleep;
 
-use super::unit::Then;
+use super::container::Then;
 use super::{Agent, Unit};
-use crate::cell;
-use crate::routing::chart::grace;
+use crate::context;
 
 /// A stop or removal that fails is tried again, ever more seldom, until it succeeds: nothing else can be done about it.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -29,14 +28,14 @@ const LONGEST_PARTING: Duration = Duration::from_secs(10);
 
 /// Work that is over.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct FinishedWork {
     /// Which container it was about, if it was about one.
     pub(super) about: Option<(ReplicaId, Generation)>,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: WorkOutcome,
 }
 
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum WorkOutcome {
     Pulled(Result<(), PullError>),
     Started(Result<(), Error>),
     Stopped,
@@ -44,7 +43,7 @@ pub(super) enum Outcome {
     /// A look at the runtime, and what the agent had done when it began.
     Swept {
         began: u64,
-        found: Result<Vec<Found>, Error>,
+        found: Result<Vec<ContainerInfo>, Error>,
     },
     Described(Result<Description, Error>),
     /// The volumes of a deployment, as asked when it ended at this revision.
@@ -57,25 +56,25 @@ pub(super) enum Outcome {
 
 /// What a check says of one run.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct ReplicaHealth {
     pub(super) replica: ReplicaId,
     pub(super) generation: Generation,
     /// Which watch: a word on an earlier run does not count for the next.
     pub(super) watch: u64,
-    pub(super) health: Health,
+    pub(super) health: HealthReport,
 }
 
 impl Agent {
     pub(super) fn pull(&mut self, id: &ReplicaId, generation: Generation) {
         let Some(unit) = self.touch(id, generation) else { return };
         let Some(spec) = unit.spec.clone() else { return };
-        unit.phase = Some(Phase::Pulling);
+        unit.phase = Some(ContainerPhase::Pulling);
         if unit.pull_failures == 0 {
             self.tell(id, generation, (ObservedState::Pulling, None));
         }
         let (runtime, pull) = (Arc::clone(&self.runtime), Pull::of(&spec.container));
-        let pulling =
-            self.spawn(id, generation, async move { Outcome::Pulled(runtime.pull(&pull).await) });
+        let pulling = self
+            .spawn(id, generation, async move { WorkOutcome::Pulled(runtime.pull(&pull).await) });
         if let Some(unit) = self.unit_mut(id, generation) {
             unit.pulling = Some(pulling);
         }
@@ -85,14 +84,15 @@ impl Agent {
         let tag = self.tag(id, generation);
         let Some(unit) = self.touch(id, generation) else { return };
         let Some(spec) = unit.spec.clone() else { return };
-        unit.phase = Some(Phase::Starting);
+        unit.phase = Some(ContainerPhase::Starting);
         unit.has_container = true;
         let container = Arc::new(spec.container.clone());
-        let order = Order { bindings: bindings(&container), ..Order::new(tag, container) };
+        let order =
+            StartRequest { bindings: bindings(&container), ..StartRequest::new(tag, container) };
         let (runtime, starts) = (Arc::clone(&self.runtime), Arc::clone(&self.starts));
         self.spawn(id, generation, async move {
             let _turn = starts.acquire().await;
-            Outcome::Started(runtime.start(&order).await)
+            WorkOutcome::Started(runtime.start(&order).await)
         });
     }
 
@@ -102,12 +102,12 @@ impl Agent {
         let tag = self.tag(id, generation);
         let Some(unit) = self.touch(id, generation) else { return };
         unit.unwatch();
-        if unit.phase == Some(Phase::Starting) {
-            (unit.phase, unit.then) = (Some(Phase::Stopping), Then::Stop);
+        if unit.phase == Some(ContainerPhase::Starting) {
+            (unit.phase, unit.then) = (Some(ContainerPhase::Stopping), Then::Stop);
             return;
         }
         let parting = unit.parting().filter(|_| then == Then::Orders);
-        (unit.phase, unit.then) = (Some(Phase::Stopping), then);
+        (unit.phase, unit.then) = (Some(ContainerPhase::Stopping), then);
         let parting = parting.and_then(|patience| Some((self.traffic.clone()?, patience)));
         let runtime = Arc::clone(&self.runtime);
         self.spawn(id, generation, async move {
@@ -115,7 +115,7 @@ impl Agent {
                 traffic.parted(&tag.replica, tag.generation, patience).await;
             }
             until_done("stop", &tag, || runtime.stop(&tag)).await;
-            Outcome::Stopped
+            WorkOutcome::Stopped
         });
     }
 
@@ -132,12 +132,12 @@ impl Agent {
             return;
         }
         // Nothing runs of it any more, which is all the cell waits for.
-        unit.phase = Some(Phase::Stopping);
+        unit.phase = Some(ContainerPhase::Stopping);
         self.tell(id, generation, (ObservedState::Stopped, None));
         let runtime = Arc::clone(&self.runtime);
         self.spawn(id, generation, async move {
             until_done("remove", &tag, || runtime.remove(&tag)).await;
-            Outcome::Removed
+            WorkOutcome::Removed
         });
     }
 
@@ -149,14 +149,14 @@ impl Agent {
         let Some(unit) = self.unit_mut(id, generation) else { return };
         let Some(spec) = unit.spec.clone() else { return };
         let since = unit.since.take();
-        let age = since.map_or(0, |since| cell::now().since(since).0);
+        let age = since.map_or(0, |since| context::now().since(since).0);
         let watching = tokio::spawn(async move {
             let check = check(runtime.as_ref(), &spec.container).await;
             let age = Duration::from_millis(age);
             let mut monitor = Monitor::begin(runtime, tag.clone(), check, age);
             while let Some(health) = monitor.next().await {
                 let Tag { replica, generation, .. } = tag.clone();
-                if words.send(Word { replica, generation, watch, health }).is_err() {
+                if words.send(ReplicaHealth { replica, generation, watch, health }).is_err() {
                     return;
                 }
             }
@@ -170,23 +170,25 @@ impl Agent {
         &mut self,
         id: &ReplicaId,
         generation: Generation,
-        work: impl Future<Output = Outcome> + Send + 'static,
+        work: impl Future<Output = WorkOutcome> + Send + 'static,
     ) -> tokio::task::AbortHandle {
         let about = Some((id.clone(), generation));
-        self.tasks.spawn(async move { Done { about, outcome: work.await } })
+        self.tasks.spawn(async move { FinishedWork { about, outcome: work.await } })
     }
 }
 
 impl Unit {
     pub(super) fn is_up(&self) -> bool {
-        self.phase == Some(Phase::Up)
+        self.phase == Some(ContainerPhase::Up)
     }
 
     /// How long its requests may take to end before it is stopped; none for what gets no requests, as it is not well.
     fn parting(&self) -> Option<Duration> {
         // What an earlier agent left behind was told to that one.
         let is_well = self.told.as_ref().is_none_or(|(state, _)| *state == ObservedState::Running);
-        let grace = self.spec.as_ref().map_or(LONGEST_PARTING, |spec| grace(&spec.container));
+        let grace = self.spec.as_ref().map_or(LONGEST_PARTING, |spec| {
+            Duration::from_millis(spec.container.effective_stop_grace().0)
+        });
         (self.is_up() && is_well).then_some(grace.min(LONGEST_PARTING))
     }
 }
@@ -204,7 +206,7 @@ async fn until_done<'a>(
 ) {
     let (mut pause, most) = RETRY;
     while let Err(error) = work().await {
-        tracing::warn!(%tag, error = %chain(&error), "cannot {what}; trying again");
+        tracing::warn!(%tag, error = %chain(&error), "cannot {what}; retrying");
         sleep(pause).await;
         pause = (pause * 2).min(most);
     }

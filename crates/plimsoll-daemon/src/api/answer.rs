@@ -7,11 +7,12 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use serde::Serialize;
 
 use crate::operations::Error;
-use crate::view::Problem;
+use plimsoll_api::view::page::TOTAL;
+use plimsoll_api::view::{Page, Problem, ProblemCode};
 
 /// An answer that is not 2xx.
 #[derive(Debug)]
-pub(super) struct Failure(pub(super) StatusCode, pub(super) Problem);
+pub(super) struct ErrorResponse(pub(super) Problem);
 
 /// Says of an answer that nothing was done, because whoever was asked does not lead: it can be asked of another.
 pub(super) const UNTAKEN: HeaderName = HeaderName::from_static("plimsoll-untaken");
@@ -20,75 +21,36 @@ pub(super) const UNTAKEN: HeaderName = HeaderName::from_static("plimsoll-untaken
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deserted;
 
-pub(super) type Answer = Result<Response, Failure>;
+pub(super) type Answer = Result<Response, ErrorResponse>;
 
-impl Failure {
-    pub(super) fn bad_request(code: &str, message: impl Into<String>) -> Self {
-        Self(StatusCode::BAD_REQUEST, Problem::refusal(code, message))
-    }
-
-    pub(super) fn hint(self, hint: impl Into<String>) -> Self {
-        Self(self.0, self.1.hint(hint))
-    }
-}
-
-impl From<Problem> for Failure {
+impl From<Problem> for ErrorResponse {
     fn from(problem: Problem) -> Self {
-        let status = match problem.code.as_str() {
-            "bad_name" => StatusCode::BAD_REQUEST,
-            "no_such_deployment" | "no_such_service" | "no_such_replica" | "no_such_revision" => {
-                StatusCode::NOT_FOUND
-            }
-            "revision_changed"
-            | "contended"
-            | "changed_meanwhile"
-            | "same_revision"
-            | "no_earlier_revision"
-            | "not_here"
-            | "not_running"
-            | "not_assigned" => StatusCode::CONFLICT,
-            "forbidden" => StatusCode::FORBIDDEN,
-            "unauthorized" => StatusCode::UNAUTHORIZED,
-            "too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "disk_full" => StatusCode::INSUFFICIENT_STORAGE,
-            "no_leader"
-            | "not_leader"
-            | "quorum_lost"
-            | "superseded"
-            | "unsettled"
-            | "stopped"
-            | "node_unreachable"
-            | "runtime_unavailable" => StatusCode::SERVICE_UNAVAILABLE,
-            _ if problem.is_refusal => StatusCode::UNPROCESSABLE_ENTITY,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self(status, problem)
+        Self(problem)
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ErrorResponse {
     fn from(error: Error) -> Self {
         let failure = Self::from(Problem::from(&error));
-        if !failure.1.is_refusal {
+        if !failure.0.is_refusal {
             tracing::warn!(error = plimsoll_runtime::chain(&error), "a request failed");
         }
         failure
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
-        let mut response = json(&self.1);
-        *response.status_mut() = self.0;
-        match &*self.1.code {
-            "quorum_lost" => {
-                response.extensions_mut().insert(Deserted);
-            }
-            // What is asked of the leader is done in one write, and that was not begun.
-            "no_leader" | "not_leader" => {
-                response.headers_mut().insert(UNTAKEN, HeaderValue::from_static("true"));
-            }
-            _ => {}
+        let Self(problem) = self;
+        let mut response = json(&problem);
+        *response.status_mut() =
+            StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if problem.code == ProblemCode::QuorumLost {
+            response.extensions_mut().insert(Deserted);
+        }
+        // What is asked of the leader is done in one write, and that was not begun.
+        if matches!(problem.code, ProblemCode::NoLeader | ProblemCode::NotLeader) {
+            response.headers_mut().insert(UNTAKEN, HeaderValue::from_static("true"));
         }
         response
     }
@@ -97,6 +59,13 @@ impl IntoResponse for Failure {
 pub(super) fn json(value: &impl Serialize) -> Response {
     let body = serde_json::to_vec(value).expect("views have string keys only");
     with_type("application/json", Body::from(body))
+}
+
+/// A part of a list, and how long the list is.
+pub(super) fn part<T: Serialize>(page: Page, all: &[T]) -> Response {
+    let mut response = json(&page.of(all));
+    response.headers_mut().insert(TOTAL, HeaderValue::from(all.len()));
+    response
 }
 
 pub(super) fn with_type(kind: &'static str, body: Body) -> Response {

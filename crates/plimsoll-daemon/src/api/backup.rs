@@ -11,14 +11,14 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use hyper::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
-use plimsoll_model::{Change, Deed, Writer};
+use plimsoll_model::{AuditEntry, Change, Writer};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
 use super::answer::{Answer, with_type};
 use super::context::Context;
 use super::extract::By;
-use crate::cell::WriteError;
+use crate::context::WriteError;
 use crate::operations::Error;
 
 /// What the files are called until they are sent.
@@ -40,14 +40,13 @@ pub(super) fn clear(data_dir: &Path) {
 
 /// A backup of the cell's whole state, in one file
 #[utoipa::path(post, path = "/v1/backup", tag = "read",
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = "default", body = crate::view::Problem)))]
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>)))]
 pub(super) async fn backup(State(context): State<Arc<Context>>, By(caller): By) -> Answer {
     let level = context.cell.engine.machine().level();
-    let deed = Change::Record { deed: Deed::backup(level) };
-    let noted = context.cell.write(Writer::Operator, &caller.identity, vec![deed.free()]).await;
+    let entry = Change::Record { entry: AuditEntry::backup(level) };
+    let noted = context.cell.write(Writer::Operator, &caller.identity, vec![entry.free()]).await;
     if let Err(error) = noted {
-        tracing::warn!(by = %caller.identity, %error, "that a backup is taken is not in the audit");
+        tracing::warn!(by = %caller.identity, %error, "cannot write the backup to the audit log");
     }
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = context.data_dir.join(format!("{UNSENT}{number}"));

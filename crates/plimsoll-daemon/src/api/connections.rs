@@ -23,17 +23,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::Service;
 
-use plimsoll_router::sockets::{Held, Sockets};
+use plimsoll_router::sockets::{SharedSocket, Sockets};
 
 use super::Listen;
-use super::peer::Peer;
-use super::permit::Permits;
+use super::auth::Permits;
+use super::requester::Requester;
 use super::revocation::while_good;
 use super::socket::{self, BindError};
 use super::token::Token;
-use crate::cell::Cell;
+use crate::context::NodeContext;
 
-/// How many connections may be open at each door. Beyond it others wait to be let in.
+/// How many connections may be open on each listener. Beyond it others wait to be let in.
 const MAX_CONNECTIONS: usize = 1_024;
 
 /// How long a client may take to say what it wants, or keep a connection it does not use.
@@ -42,7 +42,7 @@ const HEADER_PATIENCE: Duration = Duration::from_secs(30);
 /// How long requests under way may take to end once the daemon does.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A door that cannot be opened just now, for want of file descriptors perhaps, is tried again after this.
+/// A connection that cannot be accepted just now, for want of file descriptors perhaps, is tried again after this.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The paths that anyone may ask for.
@@ -50,14 +50,14 @@ pub(super) const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/metrics"];
 
 /// Where clients come in.
 #[derive(Debug)]
-pub(super) struct Doors {
-    unix: Held<UnixListener>,
+pub(super) struct ApiListeners {
+    unix: SharedSocket<UnixListener>,
     path: PathBuf,
-    tcp: Option<(Held<TcpListener>, Token)>,
+    tcp: Option<(SharedSocket<TcpListener>, Token)>,
     sockets: Sockets,
 }
 
-impl Doors {
+impl ApiListeners {
     pub(super) async fn open(listen: &Listen) -> Result<Self, BindError> {
         let tcp = match listen.tcp {
             None => None,
@@ -75,7 +75,12 @@ impl Doors {
     }
 
     /// Serves until `ending` is true and all are gone, or their grace is over.
-    pub(super) async fn serve(self, router: Router, cell: Cell, ending: watch::Receiver<bool>) {
+    pub(super) async fn serve(
+        self,
+        router: Router,
+        cell: NodeContext,
+        ending: watch::Receiver<bool>,
+    ) {
         let Self { unix, path, tcp, sockets } = self;
         let local = by(unix, router.clone(), ending.clone());
         let remote = async {
@@ -92,31 +97,31 @@ impl Doors {
 }
 
 /// A way in.
-trait Entrance: Sync {
+trait AcceptClients: Sync {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Door)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ClientOrigin)>> + Send;
 }
 
-impl Entrance for Held<UnixListener> {
+impl AcceptClients for SharedSocket<UnixListener> {
     type Stream = UnixStream;
-    async fn accept(&self) -> io::Result<(UnixStream, Door)> {
+    async fn accept(&self) -> io::Result<(UnixStream, ClientOrigin)> {
         let (stream, _) = UnixListener::accept(self).await?;
         let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-        Ok((stream, Door::Unix { uid }))
+        Ok((stream, ClientOrigin::Unix { uid }))
     }
 }
 
-impl Entrance for (Held<TcpListener>, Permits) {
+impl AcceptClients for (SharedSocket<TcpListener>, Permits) {
     type Stream = TcpStream;
-    async fn accept(&self) -> io::Result<(TcpStream, Door)> {
+    async fn accept(&self) -> io::Result<(TcpStream, ClientOrigin)> {
         let (stream, _) = self.0.accept().await?;
         // Small answers must not wait for the acknowledgement of others.
         stream.set_nodelay(true)?;
-        Ok((stream, Door::Tcp(self.1.clone())))
+        Ok((stream, ClientOrigin::Tcp(Box::new(self.1.clone()))))
     }
 }
 
-async fn by(entrance: impl Entrance, router: Router, ending: watch::Receiver<bool>) {
+async fn by(entrance: impl AcceptClients, router: Router, ending: watch::Receiver<bool>) {
     let present = receive(&entrance, router, ending).await;
     drop(entrance);
     part(present).await;
@@ -124,14 +129,14 @@ async fn by(entrance: impl Entrance, router: Router, ending: watch::Receiver<boo
 
 /// Which way a client came in.
 #[derive(Debug, Clone)]
-enum Door {
+enum ClientOrigin {
     Unix { uid: Option<u32> },
-    Tcp(Permits),
+    Tcp(Box<Permits>),
 }
 
 /// Lets clients in until the daemon ends, and returns those who are still there.
 async fn receive(
-    entrance: &impl Entrance,
+    entrance: &impl AcceptClients,
     router: Router,
     ending: watch::Receiver<bool>,
 ) -> JoinSet<()> {
@@ -148,10 +153,10 @@ async fn receive(
             next = next => next,
         };
         match accepted {
-            Ok((stream, door)) => {
-                let guest = attend(stream, door, router.clone(), ending.clone());
+            Ok((stream, origin)) => {
+                let accepted = attend(stream, origin, router.clone(), ending.clone());
                 present.spawn(async {
-                    guest.await;
+                    accepted.await;
                     drop(permit);
                 });
             }
@@ -164,7 +169,7 @@ async fn receive(
     }
 }
 
-/// Waits for those who are still there; who does not go in time is shown the door.
+/// Waits for those who are still there; who does not go in time is disconnected.
 async fn part(mut present: JoinSet<()>) {
     let all_gone = async { while present.join_next().await.is_some() {} };
     let _ = timeout(GRACE, all_gone).await;
@@ -176,14 +181,14 @@ pub(super) async fn ended(mut ending: watch::Receiver<bool>) {
 }
 
 /// Serves one connection until either side has had enough.
-async fn attend<S>(stream: S, door: Door, router: Router, ending: watch::Receiver<bool>)
+async fn attend<S>(stream: S, origin: ClientOrigin, router: Router, ending: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |request: Request<Incoming>| {
-        let (door, mut router) = (door.clone(), router.clone());
+        let (origin, mut router) = (origin.clone(), router.clone());
         async move {
-            let peer = match admit(&door, &request) {
+            let peer = match admit(&origin, &request) {
                 Ok(peer) => peer,
                 Err(response) => return Ok::<Response, Infallible>(*response),
             };
@@ -193,8 +198,8 @@ where
             let answer = router
                 .call(request)
                 .map(|answered| answered.unwrap_or_else(|never| match never {}));
-            let response = match (door, peer) {
-                (Door::Tcp(permits), Peer::Operator { name, token, .. }) => {
+            let response = match (origin, peer) {
+                (ClientOrigin::Tcp(permits), Requester::Operator { name, token, .. }) => {
                     while_good(permits.cell().clone(), (name, token), answer).await
                 }
                 _ => answer.await,
@@ -222,11 +227,11 @@ where
 }
 
 /// Who asks, or the answer to somebody who may not.
-fn admit(door: &Door, request: &Request<Incoming>) -> Result<Peer, Box<Response>> {
-    match door {
-        Door::Unix { uid } => Ok(Peer::Local { uid: *uid }),
-        Door::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => Ok(Peer::Anyone),
-        Door::Tcp(permits) => {
+fn admit(origin: &ClientOrigin, request: &Request<Incoming>) -> Result<Requester, Box<Response>> {
+    match origin {
+        ClientOrigin::Unix { uid } => Ok(Requester::Local { uid: *uid }),
+        ClientOrigin::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => Ok(Requester::Anyone),
+        ClientOrigin::Tcp(permits) => {
             permits.admit(request.method(), request.uri().path(), request.headers())
         }
     }

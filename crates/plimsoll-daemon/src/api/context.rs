@@ -5,26 +5,30 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
+use plimsoll_model::State;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
-use super::answer::{Answer, Failure, json};
-use crate::cell::{Cell, now};
-use crate::cluster::{quorum, upgrade};
-use crate::peer::Client;
+use super::answer::{Answer, ErrorResponse, json, part};
+use crate::cell::{self, upgrade};
+use crate::context::{NodeContext, now};
+use crate::measurements::Measurements;
+use crate::problem;
+use crate::quorum;
 use crate::routing::Routing;
-use crate::view::build::{Here, Source};
-use crate::view::tenure::millis;
-use crate::view::{Freshness, Problem, Tenure};
+use crate::views::{self, Responder, Source, Subjects};
+use plimsoll_api::view::leadership::millis;
+use plimsoll_api::view::{Freshness, LeadershipInfo, Page, Problem, ProblemCode};
+use plimsoll_peer::PeerClient;
 
 pub(super) use plimsoll_model::level::VERSION;
 
 #[derive(Debug)]
 pub(super) struct Context {
-    pub(super) cell: Cell,
+    pub(super) cell: NodeContext,
     pub(super) data_dir: PathBuf,
     /// The way to other nodes; none in a cell that cannot have any.
-    pub(super) client: OnceLock<Client>,
+    pub(super) client: OnceLock<PeerClient>,
     /// This node's router; none where nothing is routed.
     pub(super) routing: OnceLock<Arc<Routing>>,
     /// The state's last hash, with the index it is of.
@@ -35,35 +39,78 @@ pub(super) struct Context {
 
 impl Context {
     /// Looks at the cell and answers with what is found there. The work is done where it holds up no other request.
-    pub(super) async fn look<T: Serialize>(
+    pub(super) async fn look<T: Serialize + 'static>(
         self: &Arc<Self>,
-        view: impl FnOnce(&Source<'_>) -> Result<T, Failure> + Send + 'static,
+        view: impl FnOnce(&Source<'_>) -> Result<T, ErrorResponse> + Send + 'static,
+    ) -> Answer {
+        // Copied, so that the measurements and the state are never held at once: each has others waiting for it.
+        let measured = |context: &Self| context.cell.measurements.lock().clone();
+        self.answer_with(measured, view, json).await
+    }
+
+    /// As [`look`](Self::look), at a list of which a part is told.
+    pub(super) async fn look_at_list<T: Serialize + 'static>(
+        self: &Arc<Self>,
+        page: Page,
+        view: impl FnOnce(&Source<'_>) -> Result<Vec<T>, ErrorResponse> + Send + 'static,
+    ) -> Answer {
+        let measured = |context: &Self| context.cell.measurements.lock().clone();
+        self.answer_with(measured, view, move |all: &Vec<T>| part(page, all)).await
+    }
+
+    /// As [`look`](Self::look), at a part of the cell: what it costs follows that part, not the cell.
+    pub(super) async fn look_at<N: Clone + Send + 'static, T: Serialize + 'static>(
+        self: &Arc<Self>,
+        name: N,
+        subjects: impl FnOnce(&State, &N) -> Subjects + Send + 'static,
+        view: impl FnOnce(&Source<'_>, &N) -> Result<T, ErrorResponse> + Send + 'static,
+    ) -> Answer {
+        let measured = measured_of(name.clone(), subjects);
+        self.answer_with(measured, move |source| view(source, &name), json).await
+    }
+
+    /// As [`look_at`](Self::look_at), at a list of which a part is told.
+    pub(super) async fn look_at_list_of<N: Clone + Send + 'static, T: Serialize + 'static>(
+        self: &Arc<Self>,
+        name: N,
+        subjects: impl FnOnce(&State, &N) -> Subjects + Send + 'static,
+        page: Page,
+        view: impl FnOnce(&Source<'_>, &N) -> Result<Vec<T>, ErrorResponse> + Send + 'static,
+    ) -> Answer {
+        let measured = measured_of(name.clone(), subjects);
+        let view = move |source: &Source<'_>| view(source, &name);
+        self.answer_with(measured, view, move |all: &Vec<T>| part(page, all)).await
+    }
+
+    async fn answer_with<T: Serialize + 'static>(
+        self: &Arc<Self>,
+        measured: impl FnOnce(&Self) -> Measurements + Send + 'static,
+        view: impl FnOnce(&Source<'_>) -> Result<T, ErrorResponse> + Send + 'static,
+        respond: impl FnOnce(&T) -> Response + Send + 'static,
     ) -> Answer {
         let context = Arc::clone(self);
         let looking = tokio::task::spawn_blocking(move || {
-            let value = context.look_now(view)?;
-            Ok::<Response, Failure>(json(&value))
+            let measured = measured(&context);
+            let value = context.source(&measured, view)?;
+            Ok::<Response, ErrorResponse>(respond(&value))
         });
         looking.await.unwrap_or_else(|_| {
-            Err(Problem::failure("bug", "the answer could not be put together").into())
+            Err(Problem::new(ProblemCode::Bug, "the answer could not be put together").into())
         })
     }
 
-    pub(super) fn look_now<T>(&self, view: impl FnOnce(&Source<'_>) -> T) -> T {
+    fn source<T>(&self, measured: &Measurements, view: impl FnOnce(&Source<'_>) -> T) -> T {
         let cell = &self.cell;
-        // Copied, so that the facts and the state are never held at once: each has others waiting for it.
-        let facts = {
-            let facts = cell.soft.facts();
-            facts.clone()
-        };
+        let ingress = cell.ingress.lock().clone();
         let mut here = self.here();
         cell.engine.machine().read_at(|state, applied| {
             here.applied = applied;
-            view(&Source { state, facts: &facts, here: &here })
+            let (ingress, policy, here) = (&ingress, &cell.policy, &here);
+            view(&Source { state, measured, ingress, policy, here })
         })
     }
 
-    pub(super) fn here(&self) -> Here {
+    pub(super) fn here(&self) -> Responder {
         let cell = &self.cell;
         let leadership = *cell.engine.leadership().borrow();
         let members = cell.engine.members();
@@ -76,48 +123,72 @@ impl Context {
         };
         let servers: BTreeSet<String> =
             members.into_iter().map(|member| member.peer.name).filter(named).collect();
-        let standing = cell.engine.standing();
-        Here {
+        let position = cell.engine.log_position();
+        Responder {
             node: cell.node.clone(),
             version: VERSION,
             leader,
             servers,
             term: leadership.term.0,
-            applied: standing.applied,
-            lag: standing.lag(),
-            heard_ms: standing.heard.map(millis),
+            applied: position.applied,
+            lag: position.lag(),
+            heard_ms: position.heard.map(millis),
+            trouble: self.impaired(),
             now: now(),
         }
     }
 
-    pub(super) fn tenure(&self) -> Tenure {
-        Tenure::of(&self.cell.engine.tenure(), self.cell.holds_log())
+    pub(super) fn leadership_info(&self) -> LeadershipInfo {
+        views::leadership_info(&self.cell.engine.leadership_info(), self.cell.holds_log())
     }
 
     pub(super) fn freshness(&self) -> Freshness {
-        let Here { node, leader, term, applied, lag, heard_ms, .. } = self.here();
+        let Responder { node, leader, term, applied, lag, heard_ms, .. } = self.here();
         Freshness { node: node.to_string(), leader, term, applied, lag, heard_ms }
+    }
+
+    /// What keeps writes from being taken, whoever leads: seen before one fails. Of a daemon that stops, nothing is.
+    pub(super) fn impaired(&self) -> Option<Problem> {
+        use plimsoll_store::Error;
+        match self.cell.engine.impairment()? {
+            Error::Stopped | Error::Outgrown { .. } => None,
+            error => Some(problem::stored(&error)),
+        }
     }
 
     /// Why nobody leads, as far as this node has found out.
     pub(super) fn leaderless(&self) -> Problem {
-        if self.cell.engine.standing().is_superseded {
-            return quorum::superseded();
+        if self.cell.engine.log_position().is_superseded {
+            return problem::superseded();
         }
-        if let Some(level) = self.cell.engine.standing().outgrown {
+        if let Some(level) = self.cell.engine.log_position().outgrown {
             return upgrade::outgrown(&self.cell, level);
         }
-        if let Some(problem) = self.cell.soft.facts().outdated.clone() {
+        if let Some(problem) = self.impaired() {
             return problem;
         }
-        if let Some(why) = self.cell.engine.tenure().hindrance {
+        if let Some(problem) = self.cell.levels.lock().outdated.clone() {
+            return problem;
+        }
+        if let Some(why) = self.cell.engine.leadership_info().hindrance {
             return quorum::hindered(&why);
         }
-        quorum::problem(self.cell.soft.facts().quorum.as_ref())
+        quorum::problem(self.cell.quorum.lock().as_ref())
     }
 
     /// The same, where this node leads and knows that too few answer: then it finds out which.
-    pub(super) async fn deserted(&self, client: &Client) -> Problem {
-        quorum::problem(Some(&quorum::ask(&self.cell, client).await))
+    pub(super) async fn deserted(&self, client: &PeerClient) -> Problem {
+        quorum::problem(Some(&cell::quorum::ask(&self.cell, client).await))
+    }
+}
+
+/// The measurements of a part of the cell.
+fn measured_of<N>(
+    name: N,
+    subjects: impl FnOnce(&State, &N) -> Subjects,
+) -> impl FnOnce(&Context) -> Measurements {
+    move |context| {
+        let subjects = context.cell.engine.machine().read(|state| subjects(state, &name));
+        subjects.measurements(&context.cell.measurements.lock())
     }
 }

@@ -4,25 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use plimsoll_model::{Change, Deed, NodeId, Writer};
+use plimsoll_model::{AuditEntry, Change, NodeId, Writer};
 use plimsoll_runtime::Tag;
 
 use super::answer::{Answer, json};
 use super::connections::ended;
 use super::context::Context;
 use super::extract::{By, Json, Named};
-use super::places::Places;
+use super::fan_out::FanOut;
 use crate::operations::{Caller, Error, find_replica};
-use crate::view::{self, Problem};
+use plimsoll_api::view::{self, Problem, ProblemCode};
 
 /// How long a command may take when nobody says, and at most.
 const DEFAULT_PATIENCE: Duration = Duration::from_hours(1);
 pub(super) const MAX_PATIENCE: Duration = Duration::from_hours(24);
 
-/// Run a command beside a replica, and wait for it
+/// Run a command in a replica, and wait for it
 #[utoipa::path(post, path = "/v1/replicas/{id}/exec", tag = "write", params(("id" = String, Path)),
     request_body = view::Exec,
-    responses((status = 200, body = view::Executed), (status = 409, body = Problem)))]
+    responses((status = 200, body = view::Executed), (status = 404, body = Problem),
+        (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn exec(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
@@ -35,11 +36,11 @@ pub(super) async fn exec(
     let (tag, node) = held(&context, &caller, &name)?;
     note(&context, &caller, &tag).await;
     let patience = asked.timeout_seconds.map_or(DEFAULT_PATIENCE, Duration::from_secs);
-    let places = Places::new(&context);
+    let places = FanOut::new(&context);
     tokio::select! {
         done = places.run(&node, &tag, asked.command, patience.min(MAX_PATIENCE)) => Ok(json(&done?)),
         () = ended(context.ending.clone()) => {
-            Err(Problem::failure("stopped", "the daemon is going down").into())
+            Err(Problem::new(ProblemCode::Stopped, "the daemon is shutting down").into())
         }
     }
 }
@@ -49,9 +50,9 @@ pub(super) async fn exec(
 async fn note(context: &Context, caller: &Caller, tag: &Tag) {
     let (by, replica) = (&caller.identity, &tag.replica);
     tracing::info!(%by, %replica, "a command is run");
-    let deed = Change::Record { deed: Deed::Exec { replica: replica.clone() } };
-    if let Err(error) = context.cell.write(Writer::Operator, by, vec![deed.free()]).await {
-        tracing::warn!(%by, %replica, %error, "that a command is run is not in the audit");
+    let entry = Change::Record { entry: AuditEntry::Exec { replica: replica.clone() } };
+    if let Err(error) = context.cell.write(Writer::Operator, by, vec![entry.free()]).await {
+        tracing::warn!(%by, %replica, %error, "cannot write the command to the audit log");
     }
 }
 
@@ -65,7 +66,7 @@ fn held(context: &Context, caller: &Caller, name: &str) -> Result<(Tag, NodeId),
         if let Some(spec) = service.and_then(|service| service.spec_of(assignment)) {
             caller.check_privilege(&replica.service.service, &spec.container)?;
         }
-        let (cluster, generation) = (state.cluster().clone(), assignment.generation);
-        Ok((Tag { cluster, replica, generation }, assignment.node.clone()))
+        let (cell_id, generation) = (state.cell_id().clone(), assignment.generation);
+        Ok((Tag { cell_id, replica, generation }, assignment.node.clone()))
     })
 }

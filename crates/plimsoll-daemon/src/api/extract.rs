@@ -3,16 +3,18 @@
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use futures_util::StreamExt;
-use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::http::request::Parts;
+use serde::Deserializer;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::Track;
 
 use super::MAX_BODY;
-use super::answer::Failure;
-use super::peer::Peer;
+use super::answer::ErrorResponse;
+use super::requester::Requester;
 use crate::operations::Caller;
-use crate::view::Problem;
+use plimsoll_api::view::{Problem, ProblemCode};
 
 /// How much of a body that is too large is read all the same, so that its sender gets to hear why.
 const MAX_DRAINED: usize = 16 * MAX_BODY;
@@ -27,7 +29,7 @@ pub(super) struct MaybeJson<T>(pub(super) T);
 
 /// The part behind the question mark.
 #[derive(Debug)]
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
 /// The names in the path.
 #[derive(Debug)]
@@ -38,45 +40,43 @@ pub(super) struct Named<T>(pub(super) T);
 pub(super) struct By(pub(super) Caller);
 
 impl<S: Send + Sync> FromRequestParts<S> for By {
-    type Rejection = Failure;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        let peer = parts.extensions.get::<Peer>().cloned();
-        Ok(Self(peer.unwrap_or(Peer::Local { uid: None }).caller()))
+    type Rejection = ErrorResponse;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorResponse> {
+        let peer = parts.extensions.get::<Requester>().cloned();
+        Ok(Self(peer.unwrap_or(Requester::Local { uid: None }).caller()))
     }
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Named<T> {
-    type Rejection = Failure;
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    type Rejection = ErrorResponse;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ErrorResponse> {
         match Path::from_request_parts(parts, state).await {
             Ok(Path(names)) => Ok(Self(names)),
-            Err(rejection) => Err(Failure::bad_request("bad_path", rejection.body_text())
-                .hint("see /openapi.json for the paths there are")),
+            Err(rejection) => Err(bad(ProblemCode::BadPath, rejection.body_text())),
         }
     }
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
-    type Rejection = Failure;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = ErrorResponse;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorResponse> {
         match Query::try_from_uri(&parts.uri) {
             Ok(Query(asked)) => Ok(Self(asked)),
-            Err(rejection) => Err(Failure::bad_request("bad_query", rejection.body_text())
-                .hint("times are written like 2026-11-16T00:30:00Z, switches are true or false")),
+            Err(rejection) => Err(bad(ProblemCode::BadQuery, rejection.body_text())),
         }
     }
 }
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
-    type Rejection = Failure;
-    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+    type Rejection = ErrorResponse;
+    async fn from_request(request: Request, _: &S) -> Result<Self, ErrorResponse> {
         Ok(Self(parse(&body(request).await?)?))
     }
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeJson<T> {
-    type Rejection = Failure;
-    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+    type Rejection = ErrorResponse;
+    async fn from_request(request: Request, _: &S) -> Result<Self, ErrorResponse> {
         let body = body(request).await?;
         if body.is_empty() {
             return Ok(Self(T::default()));
@@ -85,21 +85,57 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeJson
     }
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorResponse> {
     let mut source = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut source)
-        .map_err(|error| bad_json(&error.path().to_string(), error.inner()))?;
+    let value = deserialize(&mut source)?;
     source.end().map_err(|error| bad_json("", &error))?;
     Ok(value)
 }
 
-async fn body(request: Request) -> Result<Vec<u8>, Failure> {
+pub(super) fn parse_value<T: DeserializeOwned>(value: Value) -> Result<T, ErrorResponse> {
+    deserialize(value)
+}
+
+/// A field that there is not is refused: whoever misspelt it would wait for what it asks for.
+fn deserialize<'de, T: DeserializeOwned>(
+    source: impl Deserializer<'de, Error = serde_json::Error>,
+) -> Result<T, ErrorResponse> {
+    let (mut track, mut unknown) = (Track::new(), None);
+    let tracked = serde_path_to_error::Deserializer::new(source, &mut track);
+    let read = serde_ignored::deserialize(tracked, |path| {
+        unknown.get_or_insert_with(|| path.to_string());
+    });
+    let value = read.map_err(|error| bad_json(&track.path().to_string(), &error))?;
+    match unknown {
+        None => Ok(value),
+        Some(path) => {
+            // A value that may be missing is a step of its own there.
+            let path: Vec<&str> = path.split('.').filter(|part| *part != "?").collect();
+            let message =
+                format!("the body cannot be read: {}: there is no such field", path.join("."));
+            Err(bad(ProblemCode::BadJson, message))
+        }
+    }
+}
+
+/// A body as it came.
+#[derive(Debug)]
+pub(super) struct Whole(pub(super) Vec<u8>);
+
+impl<S: Send + Sync> FromRequest<S> for Whole {
+    type Rejection = ErrorResponse;
+    async fn from_request(request: Request, _: &S) -> Result<Self, ErrorResponse> {
+        body(request).await.map(Self)
+    }
+}
+
+async fn body(request: Request) -> Result<Vec<u8>, ErrorResponse> {
     let (head, body) = request.into_parts();
     read(&head.headers, body).await
 }
 
 /// The whole body, which may not be too large.
-pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Failure> {
+pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, ErrorResponse> {
     let length = headers.get(CONTENT_LENGTH);
     let length: Option<u64> = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let is_too_large = length.is_some_and(|length| length > MAX_BODY as u64);
@@ -107,9 +143,8 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Fai
     let mut body = Vec::new();
     let mut seen = 0;
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| {
-            Failure::bad_request("cut_short", "the request ended before its body did")
-        })?;
+        let piece = piece
+            .map_err(|_| bad(ProblemCode::CutShort, "the request ended before its body did"))?;
         seen += piece.len();
         if seen <= MAX_BODY && !is_too_large {
             body.extend_from_slice(&piece);
@@ -124,17 +159,20 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Fai
     }
     let size = length.map_or_else(|| format!("more than {MAX_BODY}"), |size| size.to_string());
     let message = format!("the request has {size} bytes, at most {MAX_BODY} are allowed");
-    let problem = Problem::refusal("too_large", message)
-        .hint("keep large files out of configs and secrets: mount them from a volume");
-    Err(Failure(StatusCode::PAYLOAD_TOO_LARGE, problem))
+    Err(bad(ProblemCode::TooLarge, message))
 }
 
-fn bad_json(path: &str, error: &serde_json::Error) -> Failure {
+fn bad(code: ProblemCode, message: impl Into<String>) -> ErrorResponse {
+    Problem::new(code, message).into()
+}
+
+fn bad_json(path: &str, error: &serde_json::Error) -> ErrorResponse {
     let text = error.to_string();
     // What serde says of a value it repeats; what it expected it says last, and that is ours.
     let what = if error.is_data() && !text.starts_with("missing field") {
         match text.rsplit_once(", expected ") {
             Some((_, expected)) => format!("expected {expected}"),
+            None if error.line() == 0 => "cannot be used here".to_owned(),
             None => {
                 format!("cannot be used here, at line {} column {}", error.line(), error.column())
             }
@@ -143,6 +181,5 @@ fn bad_json(path: &str, error: &serde_json::Error) -> Failure {
         text
     };
     let field = if path.is_empty() || path == "." { String::new() } else { format!("{path}: ") };
-    Failure::bad_request("bad_json", format!("the body cannot be read: {field}{what}"))
-        .hint("see /openapi.json for what is expected here")
+    bad(ProblemCode::BadJson, format!("the body cannot be read: {field}{what}"))
 }

@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 
 use super::connections::ended;
 use super::context::Context;
+use super::fan_out::{FanOut, OpenLogs, attributed, is_absent, missing};
 use super::logs::{LINES_AHEAD, MAX_LOGS, Of, Reader};
-use super::places::{Opened, Places, attributed, is_absent, missing};
-use crate::lines::{Line, Told, in_order};
-use crate::view::Problem;
+use crate::log_merge::{MergedLine, Told, in_order};
+use plimsoll_api::view::Problem;
 
 /// A container whose log has ended may start again; this long after, it is looked at once more.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Reads on until nobody listens, the daemon ends, or what is followed is gone for good.
 pub(super) async fn follow(
     context: Arc<Context>,
-    places: Arc<Places>,
-    opened: Opened,
+    places: Arc<FanOut>,
+    opened: OpenLogs,
     of: Of,
     query: LogQuery,
     reader: Reader,
@@ -65,12 +65,12 @@ struct Last {
 }
 
 impl Last {
-    fn note(lasts: &mut BTreeMap<Tag, Self>, tag: &Tag, line: &Line) {
+    fn note(lasts: &mut BTreeMap<Tag, Self>, tag: &Tag, line: &MergedLine) {
         let last = lasts.get(tag).copied();
         lasts.insert(tag.clone(), Self::after(last, line));
     }
 
-    fn after(last: Option<Self>, line: &Line) -> Self {
+    fn after(last: Option<Self>, line: &MergedLine) -> Self {
         match last {
             Some(Self { at, count }) if at == line.at => Self { at, count: count + 1 },
             _ => Self { at: line.at, count: 1 },
@@ -81,7 +81,7 @@ impl Last {
 /// What the readers of all containers share.
 struct Follower {
     context: Arc<Context>,
-    places: Arc<Places>,
+    places: Arc<FanOut>,
     of: Of,
     lines: mpsc::Sender<Told>,
     /// Nodes that do not answer and were named for it.

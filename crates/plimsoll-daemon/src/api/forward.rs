@@ -9,26 +9,24 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use hyper::Method;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use hyper::{Method, StatusCode};
 use plimsoll_model::access::{Digest, Role};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::{Deserted, Failure, UNTAKEN};
+use super::answer::{Deserted, ErrorResponse, UNTAKEN};
+use super::auth::{self, AuthenticatedOperator};
 use super::connections::OPEN_PATHS;
 use super::context::Context;
 use super::exec::MAX_PATIENCE;
 use super::extract::read;
-use super::peer::Peer;
-use super::permit::{self, Operator};
+use super::requester::Requester;
 use super::revocation::while_good;
-use crate::cluster::{self, ANSWER, reach};
+use crate::cell::{self, ANSWER, reach};
 use crate::operations;
-use crate::peer::{self, Client, Known, Target};
-use crate::pki::Caller;
-use crate::view::Problem;
-
-const NO_LEADER: &str = "no_leader";
+use plimsoll_api::view::{Problem, ProblemCode};
+use plimsoll_peer::pki::Caller;
+use plimsoll_peer::{self as peer, KnownCaller, PeerClient, Target};
 
 /// How long a request may wait for a leader: a few elections.
 const ELECTION: Duration = Duration::from_secs(3);
@@ -50,7 +48,7 @@ enum Whose {
 
 /// What a request costs whoever passes it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum RequestKind {
     Short,
     /// Its answer may be long, and its reader slow: it must not share a connection with others.
     Logs,
@@ -58,8 +56,8 @@ enum Kind {
     Exec,
 }
 
-impl Kind {
-    fn of(path: &str) -> Self {
+impl RequestKind {
+    pub(super) fn of(path: &str) -> Self {
         match path.rsplit('/').next() {
             Some("logs") => Self::Logs,
             Some("exec") => Self::Exec,
@@ -68,7 +66,7 @@ impl Kind {
     }
 
     /// By which connections it goes, and how long its answer may take to begin.
-    fn way(self, client: &Client) -> (Client, Duration) {
+    fn way(self, client: &PeerClient) -> (PeerClient, Duration) {
         match self {
             Self::Short => (client.clone(), ANSWER),
             Self::Logs => (client.apart(), ANSWER),
@@ -86,19 +84,28 @@ pub(super) async fn pass_on(
     if !request.uri().path().starts_with("/v1/") {
         return next.run(request).await;
     }
-    let peer = request.extensions().get::<Peer>();
-    let passed_on = matches!(peer, Some(Peer::Node { .. }));
+    let peer = request.extensions().get::<Requester>();
+    let passed_on = matches!(peer, Some(Requester::Node { .. }));
     // Of somebody whom only others can check, nothing is kept.
-    let is_known = peer != Some(&Peer::Unchecked);
+    let is_known = peer != Some(&Requester::Unchecked);
     let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
-    if is_write && is_known && !passed_on && Kind::of(request.uri().path()) == Kind::Short {
+    if is_write
+        && is_known
+        && !passed_on
+        && RequestKind::of(request.uri().path()) == RequestKind::Short
+    {
         return until_taken(&context, &client, request, next).await;
     }
     once(&context, &client, request, next, passed_on).await
 }
 
 /// While leadership changes hands nobody takes a write, and whoever asks for one need not notice.
-async fn until_taken(context: &Context, client: &Client, request: Request, next: Next) -> Response {
+async fn until_taken(
+    context: &Context,
+    client: &PeerClient,
+    request: Request,
+    next: Next,
+) -> Response {
     let (head, body) = request.into_parts();
     let body = match read(&head.headers, body).await {
         Ok(body) => Bytes::from(body),
@@ -117,15 +124,16 @@ async fn until_taken(context: &Context, client: &Client, request: Request, next:
 
 async fn once(
     context: &Context,
-    client: &Client,
+    client: &PeerClient,
     request: Request,
     next: Next,
     passed_on: bool,
 ) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_consistent = is_read && asks_for_consistency(&request);
-    let kind = Kind::of(request.uri().path());
-    if (!is_read || is_consistent) && kind != Kind::Exec && !passed_on {
+    let kind = RequestKind::of(request.uri().path());
+    let is_backup = request.uri().path() == "/v1/backup";
+    if (!is_read || is_consistent) && kind != RequestKind::Exec && !passed_on {
         until_led(context).await;
     }
     if !context.cell.holds_log() {
@@ -137,12 +145,14 @@ async fn once(
                 if is_consistent { context.cell.engine.catch_up().await.map(drop) } else { Ok(()) };
             let response = match caught_up {
                 Ok(()) => next.run(request).await,
-                Err(error) => Failure::from(operations::Error::Write(error.into())).into_response(),
+                Err(error) => {
+                    ErrorResponse::from(operations::Error::Write(error.into())).into_response()
+                }
             };
             if response.extensions().get::<Deserted>().is_none() {
                 return response;
             }
-            Failure::from(context.deserted(client).await).into_response()
+            ErrorResponse::from(context.deserted(client).await).into_response()
         }
         // Another leads by now, and what this node knows may be old.
         Whose::Leader(to) if passed_on && is_consistent => deposed(&to),
@@ -162,11 +172,15 @@ async fn once(
         }
         Whose::Nobody if is_read && !is_consistent => next.run(request).await,
         // It changes nothing of the cell, and whoever asks may want to know what is wrong with it.
-        Whose::Nobody if kind == Kind::Exec => next.run(request).await,
-        Whose::Nobody if let Some(error) = context.cell.engine.trouble() => {
-            Failure::from(operations::Error::Write(error.into())).into_response()
+        Whose::Nobody if kind == RequestKind::Exec => next.run(request).await,
+        // Where the log is lost, what this server has may be all that is left.
+        Whose::Nobody if is_backup && context.leaderless().code == ProblemCode::LogLost => {
+            next.run(request).await
         }
-        Whose::Nobody => Failure::from(context.leaderless()).into_response(),
+        Whose::Nobody if let Some(error) = context.cell.engine.trouble() => {
+            ErrorResponse::from(operations::Error::Write(error.into())).into_response()
+        }
+        Whose::Nobody => ErrorResponse::from(context.leaderless()).into_response(),
     }
 }
 
@@ -179,7 +193,8 @@ async fn until_led(context: &Context) {
         let leads = cell.engine.leadership().borrow().is_me;
         leads || reach::leader(&context.cell).is_some()
     };
-    let may_be = || cell.engine.trouble().is_none() && context.leaderless().code == NO_LEADER;
+    let may_be =
+        || cell.engine.trouble().is_none() && context.leaderless().code == ProblemCode::NoLeader;
     let led = async {
         while !is_led() && may_be() {
             sleep(LOOK_AGAIN).await;
@@ -190,24 +205,23 @@ async fn until_led(context: &Context) {
 }
 
 fn no_leader() -> Response {
-    let problem = Problem::failure(NO_LEADER, "no server leads at the moment")
-        .hint("it may take a moment to elect one; `plimsoll cluster status` shows the servers");
-    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+    let problem = Problem::new(ProblemCode::NoLeader, "the cell has no leader");
+    ErrorResponse(problem).into_response()
 }
 
 /// For a node without the log: all it could say itself is that it knows nothing.
 async fn ask_a_server(
     context: &Context,
-    client: &Client,
+    client: &PeerClient,
     request: Request,
     passed_on: bool,
 ) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     // How things were, any server can tell.
     let any = || context.cell.any_server().filter(|_| is_read);
-    match reach::leader(&context.cell).or_else(|| cluster::target(&any()?)) {
+    match reach::leader(&context.cell).or_else(|| cell::target(&any()?)) {
         Some(to) if !passed_on => {
-            let (client, patience) = Kind::of(request.uri().path()).way(client);
+            let (client, patience) = RequestKind::of(request.uri().path()).way(client);
             match client.forward(&to, signed(context, request), patience).await {
                 Ok(response) => response.map(Body::new),
                 Err(error) if !is_read && error.may_have_arrived() => lost(&to, &error),
@@ -242,9 +256,10 @@ fn copy(request: &Request) -> Request {
 
 /// The request with who asks in it: the other node sees only us.
 fn signed(context: &Context, mut request: Request) -> Request {
-    let peer = request.extensions().get::<Peer>().cloned().unwrap_or(Peer::Local { uid: None });
+    let peer =
+        request.extensions().get::<Requester>().cloned().unwrap_or(Requester::Local { uid: None });
     // Its token is what it is known by; nobody else's leaves this node.
-    if peer == Peer::Unchecked {
+    if peer == Requester::Unchecked {
         return request;
     }
     request.headers_mut().remove(AUTHORIZATION);
@@ -260,7 +275,7 @@ fn signed(context: &Context, mut request: Request) -> Request {
 /// For requests that came by the peer port: only nodes of the cell come this way, and they say who asked them.
 pub(super) async fn by_peer(
     State(context): State<Arc<Context>>,
-    Known(caller): Known,
+    KnownCaller(caller): KnownCaller,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -268,9 +283,9 @@ pub(super) async fn by_peer(
     // Whether a node lives anyone may ask, and one that has just joined knows nobody yet.
     let is_open = OPEN_PATHS.contains(&request.uri().path());
     if context.cell.holds_log() && !is_member && !is_open {
-        let problem = Problem::refusal("removed", format!("{} is not of this cell", caller.node))
-            .hint("join it again with a new token: `plimsoll token create-join`");
-        return Failure(StatusCode::FORBIDDEN, problem).into_response();
+        let message = format!("{} is not part of this cell", caller.node);
+        let problem = Problem::new(ProblemCode::Removed, message);
+        return ErrorResponse(problem).into_response();
     }
     let asker = match asker(&context, &caller, &request) {
         Ok(asker) => asker,
@@ -286,7 +301,7 @@ pub(super) async fn by_peer(
 
 /// Somebody who asked another node.
 struct Asker {
-    peer: Peer,
+    peer: Requester,
     /// Whose token was checked here, and which.
     token: Option<(Arc<str>, Digest)>,
 }
@@ -294,21 +309,24 @@ struct Asker {
 /// Who asked, by the word of the node that passed it on, or by the token that it could not check itself.
 fn asker(context: &Context, caller: &Caller, request: &Request) -> Result<Asker, Box<Response>> {
     let trusted = |identity: &str| {
-        let peer = Peer::Node { identity: identity.into(), role: role(request) };
+        let peer = Requester::Node { identity: identity.into(), role: role(request) };
         Asker { peer, token: None }
     };
     let said = request.headers().get(IDENTITY).and_then(|identity| identity.to_str().ok());
     if let Some(said) = said {
         return Ok(trusted(said));
     }
-    match permit::given(request.headers()) {
+    match auth::given(request.headers()) {
         None => Ok(trusted(caller.node.as_str())),
         Some(token) => {
             let (method, path) = (request.method(), request.uri().path());
-            let Operator { name, role, token } =
-                permit::operator(&context.cell, method, path, token)?;
+            let AuthenticatedOperator { name, role, token } =
+                auth::operator(&context.cell, method, path, token)?;
             let identity = format!("token:{name}@{}", caller.node).into();
-            Ok(Asker { peer: Peer::Node { identity, role }, token: Some((name.into(), token)) })
+            Ok(Asker {
+                peer: Requester::Node { identity, role },
+                token: Some((name.into(), token)),
+            })
         }
     }
 }
@@ -321,22 +339,19 @@ fn role(request: &Request) -> Role {
 
 fn unreachable(to: &Target, error: &peer::Error) -> Response {
     let message = format!("{} answers for this and cannot be reached: {error}", to.node);
-    let problem = Problem::failure(NO_LEADER, message)
+    let problem = Problem::new(ProblemCode::NoLeader, message)
         .hint("if it is lost, another leads in a moment: try again");
-    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+    ErrorResponse(problem).into_response()
 }
 
 /// A write that the other node may have carried out before it was lost from sight.
 fn lost(to: &Target, error: &peer::Error) -> Response {
     let message =
         format!("{} answers for this, and whether it was done is not known: {error}", to.node);
-    let problem = Problem::failure("unsettled", message);
-    let problem = problem.hint("look at the status before you try again");
-    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+    ErrorResponse(Problem::new(ProblemCode::Unsettled, message)).into_response()
 }
 
 fn deposed(leader: &Target) -> Response {
     let message = format!("this node does not lead any more, {} does", leader.node);
-    let problem = Problem::failure("not_leader", message).hint("try again in a moment");
-    Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
+    ErrorResponse(Problem::new(ProblemCode::NotLeader, message)).into_response()
 }

@@ -9,22 +9,24 @@ use axum::response::{IntoResponse, Response};
 use hyper::{Method, StatusCode, Uri};
 use plimsoll_model::access::Digest;
 use plimsoll_runtime::chain;
-use plimsoll_store::Role;
+use plimsoll_store::ServerRole;
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::answer::{Failure, json, with_type};
+use super::answer::{ErrorResponse, json, with_type};
 use super::context::{Context, VERSION};
-use super::extract::Asked;
-use crate::view::freshness::MAX_LAG;
-use crate::view::{Freshness, Health, HealthQuery, Problem, Ready, Reason};
+use super::extract::QueryParams;
+use plimsoll_api::view::freshness::MAX_LAG;
+use plimsoll_api::view::{
+    Freshness, Health, HealthQuery, Problem, ProblemCode, Ready, Reason, ReasonCode,
+};
 
 /// A runtime that takes longer to say who it is does not answer.
 const RUNTIME_PATIENCE: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A few words for whoever looks
+/// A short list of endpoints
 #[utoipa::path(get, path = "/", tag = "health",
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn index() -> Response {
@@ -44,7 +46,7 @@ pub(super) async fn index() -> Response {
     responses((status = 200, body = Health)))]
 pub(super) async fn healthz(
     State(context): State<Arc<Context>>,
-    Asked(query): Asked<HealthQuery>,
+    QueryParams(query): QueryParams<HealthQuery>,
 ) -> Response {
     json(&health(&context, &query).await)
 }
@@ -54,24 +56,26 @@ pub(super) async fn healthz(
     responses((status = 200, body = Ready), (status = 503, body = Ready)))]
 pub(super) async fn readyz(
     State(context): State<Arc<Context>>,
-    Asked(query): Asked<HealthQuery>,
+    QueryParams(query): QueryParams<HealthQuery>,
 ) -> Response {
     let health = health(&context, &query).await;
     let mut why = Vec::new();
-    let mut lacks = |subject: &str, word: &str, text: String| {
-        why.push(Reason { subject: subject.to_owned(), word: word.to_owned(), text });
+    let mut lacks = |subject: &str, word: ReasonCode, text: String| {
+        why.push(Reason::new(subject, word, text));
     };
-    if health.leader.is_none() {
+    if let Some(problem) = context.impaired() {
+        lacks("cell", code(problem.code), problem.message);
+    } else if health.leader.is_none() {
         let problem = context.leaderless();
-        lacks("cell", &problem.code, problem.message);
+        lacks("cell", code(problem.code), problem.message);
     }
     if health.lag > MAX_LAG {
         let text = format!("it lacks {} entries, more than {MAX_LAG}", health.lag);
-        lacks("node", "lagging", text);
+        lacks("node", ReasonCode::Lagging, text);
     }
     let runtime = runtime(&context).await;
     if let Err(text) = &runtime {
-        lacks("runtime", "runtime_unavailable", text.clone());
+        lacks("runtime", ReasonCode::RuntimeUnavailable, text.clone());
     }
     let ready = Ready { is_ready: why.is_empty(), health, runtime: runtime.ok(), why };
     let mut response = json(&ready);
@@ -79,6 +83,20 @@ pub(super) async fn readyz(
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     }
     response
+}
+
+/// Why no leader is known, or nothing is written though one is.
+fn code(problem: ProblemCode) -> ReasonCode {
+    match problem {
+        ProblemCode::LogLost => ReasonCode::LogLost,
+        ProblemCode::DiskFull => ReasonCode::DiskFull,
+        ProblemCode::Disk => ReasonCode::DiskFailed,
+        ProblemCode::StoreFull => ReasonCode::StoreFull,
+        ProblemCode::QuorumLost => ReasonCode::QuorumLost,
+        ProblemCode::Superseded => ReasonCode::Superseded,
+        ProblemCode::Outdated => ReasonCode::NodeOutdated,
+        _ => ReasonCode::NoLeader,
+    }
 }
 
 /// What runs containers here, or what it says instead.
@@ -91,25 +109,26 @@ async fn runtime(context: &Context) -> Result<String, String> {
 }
 
 pub(super) async fn health(context: &Arc<Context>, query: &HealthQuery) -> Health {
-    let standing = context.cell.engine.standing();
+    let position = context.cell.engine.log_position();
     let holds_log = context.cell.holds_log();
     let Freshness { node, leader, term, heard_ms, .. } = context.freshness();
     let hashed = if query.hash { hash(context).await } else { None };
-    let (applied, hash) = hashed.map_or((standing.applied, None), |(at, it)| (at, Some(it)));
-    let committed = standing.committed.max(applied);
+    let (applied, hash) = hashed.map_or((position.applied, None), |(at, it)| (at, Some(it)));
+    let committed = position.committed.max(applied);
     Health {
         node,
         version: VERSION.to_owned(),
-        role: if holds_log { standing.role } else { Role::Agent }.word().to_owned(),
+        role: if holds_log { position.role } else { ServerRole::Agent }.word().to_owned(),
         leader,
         term,
         applied,
         committed,
-        last: standing.last.max(applied),
+        last: position.last.max(applied),
         lag: committed - applied,
         heard_ms,
         hash,
-        tenure: context.tenure(),
+        trouble: context.impaired().map(|problem| problem.code),
+        tenure: context.leadership_info(),
     }
 }
 
@@ -130,14 +149,12 @@ async fn hash(context: &Arc<Context>) -> Option<(u64, String)> {
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> Response {
-    let problem = Problem::refusal("no_such_path", format!("there is nothing at {}", uri.path()))
-        .hint("see /openapi.json for the paths there are");
-    Failure(StatusCode::NOT_FOUND, problem).into_response()
+    let problem =
+        Problem::new(ProblemCode::NoSuchPath, format!("there is nothing at {}", uri.path()));
+    ErrorResponse(problem).into_response()
 }
 
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
     let message = format!("{} does not take {method}", uri.path());
-    let problem =
-        Problem::refusal("no_such_method", message).hint("see /openapi.json for what it takes");
-    Failure(StatusCode::METHOD_NOT_ALLOWED, problem).into_response()
+    ErrorResponse(Problem::new(ProblemCode::NoSuchMethod, message)).into_response()
 }

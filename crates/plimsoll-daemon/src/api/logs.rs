@@ -17,11 +17,11 @@ use tokio::sync::mpsc;
 use super::answer::{Answer, with_type};
 use super::connections::ended;
 use super::context::Context;
-use super::extract::{Asked, Named};
+use super::extract::{Named, QueryParams};
+use super::fan_out::{FanOut, OpenLogs};
 use super::follow;
-use super::places::{Opened, Places};
 use crate::operations::{Error, find_deployment, find_replica, find_service};
-use crate::view::{LogLine, LogPiece, LogQuery, MissingLogs, Problem, Time};
+use plimsoll_api::view::{LogLine, LogPiece, LogQuery, MissingLogs, Problem, Time};
 
 /// How many containers' logs one request may read at once.
 pub(super) const MAX_LOGS: usize = 1_000;
@@ -40,11 +40,11 @@ pub(super) enum Of {
 #[utoipa::path(get, path = "/v1/replicas/{id}/logs", tag = "read",
     params(("id" = String, Path), LogQuery),
     responses((status = 200, content_type = "application/x-ndjson", body = LogPiece),
-        (status = 404, body = Problem)))]
+        (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn of_replica(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
-    Asked(query): Asked<LogQuery>,
+    QueryParams(query): QueryParams<LogQuery>,
 ) -> Answer {
     let replica = context.cell.engine.machine().read(|state| find_replica(state, &name))?;
     lines(context, Of::Replica(replica), &query).await
@@ -54,11 +54,11 @@ pub(super) async fn of_replica(
 #[utoipa::path(get, path = "/v1/deployments/{name}/logs", tag = "read",
     params(("name" = String, Path), LogQuery),
     responses((status = 200, content_type = "application/x-ndjson", body = LogPiece),
-        (status = 404, body = Problem)))]
+        (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn of_deployment(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
-    Asked(query): Asked<LogQuery>,
+    QueryParams(query): QueryParams<LogQuery>,
 ) -> Answer {
     let of = context.cell.engine.machine().read(|state| {
         let deployment = find_deployment(state, &name)?;
@@ -81,7 +81,7 @@ async fn lines(context: Arc<Context>, of: Of, query: &LogQuery) -> Answer {
         tail: query.tail.map(|tail| usize::try_from(tail).unwrap_or(usize::MAX)),
         follow: false,
     };
-    let places = Arc::new(Places::new(&context));
+    let places = Arc::new(FanOut::new(&context));
     let opened = places.open(held, runtime_query).await;
     let (sender, receiver) = mpsc::channel(LINES_AHEAD);
     let reader = Reader { sender };
@@ -108,8 +108,8 @@ impl Of {
             let held = |id: &ReplicaId| -> Vec<(Tag, NodeId)> {
                 let held = state.replica(id).into_iter().flat_map(plimsoll_model::Replica::holds);
                 held.map(|assignment| {
-                    let (cluster, replica) = (state.cluster().clone(), id.clone());
-                    let tag = Tag { cluster, replica, generation: assignment.generation };
+                    let (cell_id, replica) = (state.cell_id().clone(), id.clone());
+                    let tag = Tag { cell_id, replica, generation: assignment.generation };
                     (tag, assignment.node.clone())
                 })
                 .collect()
@@ -142,12 +142,12 @@ impl Of {
     }
 }
 
-impl Opened {
+impl OpenLogs {
     /// Sends what could not be opened, then all lines by time. `seen` hears of each that was sent.
     pub(super) async fn tell(
         mut self,
         reader: &Reader,
-        mut seen: impl FnMut(&Tag, &crate::lines::Line),
+        mut seen: impl FnMut(&Tag, &crate::log_merge::MergedLine),
     ) {
         for missing in std::mem::take(&mut self.missing) {
             if !reader.miss(missing).await {

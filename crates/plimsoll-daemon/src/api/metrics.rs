@@ -10,8 +10,12 @@ use axum::response::Response;
 use super::answer::with_type;
 use super::context::Context;
 use super::health;
-use super::routed::routed;
-use crate::view::{Health, HealthQuery};
+use super::router_metrics::routed;
+use plimsoll_api::view::{Health, HealthQuery, ProblemCode};
+
+/// What can keep a log from taking writes, each a line that is always there: an alert can name it before it happens.
+const TROUBLES: [ProblemCode; 4] =
+    [ProblemCode::LogLost, ProblemCode::DiskFull, ProblemCode::Disk, ProblemCode::StoreFull];
 
 const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -27,8 +31,8 @@ pub(super) async fn metrics(State(context): State<Arc<Context>>) -> Response {
     with_type(TYPE, Body::from(page.0))
 }
 
-fn text(health: &Health) -> Page {
-    let mut page = Page::default();
+fn text(health: &Health) -> MetricsPage {
+    let mut page = MetricsPage::default();
     let tenure = &health.tenure;
     let leads = health.leader.as_ref() == Some(&health.node);
     let labels = [
@@ -57,13 +61,19 @@ fn text(health: &Health) -> Page {
     page.number("plimsoll_log_committed", "gauge", what, health.committed);
     let what = "Entries that are committed and not applied here";
     page.number("plimsoll_log_lag", "gauge", what, health.lag);
+    let what = "Whether this keeps the cell from taking writes, as this node knows it";
+    page.head("plimsoll_log_trouble", "gauge", what);
+    for code in TROUBLES {
+        let holds = u8::from(health.trouble == Some(code));
+        let _ = writeln!(page.0, "plimsoll_log_trouble{{code=\"{}\"}} {holds}", code.word());
+    }
     page
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Page(pub(super) String);
+pub(super) struct MetricsPage(pub(super) String);
 
-impl Page {
+impl MetricsPage {
     pub(super) fn head(&mut self, name: &str, kind: &str, what: &str) {
         let _ = writeln!(self.0, "# HELP {name} {what}\n# TYPE {name} {kind}");
     }
@@ -94,11 +104,11 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::view::Tenure;
+    use plimsoll_api::view::LeadershipInfo;
 
     #[test]
     fn what_is_known_is_said_in_numbers_and_what_is_not_is_left_out() {
-        let tenure = Tenure {
+        let tenure = LeadershipInfo {
             engine: Some("etcd".into()),
             led_ms: Some(61_005),
             elections: 3,
@@ -117,6 +127,7 @@ mod tests {
             lag: 2,
             heard_ms: Some(40),
             hash: None,
+            trouble: Some(ProblemCode::LogLost),
             tenure,
         };
         expect![[r#"
@@ -150,6 +161,12 @@ mod tests {
             # HELP plimsoll_log_lag Entries that are committed and not applied here
             # TYPE plimsoll_log_lag gauge
             plimsoll_log_lag 2
+            # HELP plimsoll_log_trouble Whether this keeps the cell from taking writes, as this node knows it
+            # TYPE plimsoll_log_trouble gauge
+            plimsoll_log_trouble{code="log_lost"} 1
+            plimsoll_log_trouble{code="disk_full"} 0
+            plimsoll_log_trouble{code="disk"} 0
+            plimsoll_log_trouble{code="store_full"} 0
         "#]]
         .assert_eq(&text(&health).0);
     }

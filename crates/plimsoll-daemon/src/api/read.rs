@@ -6,40 +6,58 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use hyper::header::ACCEPT;
-use plimsoll_kernel::Policy;
-use plimsoll_model::{DeploymentName, Happening};
+use plimsoll_model::{AuditKind, DeploymentName, NodeId};
 
 use super::answer::Answer;
 use super::context::Context;
-use super::extract::{Asked, Named};
+use super::extract::{Named, QueryParams};
 use super::watching;
 use crate::operations::{self, find_replica, no_such_deployment};
-use crate::relief::Reliever;
-use crate::sampler::Pace;
-use crate::view::{self, build};
+use crate::views::{self, Source, Subjects};
+use plimsoll_api::view;
 
 /// How many audit events are told when nobody says.
 const DEFAULT_AUDIT: u32 = 1_000;
 
-/// Everything: the cell, its nodes, its deployments
-#[utoipa::path(get, path = "/v1/status", tag = "read",
-    responses((status = 200, body = view::Status), (status = "default", body = view::Problem)))]
-pub(super) async fn status(State(context): State<Arc<Context>>) -> Answer {
-    context.look(|source| Ok(source.status())).await
+/// Everything: the cell, its nodes, its deployments; or one deployment and the nodes that hold it
+#[utoipa::path(get, path = "/v1/status", tag = "read", params(view::StatusQuery),
+    responses((status = 200, body = view::Status)))]
+pub(super) async fn status(
+    State(context): State<Arc<Context>>,
+    QueryParams(query): QueryParams<view::StatusQuery>,
+) -> Answer {
+    let Some(name) = query.deployment else {
+        return context.look(|source| Ok(source.status())).await;
+    };
+    let name = DeploymentName::new(&name).map_err(operations::Error::Name)?;
+    let view = |source: &Source<'_>, name: &_| Ok(source.status_of(name));
+    context.look_at(name, Subjects::of_deployment, view).await
 }
 
 /// The nodes of the cell
-#[utoipa::path(get, path = "/v1/nodes", tag = "read",
-    responses((status = 200, body = Vec<view::Node>), (status = "default", body = view::Problem)))]
-pub(super) async fn nodes(State(context): State<Arc<Context>>) -> Answer {
-    context.look(|source| Ok(source.nodes())).await
+#[utoipa::path(get, path = "/v1/nodes", tag = "read", params(view::NodeQuery),
+    responses((status = 200, body = Vec<view::Node>)))]
+pub(super) async fn nodes(
+    State(context): State<Arc<Context>>,
+    QueryParams(query): QueryParams<view::NodeQuery>,
+) -> Answer {
+    let Some(name) = query.name else {
+        let page = view::Page::new(query.limit, query.offset);
+        return context.look_at_list(page, |source| Ok(source.nodes())).await;
+    };
+    let name = NodeId::new(&name).map_err(operations::Error::Name)?;
+    let view = |source: &Source<'_>, name: &_| Ok(Vec::from_iter(source.node(name)));
+    context.look_at(name, |_, name| Subjects::only_node(name.clone()), view).await
 }
 
 /// The deployments, also those that are deleted and still stop
-#[utoipa::path(get, path = "/v1/deployments", tag = "read",
-    responses((status = 200, body = Vec<view::Deployment>), (status = "default", body = view::Problem)))]
-pub(super) async fn deployments(State(context): State<Arc<Context>>) -> Answer {
-    context.look(|source| Ok(source.deployments())).await
+#[utoipa::path(get, path = "/v1/deployments", tag = "read", params(view::Page),
+    responses((status = 200, body = Vec<view::Deployment>)))]
+pub(super) async fn deployments(
+    State(context): State<Arc<Context>>,
+    QueryParams(page): QueryParams<view::Page>,
+) -> Answer {
+    context.look_at_list(page, |source| Ok(source.deployments())).await
 }
 
 /// One deployment
@@ -49,13 +67,17 @@ pub(super) async fn deployment(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
 ) -> Answer {
-    context
-        .look(move |source| {
-            // Also one that is deleted and still stops, which the state knows only by its services.
-            let found = DeploymentName::new(&name).ok().and_then(|name| source.deployment(&name));
-            found.ok_or_else(|| no_such_deployment(source.state, &name).into())
-        })
-        .await
+    let Ok(known) = DeploymentName::new(&name) else {
+        return context
+            .look(move |source| Err::<(), _>(no_such_deployment(source.state, &name).into()))
+            .await;
+    };
+    let view = |source: &Source<'_>, name: &DeploymentName| {
+        // Also one that is deleted and still stops, which the state knows only by its services.
+        let found = source.deployment(name);
+        found.ok_or_else(|| no_such_deployment(source.state, name.as_str()).into())
+    };
+    context.look_at(known, Subjects::of_deployment, view).await
 }
 
 /// The revisions that are kept, the newest first
@@ -80,11 +102,20 @@ pub(super) async fn revision(
     context.look(move |source| Ok(operations::revision(source.state, &name, revision)?)).await
 }
 
-/// All replicas
-#[utoipa::path(get, path = "/v1/replicas", tag = "read",
-    responses((status = 200, body = Vec<view::Replica>), (status = "default", body = view::Problem)))]
-pub(super) async fn replicas(State(context): State<Arc<Context>>) -> Answer {
-    context.look(|source| Ok(source.replicas())).await
+/// All replicas, or those that a node holds
+#[utoipa::path(get, path = "/v1/replicas", tag = "read", params(view::ReplicaQuery),
+    responses((status = 200, body = Vec<view::Replica>)))]
+pub(super) async fn replicas(
+    State(context): State<Arc<Context>>,
+    QueryParams(query): QueryParams<view::ReplicaQuery>,
+) -> Answer {
+    let page = view::Page::new(query.limit, query.offset);
+    let Some(node) = query.node else {
+        return context.look_at_list(page, |source| Ok(source.replicas())).await;
+    };
+    let node = NodeId::new(&node).map_err(operations::Error::Name)?;
+    let view = |source: &Source<'_>, node: &_| Ok(source.replicas_on(node));
+    context.look_at_list_of(node, Subjects::of_node, page, view).await
 }
 
 /// One replica
@@ -94,12 +125,15 @@ pub(super) async fn replica(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
 ) -> Answer {
-    context
-        .look(move |source| {
-            let id = find_replica(source.state, &name)?;
-            Ok(source.replica(&id).expect("it was found in this state"))
-        })
-        .await
+    let subjects = |state: &plimsoll_model::State, name: &String| {
+        let found = state.find_replica(name);
+        found.map(|id| Subjects::of_replica(state, &id)).unwrap_or_default()
+    };
+    let view = |source: &Source<'_>, name: &String| {
+        let id = find_replica(source.state, name)?;
+        Ok(source.replica(&id).expect("it was found in this state"))
+    };
+    context.look_at(name, subjects, view).await
 }
 
 /// Why a replica is where it is, with every node's filter or score
@@ -113,7 +147,7 @@ pub(super) async fn explain(
     context
         .look(move |source| {
             let id = find_replica(source.state, &name)?;
-            let explained = build::explanation(source, &Policy::default(), &id);
+            let explained = views::explanation(source, &id);
             Ok(explained.expect("it was found in this state"))
         })
         .await
@@ -126,38 +160,47 @@ pub(super) async fn explain_node(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
 ) -> Answer {
-    let soft = Arc::clone(&context.cell.soft);
+    let leader = context.cell.leader.clone();
     context
         .look(move |source| {
             let node = operations::find_node(source.state, &name)?;
-            let relief = soft.relief();
-            let weighing = relief.as_ref().and_then(|relief| relief.weigh(source, &node));
-            Ok(build::account(&node, weighing.as_ref()))
+            let leader = leader.lock();
+            let (state, now) = (source.state, source.here.now);
+            let weighing = leader.as_ref().and_then(|leader| leader.weigh(state, &node, now));
+            Ok(views::account(&node, weighing.as_ref()))
         })
         .await
 }
 
-/// The cell as a case of the rebalancer: what it decides next can be decided anywhere
+/// The cell as a case: what it decides next can be decided anywhere
 #[utoipa::path(get, path = "/v1/snapshot", tag = "read",
-    responses((status = 200, body = serde_json::Value), (status = "default", body = view::Problem)))]
+    responses((status = 200, body = view::Snapshot)))]
 pub(super) async fn snapshot(State(context): State<Arc<Context>>) -> Answer {
-    let soft = Arc::clone(&context.cell.soft);
+    let leader = context.cell.leader.clone();
     context
         .look(move |source| {
-            let case =
-                |reliever: &Reliever| reliever.case(source.state, source.facts, source.here.now);
-            // A leader that has not been through a cycle yet has nothing to remember.
-            let relief = soft.relief();
-            Ok(relief.as_ref().map_or_else(|| case(&Reliever::new(Pace::default())), case))
+            // Who does not lead has nothing to remember.
+            let led = leader.lock().as_ref().map(|leader| leader.rebalancer().clone());
+            let mut rebalancer = led.unwrap_or_default();
+            let (state, policy, now) = (source.state, source.policy, source.here.now);
+            for (node, measured) in &source.measured.nodes {
+                rebalancer.sample(node, measured.sample());
+            }
+            rebalancer.usage(state, policy, source.measured.usages());
+            let (memory, cycle) = rebalancer.next_cycle(state, policy, now);
+            Ok(view::Snapshot::of(state, &memory, &cycle))
         })
         .await
 }
 
 /// Which HTTP requests go to which service
-#[utoipa::path(get, path = "/v1/routes", tag = "read",
-    responses((status = 200, body = Vec<view::Route>), (status = "default", body = view::Problem)))]
-pub(super) async fn routes(State(context): State<Arc<Context>>) -> Answer {
-    context.look(|source| Ok(build::routes(source))).await
+#[utoipa::path(get, path = "/v1/routes", tag = "read", params(view::Page),
+    responses((status = 200, body = Vec<view::Route>)))]
+pub(super) async fn routes(
+    State(context): State<Arc<Context>>,
+    QueryParams(page): QueryParams<view::Page>,
+) -> Answer {
+    context.look_at_list(page, |source| Ok(views::routes(source))).await
 }
 
 /// Where a request goes, and why nowhere else
@@ -165,12 +208,12 @@ pub(super) async fn routes(State(context): State<Arc<Context>>) -> Answer {
     responses((status = 200, body = view::RouteExplanation), (status = 404, body = view::Problem)))]
 pub(super) async fn explain_route(
     State(context): State<Arc<Context>>,
-    Asked(query): Asked<view::RouteQuery>,
+    QueryParams(query): QueryParams<view::RouteQuery>,
 ) -> Answer {
     let verdicts = context.routing.get().and_then(|it| it.explain(&query.host, &query.path));
     context
         .look(move |source| {
-            let found = build::explain_route(source, &query, verdicts.as_ref());
+            let found = views::explain_route(source, &query, verdicts.as_ref());
             found.ok_or_else(|| operations::no_such_route(source.state, &query).into())
         })
         .await
@@ -178,7 +221,7 @@ pub(super) async fn explain_route(
 
 /// A kind that nobody knows would never come, and whoever asks would wait for it.
 fn known(kinds: &BTreeSet<String>) -> Result<(), operations::Error> {
-    let words = Happening::WORDS;
+    let words = AuditKind::WORDS;
     match kinds.iter().find(|kind| !words.contains(&kind.as_str())) {
         None => Ok(()),
         Some(kind) => {
@@ -190,10 +233,12 @@ fn known(kinds: &BTreeSet<String>) -> Result<(), operations::Error> {
 
 /// What happened, oldest first; followed as server-sent events where that is asked for or accepted
 #[utoipa::path(get, path = "/v1/audit", tag = "read", params(view::AuditQuery),
-    responses((status = 200, body = Vec<view::AuditEvent>), (status = "default", body = view::Problem)))]
+    responses(
+        (status = 200, content((Vec<view::AuditEvent> = "application/json"), (view::AuditEvent = "text/event-stream"))),
+        (status = 422, body = view::Problem)))]
 pub(super) async fn audit(
     State(context): State<Arc<Context>>,
-    Asked(query): Asked<view::AuditQuery>,
+    QueryParams(query): QueryParams<view::AuditQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let kinds = query.kinds.as_deref().unwrap_or_default();
@@ -209,5 +254,6 @@ pub(super) async fn audit(
     if query.follow || accept.contains("text/event-stream") {
         return Ok(watching::follow_audit(&context, query.since, kinds, limit, &headers));
     }
-    context.look(move |source| Ok(build::audit(source.state, query.since, &kinds, limit))).await
+    let span = views::AuditSpan { since: query.since, before: query.before };
+    context.look(move |source| Ok(views::audit(source.state, span, &kinds, limit))).await
 }

@@ -14,22 +14,22 @@ use hyper::header::CONTENT_TYPE;
 use plimsoll_model::access::Digest;
 use tokio::time::sleep;
 
-use super::answer::Failure;
-use crate::cell::Cell;
-use crate::view::Problem;
+use super::answer::ErrorResponse;
+use crate::context::NodeContext;
+use plimsoll_api::view::{Problem, ProblemCode};
 
 /// How long a stream may go on after its reader's token was revoked here.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The answer to an operator, for as long as their token is good: it may be a stream that has no other end.
 pub(super) async fn while_good(
-    cell: Cell,
+    cell: NodeContext,
     (name, token): (Arc<str>, Digest),
     answer: impl Future<Output = Response>,
 ) -> Response {
     let response = tokio::select! {
         response = answer => response,
-        () = revoked(&cell, &name, &token) => return Failure::from(notice()).into_response(),
+        () = revoked(&cell, &name, &token) => return ErrorResponse::from(notice()).into_response(),
     };
     if response.body().size_hint().exact().is_some() {
         return response;
@@ -51,7 +51,7 @@ pub(super) async fn while_good(
 }
 
 /// Returns once this is not the token of that operator any more.
-async fn revoked(cell: &Cell, name: &str, token: &Digest) {
+async fn revoked(cell: &NodeContext, name: &str, token: &Digest) {
     let machine = cell.engine.machine();
     let mut applied = machine.applied();
     loop {
@@ -70,7 +70,7 @@ async fn revoked(cell: &Cell, name: &str, token: &Digest) {
 
 /// What whoever had the token is told.
 fn notice() -> Problem {
-    Problem::refusal("unauthorized", "this token was revoked")
+    Problem::new(ProblemCode::Unauthorized, "this token was revoked")
         .hint("an admin can give another: `plimsoll token create NAME --role ...`")
 }
 

@@ -13,7 +13,10 @@ use utoipa_axum::routes;
 
 use super::answer::with_type;
 use super::context::Context;
-use super::{backup, cluster, exec, forward, fresh, health, logs, metrics, read, watching, write};
+use super::{
+    backup, cell, examples, exec, forward, health, logs, metrics, read, staleness, statuses,
+    watching, write,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -31,7 +34,7 @@ pub(super) fn router(context: Arc<Context>) -> Router {
     router
         .fallback(health::no_such_path)
         .method_not_allowed_fallback(health::no_such_method)
-        .layer(from_fn_with_state(Arc::clone(&context), fresh::stamp))
+        .layer(from_fn_with_state(Arc::clone(&context), staleness::stamp))
         .layer(from_fn_with_state(Arc::clone(&context), forward::pass_on))
         .with_state(context)
 }
@@ -47,7 +50,9 @@ pub(super) fn for_peers(context: Arc<Context>) -> Router {
 async fn openapi() -> Response {
     static WRITTEN: OnceLock<Bytes> = OnceLock::new();
     let written = WRITTEN.get_or_init(|| {
-        let document = described().split_for_parts().1;
+        let mut document = described().split_for_parts().1;
+        statuses::describe(&mut document);
+        examples::describe(&mut document);
         serde_json::to_vec(&document).expect("a document has string keys only").into()
     });
     with_type("application/json", Body::from(written.clone()))
@@ -87,8 +92,8 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(read::audit))
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))
-        .routes(routes!(cluster::cluster))
-        .routes(routes!(cluster::create_join))
-        .routes(routes!(cluster::operators, cluster::add_operator))
-        .routes(routes!(cluster::revoke_operator))
+        .routes(routes!(cell::cell))
+        .routes(routes!(cell::create_join))
+        .routes(routes!(cell::operators, cell::add_operator))
+        .routes(routes!(cell::revoke_operator))
 }

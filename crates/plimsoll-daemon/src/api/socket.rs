@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use plimsoll_router::sockets::{Held, Name, Sockets};
+use plimsoll_router::sockets::{SharedSocket, SocketName, Sockets};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
@@ -45,13 +45,16 @@ impl BindError {
 }
 
 /// The socket at this path: the one that another process handed over, else a new one.
-pub(super) async fn unix(path: &Path, sockets: &Sockets) -> Result<Held<UnixListener>, BindError> {
+pub(super) async fn unix(
+    path: &Path,
+    sockets: &Sockets,
+) -> Result<SharedSocket<UnixListener>, BindError> {
     let failed = |error| BindError::file("listen on", path, error);
     if let Some(inherited) = sockets.unix(path).map_err(failed)? {
         return Ok(inherited);
     }
     let bound = bind(path).await?;
-    sockets.hold(Name::Unix(path.to_owned()), bound).map_err(failed)
+    sockets.register(SocketName::Unix(path.to_owned()), bound).map_err(failed)
 }
 
 async fn bind(path: &Path) -> Result<UnixListener, BindError> {
@@ -96,7 +99,10 @@ async fn clear(path: &Path) -> Result<(), BindError> {
     }
 }
 
-pub(super) fn tcp(address: SocketAddr, sockets: &Sockets) -> Result<Held<TcpListener>, BindError> {
+pub(super) fn tcp(
+    address: SocketAddr,
+    sockets: &Sockets,
+) -> Result<SharedSocket<TcpListener>, BindError> {
     let bound = sockets.tcp(address, plimsoll_router::bind);
     bound.map_err(|source| BindError::Tcp { address, source })
 }

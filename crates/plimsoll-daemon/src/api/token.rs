@@ -1,9 +1,8 @@
 //! The token that lets in who comes by TCP: random, made once, kept in the data directory for its owner alone.
 
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -54,9 +53,7 @@ impl Token {
         for byte in bytes {
             let _ = write!(text, "{byte:02x}");
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        writeln!(file, "{text}")?;
-        file.sync_all()?;
+        plimsoll_files::write(path, format!("{text}\n").as_bytes(), 0o600)?;
         Ok(Self(text))
     }
 

@@ -12,15 +12,18 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use plimsoll_store::Lagged;
+use plimsoll_model::DeploymentName;
+use plimsoll_store::{Lagged, Machine, Watcher};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::answer::Answer;
 use super::connections::ended;
 use super::context::Context;
-use super::extract::Asked;
-use crate::view::{AuditEvent, Changed, Time, build};
+use super::extract::QueryParams;
+use crate::operations;
+use crate::views;
+use plimsoll_api::view::{AuditEvent, Changed, Time};
 
 /// Often enough that nobody on the way takes the connection for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -30,6 +33,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(super) struct WatchQuery {
     /// Begin with what changed after this index of the log; from now on where it is left out.
     after: Option<u64>,
+    /// Only what changes of this deployment, or of a node that holds some of it.
+    deployment: Option<String>,
 }
 
 /// What changes, as server-sent events; `Last-Event-ID` resumes behind that index of the log
@@ -37,25 +42,49 @@ pub(super) struct WatchQuery {
     responses((status = 200, content_type = "text/event-stream", body = Changed)))]
 pub(super) async fn watch(
     State(context): State<Arc<Context>>,
-    Asked(query): Asked<WatchQuery>,
+    QueryParams(query): QueryParams<WatchQuery>,
     headers: HeaderMap,
 ) -> Answer {
+    let only = query.deployment.map(DeploymentName::new).transpose();
+    let only = only.map_err(operations::Error::Name)?;
     let machine = context.cell.engine.machine();
     let after = last_event_id(&headers).or(query.after);
     let after = after.unwrap_or_else(|| *machine.applied().borrow());
+    let (machine, ending) = (Arc::clone(machine), context.ending.clone());
     let watcher = machine.watch(after.saturating_add(1));
-    let changes = unfold((watcher, context.ending.clone()), async |(mut watcher, ending)| {
-        let changed = tokio::select! {
-            biased;
-            () = ended(ending.clone()) => return None,
-            next = watcher.next() => match next {
-                Ok(applied) => build::changed(&applied),
-                Err(lagged) => missed(lagged),
-            },
-        };
-        Some((event("changed", changed.index, &changed), (watcher, ending)))
+    let changes = unfold((watcher, only), move |(mut watcher, only)| {
+        let (machine, ending) = (Arc::clone(&machine), ending.clone());
+        async move {
+            let changed = tokio::select! {
+                biased;
+                () = ended(ending) => return None,
+                changed = next_of(&machine, &mut watcher, only.as_ref()) => changed,
+            };
+            Some((event("changed", changed.index, &changed), (watcher, only)))
+        }
     });
     Ok(events(changes))
+}
+
+/// The next change of what is watched: everything, or one deployment.
+async fn next_of(
+    machine: &Machine,
+    watcher: &mut Watcher,
+    only: Option<&DeploymentName>,
+) -> Changed {
+    loop {
+        let applied = match watcher.next().await {
+            Ok(applied) => applied,
+            Err(lagged) => return missed(lagged),
+        };
+        let changed = match only {
+            None => Some(views::changed(&applied)),
+            Some(name) => machine.read(|state| views::changed_of(state, name, &applied)),
+        };
+        if let Some(changed) = changed {
+            return changed;
+        }
+    }
 }
 
 fn missed(lagged: Lagged) -> Changed {
@@ -79,15 +108,18 @@ pub(super) fn follow_audit(
     let machine = Arc::clone(context.cell.engine.machine());
     let applied = machine.applied();
     let (ready, next) = machine.read(|state| match last_event_id(headers) {
-        None => (build::audit(state, since, &kinds, limit).into(), state.audit().next_seq()),
+        None => {
+            let span = views::AuditSpan { since, before: None };
+            (views::audit(state, span, &kinds, limit).into(), state.audit().next_seq())
+        }
         Some(seen) => (VecDeque::new(), seen.saturating_add(1)),
     });
     let tail = Tail { context: Arc::clone(context), applied, kinds, ready, next };
-    let happenings = unfold(tail, async |mut tail| {
+    let audit_events = unfold(tail, async |mut tail| {
         let told = tail.next().await?;
         Some((event("audit", told.seq, &told), tail))
     });
-    events(happenings)
+    events(audit_events)
 }
 
 /// A reader of the audit at its end.
@@ -124,7 +156,7 @@ impl Tail {
         context.cell.engine.machine().read(|state| {
             let new = state.audit().since(*next);
             let asked = new.filter(|new| kinds.is_empty() || kinds.contains(new.what.word()));
-            ready.extend(asked.map(build::event));
+            ready.extend(asked.map(views::event));
             *next = state.audit().next_seq();
         });
     }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use plimsoll_model::Availability;
+use plimsoll_model::{Availability, DeploymentName};
 use serde::Deserialize;
 
-use super::answer::{Answer, Failure, json};
+use super::answer::{Answer, ErrorResponse, json};
+use super::apply_body;
 use super::context::Context;
-use super::extract::{Asked, By, Json, MaybeJson, Named};
+use super::extract::{By, Json, MaybeJson, Named, QueryParams, Whole};
 use crate::operations;
-use crate::view::{self, flag};
+use plimsoll_api::view::{self, flag};
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -28,24 +29,35 @@ pub(super) struct DeleteQuery {
     volumes: bool,
 }
 
-/// Make a deployment what a file says
+/// Make a deployment what a file says, or what a revision said
 #[utoipa::path(put, path = "/v1/deployments/{name}", tag = "write",
-    params(("name" = String, Path), ApplyQuery), request_body = view::Apply,
+    params(("name" = String, Path), ApplyQuery), request_body = view::spec::ApplyRequest,
     responses((status = 200, body = view::Applied), (status = 409, body = view::Problem),
         (status = 422, body = view::Problem)))]
 pub(super) async fn apply(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
-    Asked(query): Asked<ApplyQuery>,
+    QueryParams(query): QueryParams<ApplyQuery>,
     By(caller): By,
-    Json(apply): Json<view::Apply>,
+    Whole(body): Whole,
 ) -> Answer {
+    let kept = |revision| {
+        let of = DeploymentName::new(&name).ok()?;
+        context.cell.engine.machine().read(|state| {
+            let record = state.deployments().get(&of)?.history.get(&revision)?;
+            Some(record.services.clone())
+        })
+    };
+    let apply = apply_body::read(&body, kept)?;
     if query.dry_run {
         let planning = tokio::task::spawn_blocking(move || {
             operations::dry_run(&context.cell, &caller, &name, apply).map(|applied| json(&applied))
         });
         let planned = planning.await.map_err(|_| {
-            Failure::from(view::Problem::failure("bug", "the plan could not be made"))
+            ErrorResponse::from(view::Problem::new(
+                view::ProblemCode::Bug,
+                "the plan could not be made",
+            ))
         })?;
         return Ok(planned?);
     }
@@ -55,11 +67,12 @@ pub(super) async fn apply(
 /// End a deployment
 #[utoipa::path(delete, path = "/v1/deployments/{name}", tag = "write",
     params(("name" = String, Path), DeleteQuery),
-    responses((status = 200, body = view::Deleted), (status = 404, body = view::Problem)))]
+    responses((status = 200, body = view::Deleted), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem)))]
 pub(super) async fn delete(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
-    Asked(query): Asked<DeleteQuery>,
+    QueryParams(query): QueryParams<DeleteQuery>,
     By(caller): By,
 ) -> Answer {
     Ok(json(&operations::delete(&context.cell, &caller, &name, query.volumes).await?))
@@ -68,7 +81,8 @@ pub(super) async fn delete(
 /// Change how many replicas services have
 #[utoipa::path(post, path = "/v1/deployments/{name}/scale", tag = "write",
     params(("name" = String, Path)), request_body = view::Scale,
-    responses((status = 200, body = view::Applied), (status = 422, body = view::Problem)))]
+    responses((status = 200, body = view::Applied), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem), (status = 422, body = view::Problem)))]
 pub(super) async fn scale(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
@@ -81,7 +95,8 @@ pub(super) async fn scale(
 /// Go back to an earlier revision
 #[utoipa::path(post, path = "/v1/deployments/{name}/rollback", tag = "write",
     params(("name" = String, Path)), request_body = view::Rollback,
-    responses((status = 200, body = view::Applied), (status = 409, body = view::Problem)))]
+    responses((status = 200, body = view::Applied), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem)))]
 pub(super) async fn rollback(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
@@ -91,10 +106,11 @@ pub(super) async fn rollback(
     Ok(json(&operations::rollback(&context.cell, &caller, &name, &back).await?))
 }
 
-/// Start replicas anew, one after another
+/// Restart replicas, one after another
 #[utoipa::path(post, path = "/v1/deployments/{name}/restart", tag = "write",
     params(("name" = String, Path)), request_body = view::Restart,
-    responses((status = 200, body = view::Restarted), (status = 404, body = view::Problem)))]
+    responses((status = 200, body = view::Restarted), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem), (status = 422, body = view::Problem)))]
 pub(super) async fn restart(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
@@ -107,7 +123,8 @@ pub(super) async fn restart(
 /// Pause, resume or abort rollouts
 #[utoipa::path(post, path = "/v1/deployments/{name}/rollout", tag = "write",
     params(("name" = String, Path)), request_body = view::ChangeRollout,
-    responses((status = 200, body = view::RolloutChanged), (status = 409, body = view::Problem)))]
+    responses((status = 200, body = view::RolloutChanged), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem)))]
 pub(super) async fn rollout(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
@@ -117,7 +134,7 @@ pub(super) async fn rollout(
     Ok(json(&operations::change_rollout(&context.cell, &caller, &name, &asked).await?))
 }
 
-/// Have a node take nothing new
+/// Mark a node unschedulable
 #[utoipa::path(post, path = "/v1/nodes/{name}/cordon", tag = "write",
     params(("name" = String, Path)),
     responses((status = 200, body = view::NodeChanged), (status = 404, body = view::Problem)))]
@@ -151,7 +168,7 @@ pub(super) async fn uncordon(
 pub(super) async fn drain(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
-    Asked(query): Asked<ApplyQuery>,
+    QueryParams(query): QueryParams<ApplyQuery>,
     By(caller): By,
     MaybeJson(asked): MaybeJson<view::Drain>,
 ) -> Answer {

@@ -3,34 +3,35 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_model::rollout::Phase;
+use plimsoll_kernel::Policy;
+use plimsoll_model::rollout::RolloutPhase;
 use plimsoll_model::spec::{HealthTest, Healthcheck};
 use plimsoll_model::testkit::{cpus, node_id, service_key, spread};
 use plimsoll_model::{
-    Change, ClusterId, DeploymentName, Millis, ObservedCode, ServiceName, ServiceSpec, SpecHash,
+    CellId, Change, DeploymentName, Millis, ObservedCode, ServiceName, ServiceSpec, SpecHash,
+    State, Writer,
 };
 use plimsoll_runtime::fake::Script;
 use plimsoll_runtime::{FakeRuntime, Runtime};
 use plimsoll_store::Embedded;
-use plimsoll_store::embedded::Config;
+use plimsoll_store::embedded::EmbeddedConfig;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::agent::Agent;
-use crate::soft::Soft;
-use crate::{link, orders};
+use crate::{dispatcher, link};
 
 /// A cell of one.
 struct Node {
-    cell: Cell,
+    cell: NodeContext,
     runtime: Arc<FakeRuntime>,
     shutdown: watch::Sender<bool>,
     dir: TempDir,
 }
 
-fn cluster() -> ClusterId {
-    ClusterId::new("test").unwrap()
+fn cell_id() -> CellId {
+    CellId::new("test").unwrap()
 }
 
 /// Healthy within a tenth of a second.
@@ -56,33 +57,27 @@ fn spec(image: &str, replicas: u32) -> ServiceSpec {
 impl Node {
     async fn start() -> Self {
         let dir = TempDir::new().unwrap();
-        let runtime = Arc::new(FakeRuntime::new(cluster()));
+        let runtime = Arc::new(FakeRuntime::new(cell_id()));
         Self::over(dir, runtime).await
     }
 
     async fn over(dir: TempDir, runtime: Arc<FakeRuntime>) -> Self {
-        let engine = Embedded::start(Config::alone(dir.path(), cluster())).await.unwrap();
-        let (node, soft) = (node_id("ash"), Arc::new(Soft::default()));
-        let cell = Cell {
-            engine,
-            runtime: Arc::clone(&runtime) as _,
-            node,
-            soft,
-            servers: Arc::default(),
-        };
+        let engine = Embedded::start(EmbeddedConfig::alone(dir.path(), cell_id())).await.unwrap();
+        let (over, policy) = (Arc::clone(&runtime) as _, Policy::default());
+        let cell = NodeContext::new(engine, over, node_id("ash"), Arc::default(), policy);
         let join = Change::PutNode { node: node_id("ash"), facts: cpus(8) };
         cell.write(Writer::Agent, "ash", vec![join.free()]).await.unwrap();
         let (shutdown, stop) = watch::channel(false);
-        let policy = Policy::default();
-        let dispatch = orders::Dispatch::start(Arc::clone(cell.engine.machine()));
+        let dispatch = dispatcher::Dispatch::start(Arc::clone(cell.engine.machine()));
         let (reports, inbox) = mpsc::unbounded_channel();
-        let (orders, told) = mpsc::channel(1);
-        tokio::spawn(Agent::new(&cell, policy, reports).run(told, stop.clone()));
+        let (orders, told) = dispatcher::slot();
+        tokio::spawn(Agent::new(&cell, reports).run(told, stop.clone()));
         let (nobody, fence) = (Arc::new(link::Nobody), link::Fence::in_memory());
         let ends = link::Ends { orders, reports: inbox, facts: cpus(8), key: None };
         tokio::spawn(link::run(cell.clone(), dispatch, nobody, fence, ends, stop.clone()));
-        tokio::spawn(run(cell.clone(), policy, Pace::default(), stop.clone()));
-        tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), None, Pace::default(), stop));
+        tokio::spawn(run(cell.clone(), stop.clone()));
+        tokio::spawn(crate::heartbeat::run(cell.clone(), None, stop.clone()));
+        tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), stop));
         Self { cell, runtime, shutdown, dir }
     }
 
@@ -196,7 +191,7 @@ async fn a_bad_revision_is_taken_back_at_its_first_replica_and_the_old_ones_run_
     node.deploy([("web", spec("bad", 3))]).await;
     let is_undone = |state: &State| {
         let mut rollouts = state.services().values().filter_map(|it| it.row.rollout.as_ref());
-        rollouts.any(|rollout| rollout.phase == Phase::Undone)
+        rollouts.any(|rollout| rollout.phase == RolloutPhase::Undone)
     };
     node.until("taken back", is_undone).await;
     node.until("clear of it", |state: &State| {

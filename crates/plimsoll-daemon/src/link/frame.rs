@@ -10,10 +10,10 @@ use plimsoll_model::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::servers::Roll;
-use crate::orders::Telling;
-use crate::routing::chart::Correction;
-use crate::soft::{NodeFact, ReplicaFact};
+use crate::dispatcher::AssignmentUpdate;
+use crate::measurements::{NodeMeasurement, ReplicaMeasurement};
+use crate::servers::ServerList;
+use plimsoll_kernel::endpoints::EndpointsUpdate;
 
 /// The form this build writes. It is raised with the level, and then written from that level on.
 pub const VERSION: u32 = 1;
@@ -37,10 +37,10 @@ pub enum Up {
     },
     /// It lives, and is so busy.
     Beat {
-        fact: Box<NodeFact>,
+        node: Box<NodeMeasurement>,
         /// How long ago it was measured: clocks may differ, spans do not.
         measured: Option<Millis>,
-        replicas: Vec<((ReplicaId, Generation), ReplicaFact)>,
+        replicas: Vec<((ReplicaId, Generation), ReplicaMeasurement)>,
     },
     /// What it saw; kept until it is acknowledged.
     Reports { seq: u64, reports: Vec<Report> },
@@ -75,20 +75,20 @@ pub enum Down {
     /// Who holds the log: first of all, and when it changes.
     Servers {
         term: Term,
-        roll: Roll,
+        roll: ServerList,
     },
     Orders {
         term: Term,
-        telling: Telling,
+        update: AssignmentUpdate,
     },
     /// Everything up to this report is written.
     Written {
         seq: u64,
     },
     /// What routers go by, to a node that cannot read it off the log: all of it first, and then what changes.
-    Chart {
+    Endpoints {
         term: Term,
-        correction: Correction,
+        update: EndpointsUpdate,
     },
 }
 

@@ -1,44 +1,43 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plimsoll_kernel::Policy;
 use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
 use plimsoll_model::{
-    Change, ClusterId, DeploymentName, Generation, MoveCause, NodeId, ObservedState, ReplicaId,
-    ServiceName, Writer,
+    CellId, Change, DeploymentName, Generation, MoveCause, NodeId, ObservedCode, ObservedState,
+    ReplicaId, ServiceName, Writer,
 };
 use plimsoll_runtime::FakeRuntime;
-use plimsoll_store::embedded::{Config, Founding};
+use plimsoll_store::embedded::{EmbeddedConfig, Founding};
 use plimsoll_store::{Embedded, ServerId};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::frame::{Down, Frames, Report, Seen, Up, VERSION, encode};
 use super::*;
-use crate::cluster::servers::{Roll, Servers};
-use crate::routing::chart::{Chart, Correction};
-use crate::soft::{ReplicaFact, Soft};
+use crate::dispatcher::{AssignmentReceiver, AssignmentUpdate, slot};
+use crate::endpoint_feed::EndpointFeed;
+use crate::measurements::{NodeMeasurement, ReplicaMeasurement, SharedMeasurements};
+use crate::servers::{ServerList, Servers};
+use crate::shared::Shared;
+use plimsoll_api::view::ProblemCode;
+use plimsoll_kernel::endpoints::{Endpoints, EndpointsUpdate};
 
 /// The leader of a cell of two: `ash` leads, and a replica is on `birch`.
 struct Bench {
-    host: Host,
+    host: LinkServer,
     _dir: TempDir,
 }
 
 const WEB: &str = "shop/web/1";
 
 async fn bench() -> Bench {
-    let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("test").unwrap());
+    let (dir, cell_id) = (TempDir::new().unwrap(), CellId::new("test").unwrap());
     let peer = Peer { name: "ash".to_owned(), address: "ash:7117".to_owned() };
-    let config = Config { peer, ..Config::alone(dir.path(), cluster.clone()) };
+    let config = EmbeddedConfig { peer, ..EmbeddedConfig::alone(dir.path(), cell_id.clone()) };
     let engine = Embedded::start(config).await.unwrap();
-    let runtime = Arc::new(FakeRuntime::new(cluster));
-    let cell = Cell {
-        engine,
-        runtime,
-        node: node_id("ash"),
-        soft: Arc::default(),
-        servers: Arc::default(),
-    };
+    let runtime = Arc::new(FakeRuntime::new(cell_id));
+    let cell = NodeContext::new(engine, runtime, node_id("ash"), Arc::default(), Policy::default());
     let service = (ServiceName::new("web").unwrap(), Arc::new(spread(2)));
     let place = |id: &str, node: &str| Change::Place {
         replica: replica_id(id),
@@ -59,7 +58,11 @@ async fn bench() -> Bench {
         cell.write(Writer::Scheduler, "test", vec![change.free()]).await.unwrap();
     }
     let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
-    Bench { host: Host { cell, dispatch }, _dir: dir }
+    Bench { host: LinkServer { cell, dispatch }, _dir: dir }
+}
+
+fn heartbeat() -> Duration {
+    crate::context::span(Policy::default().heartbeat)
 }
 
 fn pipes() -> (Pipe, Pipe) {
@@ -116,36 +119,41 @@ async fn a_node_elsewhere_gets_its_orders_and_is_heard() {
     let host = bench.host.clone();
     tokio::spawn(async move { host.serve(&node_id("birch"), None, leader).await });
 
-    let birch =
-        Cell { node: node_id("birch"), soft: Arc::new(Soft::default()), ..bench.host.cell.clone() };
-    let (orders, mut told) = mpsc::channel(1);
+    let birch = NodeContext {
+        node: node_id("birch"),
+        measurements: SharedMeasurements::default(),
+        endpoints: EndpointFeed::default(),
+        levels: Shared::default(),
+        ..bench.host.cell.clone()
+    };
+    let (orders, mut told) = slot();
     let (reports, inbox) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let (mut fence, mut outbox) = (Fence::in_memory(), Outbox::new(inbox));
-        guest::attend(&birch, &cpus(4), node, &mut fence, &orders, &mut outbox).await
+        agent_side::attend(&birch, &cpus(4), node, &mut fence, &orders, &mut outbox).await
     });
-    let Some(Telling::All(all)) = told.recv().await else { panic!("all comes first") };
+    let Some(AssignmentUpdate::All(all)) = told.recv().await else { panic!("all comes first") };
     assert_eq!(all.keys().cloned().collect::<Vec<_>>(), [replica_id(WEB)], "its own and no more");
     reports.send(seen(WEB, 1, ObservedState::Starting)).unwrap();
     reports.send(seen(WEB, 1, ObservedState::Running)).unwrap();
     bench.until("written", |bench| bench.state_of(WEB) == Some(ObservedState::Running)).await;
     let is_heard = |bench: &Bench| {
-        let facts = bench.host.cell.soft.facts();
-        facts.nodes.get(&node_id("birch")).is_some_and(|fact| fact.heard_at.is_some())
+        let measured = bench.host.cell.measurements.lock();
+        measured.nodes.get(&node_id("birch")).is_some_and(|fact| fact.heard_at.is_some())
     };
     bench.until("heard", is_heard).await;
 }
 
-fn chart(address: &str) -> Chart {
-    Chart { nodes: [(node_id("ash"), address.to_owned())].into(), ..Chart::default() }
+fn endpoints(address: &str) -> Endpoints {
+    Endpoints { nodes: [(node_id("ash"), address.to_owned())].into(), ..Endpoints::default() }
 }
 
-/// The next word on the chart.
-async fn corrected(node: &mut Pipe, frames: &mut Frames) -> Correction {
+/// The next word on the endpoints.
+async fn updated(node: &mut Pipe, frames: &mut Frames) -> EndpointsUpdate {
     loop {
-        let word = host::next::<Down>(&mut node.from, frames).await.unwrap();
-        if let Down::Chart { correction, .. } = word.expect("the leader goes on") {
-            return correction;
+        let word = leader_side::next::<Down>(&mut node.from, frames).await.unwrap();
+        if let Down::Endpoints { update, .. } = word.expect("the leader goes on") {
+            return update;
         }
     }
 }
@@ -153,38 +161,42 @@ async fn corrected(node: &mut Pipe, frames: &mut Frames) -> Correction {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_the_log_is_told_what_routers_go_by_and_what_changes_of_it() {
     let bench = bench().await;
-    let leader_knows = |chart| bench.host.cell.soft.chart_is(chart);
-    leader_knows(chart("one:7117"));
+    let leader_knows = |endpoints| bench.host.cell.endpoints.set(endpoints);
+    leader_knows(endpoints("one:7117"));
     let (mut node, leader) = pipes();
     node.to.send(encode(&hello("birch", 0))).await.unwrap();
     let host = bench.host.clone();
     tokio::spawn(async move { host.serve(&node_id("birch"), None, leader).await });
 
-    let (mut frames, soft) = (Frames::default(), Soft::default());
-    let first = corrected(&mut node, &mut frames).await;
+    let (mut frames, feed) = (Frames::default(), EndpointFeed::default());
+    let first = updated(&mut node, &mut frames).await;
     assert!(first.is_whole);
-    soft.correct_chart(first);
-    assert_eq!(soft.chart().as_deref(), Some(&chart("one:7117")));
+    feed.update(first);
+    assert_eq!(feed.latest().as_deref(), Some(&endpoints("one:7117")));
     let begun = std::time::Instant::now();
-    leader_knows(Chart::default());
-    leader_knows(chart("two:7117"));
-    let second = corrected(&mut node, &mut frames).await;
+    leader_knows(Endpoints::default());
+    leader_knows(endpoints("two:7117"));
+    let second = updated(&mut node, &mut frames).await;
     assert!(!second.is_whole, "{second:?}");
-    assert!(begun.elapsed() < HEARTBEAT, "at once, not with a heartbeat");
-    soft.correct_chart(second);
-    assert_eq!(soft.chart().as_deref(), Some(&chart("two:7117")), "what came between is gathered");
+    assert!(begun.elapsed() < heartbeat(), "at once, not with a heartbeat");
+    feed.update(second);
+    assert_eq!(
+        feed.latest().as_deref(),
+        Some(&endpoints("two:7117")),
+        "what came between is gathered"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_holds_the_log_draws_its_own_chart() {
     let bench = bench().await;
-    bench.host.cell.soft.chart_is(chart("one:7117"));
+    bench.host.cell.endpoints.set(endpoints("one:7117"));
     let (mut node, leader) = pipes();
     node.to.send(encode(&hello("ash", 0))).await.unwrap();
     let host = bench.host.clone();
     tokio::spawn(async move { host.serve(&node_id("ash"), None, leader).await });
     let mut frames = Frames::default();
-    let told = timeout(Duration::from_millis(500), corrected(&mut node, &mut frames)).await;
+    let told = timeout(Duration::from_millis(500), updated(&mut node, &mut frames)).await;
     assert!(told.is_err(), "{told:?}");
 }
 
@@ -210,14 +222,15 @@ async fn a_beat_changes_nothing_of_what_another_node_has() {
     cell.write(Writer::Scheduler, "test", vec![moved.free()]).await.unwrap();
     let (birchs, ours) = ((replica_id(WEB), Generation(1)), (replica_id(WEB), Generation(3)));
     let address = Some("10.0.0.1".parse().unwrap());
-    cell.soft.reach(ours.0.clone(), ours.1, address);
+    cell.measurements.reach(ours.0.clone(), ours.1, address);
     // Birch has led before, and knows of our container from when it was not reached yet.
-    let replicas = [&birchs, &ours].map(|key| (key.clone(), ReplicaFact::default())).to_vec();
-    let beat = Up::Beat { fact: Box::default(), measured: None, replicas };
+    let replicas =
+        [&birchs, &ours].map(|key| (key.clone(), ReplicaMeasurement::default())).to_vec();
+    let beat = Up::Beat { node: Box::default(), measured: None, replicas };
     bench.greeted("birch", &[hello("birch", 0), beat]).await.unwrap();
-    let facts = cell.soft.facts();
-    assert!(facts.replicas.contains_key(&birchs), "of its own it is believed");
-    assert_eq!(facts.replicas[&ours].address, address);
+    let measured = cell.measurements.lock();
+    assert!(measured.replicas.contains_key(&birchs), "of its own it is believed");
+    assert_eq!(measured.replicas[&ours].address, address);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,17 +255,17 @@ async fn who_is_not_who_it_says_or_knows_better_is_refused() {
 async fn orders_of_a_deposed_leader_are_refused() {
     let bench = bench().await;
     let birch: NodeId = node_id("birch");
-    let cell = Cell { node: birch, ..bench.host.cell.clone() };
+    let cell = NodeContext { node: birch, ..bench.host.cell.clone() };
     let (node, leader) = pipes();
-    let (orders, mut told) = mpsc::channel(4);
+    let (orders, mut told) = slot();
     let (_reports, inbox) = mpsc::unbounded_channel();
     let attending = tokio::spawn(async move {
         let (mut fence, mut outbox) = (Fence::in_memory(), Outbox::new(inbox));
-        guest::attend(&cell, &cpus(4), node, &mut fence, &orders, &mut outbox).await
+        agent_side::attend(&cell, &cpus(4), node, &mut fence, &orders, &mut outbox).await
     });
     for term in [7, 6] {
-        let telling = Telling::All(std::collections::BTreeMap::new());
-        leader.to.send(encode(&Down::Orders { term: Term(term), telling })).await.unwrap();
+        let update = AssignmentUpdate::All(std::collections::BTreeMap::new());
+        leader.to.send(encode(&Down::Orders { term: Term(term), update })).await.unwrap();
     }
     assert!(attending.await.unwrap().is_err(), "it hangs up");
     assert!(told.recv().await.is_some() && told.recv().await.is_none(), "one was heeded");
@@ -326,36 +339,142 @@ async fn a_node_that_is_turned_away_as_too_old_knows_why_until_it_has_a_link() {
     let bench = bench().await;
     // A node without the log, which knows a server by its word alone.
     let dir = TempDir::new().unwrap();
-    let joining = Config {
+    let joining = EmbeddedConfig {
         server: ServerId(9),
         founding: Founding::Join,
-        ..Config::alone(dir.path(), ClusterId::new("test").unwrap())
+        ..EmbeddedConfig::alone(dir.path(), CellId::new("test").unwrap())
     };
     let leader = Peer { name: "ash".to_owned(), address: "127.0.0.1:9".to_owned() };
-    let cell = Cell {
+    let cell = NodeContext {
         engine: Embedded::start(joining).await.unwrap(),
         node: node_id("birch"),
-        soft: Arc::new(Soft::default()),
+        measurements: SharedMeasurements::default(),
+        endpoints: EndpointFeed::default(),
+        levels: Shared::default(),
         servers: Arc::new(Servers::default()),
         ..bench.host.cell.clone()
     };
-    cell.servers.begin_with(Roll { since: 1, servers: vec![leader] });
-    let problem = Problem::refusal("outdated", "this node is old").hint("install another");
+    cell.servers.begin_with(ServerList { since: 1, servers: vec![leader] });
+    let problem = Problem::new(ProblemCode::Outdated, "this node is old").hint("install another");
     let is_upgraded = Arc::new(AtomicBool::new(false));
     let strict = Strict {
         problem: problem.clone(),
         is_upgraded: Arc::clone(&is_upgraded),
         leader: Mutex::default(),
     };
-    let (orders, _told) = mpsc::channel(1);
+    let (orders, _told) = slot();
     let (_reports, reports) = mpsc::unbounded_channel();
     let (_stop, shutdown) = watch::channel(false);
     let ends = Ends { orders, reports, facts: cpus(4), key: None };
     let dispatch = Arc::clone(&bench.host.dispatch);
     let linked = run(cell.clone(), dispatch, Arc::new(strict), Fence::in_memory(), ends, shutdown);
     tokio::spawn(linked);
-    let told = || cell.soft.facts().outdated.clone();
+    let told = || cell.levels.lock().outdated.clone();
     bench.until("told why", |_| told() == Some(problem.clone())).await;
     is_upgraded.store(true, Ordering::Relaxed);
     bench.until("forgotten", |_| told().is_none()).await;
+}
+
+/// A node's end of a link, whose leader is the test.
+struct Attending {
+    leader: Pipe,
+    frames: Frames,
+    told: AssignmentReceiver,
+    ended: tokio::task::JoinHandle<io::Result<()>>,
+    _reports: mpsc::UnboundedSender<Report>,
+}
+
+impl Attending {
+    fn start(bench: &Bench, mut fence: Fence) -> Self {
+        let cell = NodeContext { node: node_id("birch"), ..bench.host.cell.clone() };
+        let (node, leader) = pipes();
+        let (orders, told) = slot();
+        let (reports, inbox) = mpsc::unbounded_channel();
+        let ended = tokio::spawn(async move {
+            let mut outbox = Outbox::new(inbox);
+            agent_side::attend(&cell, &cpus(4), node, &mut fence, &orders, &mut outbox).await
+        });
+        Self { leader, frames: Frames::default(), told, ended, _reports: reports }
+    }
+
+    async fn order(&self, update: AssignmentUpdate) {
+        let orders = Down::Orders { term: Term(7), update };
+        self.leader.to.send(encode(&orders)).await.unwrap();
+    }
+
+    async fn said(&mut self) -> Up {
+        let said = leader_side::next(&mut self.leader.from, &mut self.frames).await;
+        said.unwrap().expect("the node goes on")
+    }
+}
+
+fn nothing() -> AssignmentUpdate {
+    AssignmentUpdate::All(std::collections::BTreeMap::new())
+}
+
+#[tokio::test]
+async fn an_agent_that_takes_no_orders_holds_up_no_heartbeat() {
+    let bench = bench().await;
+    tokio::time::pause();
+    let mut node = Attending::start(&bench, Fence::in_memory());
+    assert!(matches!(node.said().await, Up::Hello { .. }));
+    let begun = tokio::time::Instant::now();
+    for beat in 0..20 {
+        node.order(nothing()).await;
+        assert!(matches!(node.said().await, Up::Beat { .. }), "beat {beat}");
+    }
+    assert_eq!(begun.elapsed().as_secs(), (heartbeat() * 19).as_secs(), "each in its time");
+    assert_eq!(node.told.recv().await, Some(nothing()), "one order stands for all of them");
+}
+
+#[tokio::test]
+async fn reports_that_wait_for_the_log_hold_up_no_heartbeat() {
+    let bench = bench().await;
+    let (node, leader) = pipes();
+    let host = bench.host.clone();
+    let serving = tokio::spawn(async move { host.serve(&node_id("birch"), None, leader).await });
+    node.to.send(encode(&hello("birch", 0))).await.unwrap();
+    // More than the log takes at once: it is tried again and again.
+    let output = "x".repeat(plimsoll_store::embedded::MAX_COMMAND + 1);
+    let stuck = Report::Seen(Seen {
+        replica: replica_id(WEB),
+        generation: Generation(1),
+        state: ObservedState::Degraded,
+        code: Some(ObservedCode::Unhealthy { output }),
+    });
+    node.to.send(encode(&Up::Reports { seq: 1, reports: vec![stuck] })).await.unwrap();
+    for version in ["1", "2", "3"] {
+        let version = Some(version.to_owned());
+        let said = NodeMeasurement { version: version.clone(), ..NodeMeasurement::default() };
+        let beat = Up::Beat { node: Box::new(said), measured: None, replicas: Vec::new() };
+        node.to.send(encode(&beat)).await.unwrap();
+        let is_heard = |bench: &Bench| {
+            let measured = bench.host.cell.measurements.lock();
+            let fact = measured.nodes.get(&node_id("birch"));
+            fact.is_some_and(|fact| fact.heard_at.is_some() && fact.version == version)
+        };
+        bench.until("heard", is_heard).await;
+    }
+    let more = Up::Reports { seq: 2, reports: Vec::new() };
+    for _ in 0..20 {
+        let _ = node.to.send(encode(&more)).await;
+    }
+    let ended = timeout(Duration::from_secs(20), serving).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(Refused::Ahead)), "one that does not wait is bounded: {ended:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_begins_with_nothing_is_left() {
+    let bench = bench().await;
+    tokio::time::pause();
+    let node = Attending::start(&bench, Fence::in_memory());
+    let left = timeout(heartbeat() * 4, node.ended).await.expect("it does not wait for ever");
+    assert_eq!(left.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+
+    let node = Attending::start(&bench, Fence::in_memory());
+    node.order(nothing()).await;
+    // Read, but never answered: a leader that has begun may have nothing more to say.
+    let mut from = node.leader.from;
+    tokio::spawn(async move { while from.recv().await.is_some() {} });
+    assert!(timeout(heartbeat() * 20, node.ended).await.is_err());
 }

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_etcd::{Credentials, Tls};
-use plimsoll_model::{ClusterId, NodeFacts, NodeId};
+use plimsoll_etcd::{EtcdCredentials, EtcdTls};
+use plimsoll_model::{CellId, NodeFacts, NodeId};
 use plimsoll_store::disk::{Disk, RealDisk};
-use plimsoll_store::embedded::{OpenError, cluster_of};
+use plimsoll_store::embedded::{OpenError, cell_of};
 use plimsoll_store::{Peer, ServerId};
-use plimsoll_store_etcd::{Config, Etcd, cluster_at};
+use plimsoll_store_etcd::{Etcd, EtcdEngineConfig, cell_at};
 use serde::{Deserialize, Serialize};
 
-use super::memory::Memory;
-use super::{Error, Options, name, store_dir};
-use crate::cluster::log::{Lock, Log};
+use super::node_file::NodeFile;
+use super::{Error, NodeOptions, name, store_dir};
+use crate::cell::log::{CellLog, Lock};
 
 /// What keeps the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +57,8 @@ impl fmt::Debug for Password {
 
 /// What a node remembers of its etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
-    pub(super) cluster: ClusterId,
+pub(super) struct EtcdRecord {
+    pub(super) cell_id: CellId,
     pub(super) server: u64,
     #[serde(flatten)]
     pub(super) options: EtcdOptions,
@@ -92,19 +92,19 @@ impl EtcdOptions {
     }
 
     /// How etcd is reached, with the files read.
-    pub fn config(&self) -> Result<plimsoll_etcd::Config, Error> {
-        let open = plimsoll_etcd::Config::open(self.endpoints.clone());
-        Ok(plimsoll_etcd::Config { tls: self.tls()?, credentials: self.credentials()?, ..open })
+    pub fn config(&self) -> Result<plimsoll_etcd::EtcdConfig, Error> {
+        let open = plimsoll_etcd::EtcdConfig::open(self.endpoints.clone());
+        Ok(plimsoll_etcd::EtcdConfig { tls: self.tls()?, credentials: self.credentials()?, ..open })
     }
 
-    fn tls(&self) -> Result<Option<Tls>, Error> {
+    fn tls(&self) -> Result<Option<EtcdTls>, Error> {
         let identity = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
             (None, None) => None,
             _ => return Err(unfit("--etcd-cert and --etcd-key go together: name both files")),
         };
         match &self.ca {
-            Some(ca) => Tls::from_files(ca, identity).map(Some).map_err(Error::Etcd),
+            Some(ca) => EtcdTls::from_files(ca, identity).map(Some).map_err(Error::Etcd),
             None if identity.is_some() => Err(unfit(
                 "--etcd-cert goes with --etcd-ca, the authority of etcd's own certificate",
             )),
@@ -112,7 +112,7 @@ impl EtcdOptions {
         }
     }
 
-    fn credentials(&self) -> Result<Option<Credentials>, Error> {
+    fn credentials(&self) -> Result<Option<EtcdCredentials>, Error> {
         let Some(user) = self.user.clone() else {
             return match self.password_file {
                 None => Ok(None),
@@ -137,12 +137,12 @@ impl EtcdOptions {
                 ));
             }
         };
-        Ok(Some(Credentials { user, password }))
+        Ok(Some(EtcdCredentials { user, password }))
     }
 
     /// What the keys of this cell begin with.
-    pub fn prefix_of(&self, cluster: &ClusterId) -> String {
-        self.given_prefix().unwrap_or_else(|| format!("/plimsoll/{cluster}/"))
+    pub fn prefix_of(&self, cell_id: &CellId) -> String {
+        self.given_prefix().unwrap_or_else(|| format!("/plimsoll/{cell_id}/"))
     }
 
     fn given_prefix(&self) -> Option<String> {
@@ -159,10 +159,13 @@ fn unfit(why: &str) -> Error {
 }
 
 /// Which engine a node has: the one asked for, else the one of the last time. A data directory stays with its engine.
-pub(super) fn choose(options: &Options, memory: Option<&Memory>) -> Result<EngineKind, Error> {
+pub(super) fn choose(
+    options: &NodeOptions,
+    memory: Option<&NodeFile>,
+) -> Result<EngineKind, Error> {
     let kept = memory.and_then(|memory| memory.etcd.as_ref());
     let dir = || options.data_dir.clone();
-    let has_store = cluster_of(&store_dir(&options.data_dir))?.is_some()
+    let has_store = cell_of(&store_dir(&options.data_dir))?.is_some()
         || memory.is_some_and(|memory| memory.joined.is_some());
     let asked = options.engine.or((!options.etcd.is_silent()).then_some(EngineKind::Etcd));
     match (asked, kept.is_some()) {
@@ -183,11 +186,11 @@ pub(super) fn choose(options: &Options, memory: Option<&Memory>) -> Result<Engin
 
 /// Starts the log of this node on its etcd. On return it is read, and it is known who leads.
 pub(super) async fn take(
-    options: &Options,
-    memory: Option<&Memory>,
+    options: &NodeOptions,
+    memory: Option<&NodeFile>,
     node: &NodeId,
     facts: &NodeFacts,
-) -> Result<(Log, Kept), Error> {
+) -> Result<(CellLog, EtcdRecord), Error> {
     let kept = memory.and_then(|memory| memory.etcd.as_ref());
     let said = kept.map_or_else(|| options.etcd.clone(), |kept| options.etcd.or(&kept.options));
     if said.endpoints.is_empty() {
@@ -201,45 +204,45 @@ pub(super) async fn take(
     }
     let lock = lock(&options.data_dir)?;
     let etcd = said.config()?;
-    let cluster = cluster(options, kept, &said, &etcd).await?;
+    let cell_id = cell_id(options, kept, &said, &etcd).await?;
     let server = match kept {
         Some(kept) => kept.server,
         None => name::number()?,
     };
-    let config = Config::scheduler(etcd, cluster.clone(), ServerId(server));
+    let config = EtcdEngineConfig::scheduler(etcd, cell_id.clone(), ServerId(server));
     let address = facts.address.clone().unwrap_or_default();
-    let config = Config {
-        prefix: said.prefix_of(&cluster),
+    let config = EtcdEngineConfig {
+        prefix: said.prefix_of(&cell_id),
         peer: Peer { name: node.to_string(), address },
         ttl: said.ttl_seconds.map_or(config.ttl, Duration::from_secs),
         is_known: kept.is_some(),
         ..config
     };
     let engine = Etcd::start(config).await?;
-    let log = Log::Etcd { engine, lock: Arc::new(lock) };
-    Ok((log, Kept { cluster, server, options: said }))
+    let log = CellLog::Etcd { engine, lock: Arc::new(lock) };
+    Ok((log, EtcdRecord { cell_id, server, options: said }))
 }
 
-async fn cluster(
-    options: &Options,
-    kept: Option<&Kept>,
+async fn cell_id(
+    options: &NodeOptions,
+    kept: Option<&EtcdRecord>,
     said: &EtcdOptions,
-    etcd: &plimsoll_etcd::Config,
-) -> Result<ClusterId, Error> {
-    match (&options.cluster, kept) {
-        (Some(wanted), Some(Kept { cluster: found, .. })) if wanted != found => {
+    etcd: &plimsoll_etcd::EtcdConfig,
+) -> Result<CellId, Error> {
+    match (&options.cell_id, kept) {
+        (Some(wanted), Some(EtcdRecord { cell_id: found, .. })) if wanted != found => {
             let (dir, found, wanted) = (options.data_dir.clone(), found.clone(), wanted.clone());
-            Err(OpenError::OtherCluster { dir, found, wanted }.into())
+            Err(OpenError::OtherCell { dir, found, wanted }.into())
         }
-        (Some(cluster), _) | (None, Some(Kept { cluster, .. })) => Ok(cluster.clone()),
+        (Some(cell_id), _) | (None, Some(EtcdRecord { cell_id, .. })) => Ok(cell_id.clone()),
         (None, None) => {
             let found = match said.given_prefix() {
-                Some(prefix) => cluster_at(etcd, &prefix).await?,
+                Some(prefix) => cell_at(etcd, &prefix).await?,
                 None => None,
             };
             found.ok_or_else(|| {
                 unfit(
-                    "name the cell with --cluster, the same on all its nodes: its keys in etcd go by that name",
+                    "name the cell with --cell, the same on all its nodes: its keys in etcd go by that name",
                 )
             })
         }

@@ -5,22 +5,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plimsoll_model::access::Digest;
-use plimsoll_model::{ClusterId, NodeId, State};
+use plimsoll_model::{CellId, NodeId, State};
 use plimsoll_store::backup::{self, Summary};
 use plimsoll_store::{Incarnation, Peer, ServerId, migration};
-use plimsoll_store_etcd::migrate::{Found, MigrateError, Moved, Place, Reached};
+use plimsoll_store_etcd::migrate::{EtcdCell, EtcdLocation, MigrateError, Moved, Reached};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-use super::etcd::{EngineKind, EtcdOptions, Kept, lock};
-use super::memory::Memory;
-use super::{name, seat, store_dir};
-use crate::cluster::servers::Roll;
+use super::etcd::{EngineKind, EtcdOptions, EtcdRecord, lock};
+use super::node_file::NodeFile;
+use super::{bootstrap, name, store_dir};
+use crate::servers::ServerList;
 
 /// What a migration did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Migrated {
-    pub cluster: ClusterId,
+    pub cell_id: CellId,
     pub node: NodeId,
     /// The last entry of the log that is in the state.
     pub applied: u64,
@@ -73,7 +73,7 @@ pub enum Error {
 
 /// Takes the node of a data directory, and its cell if that is still where it was, to an engine.
 pub async fn migrate(dir: &Path, to: EngineKind, etcd: &EtcdOptions) -> Result<Migrated, Error> {
-    let memory = Memory::read(dir)?.ok_or_else(|| Error::NoNode { dir: dir.to_owned() })?;
+    let memory = NodeFile::read(dir)?.ok_or_else(|| Error::NoNode { dir: dir.to_owned() })?;
     match (to, memory.etcd.clone()) {
         (EngineKind::Etcd, None) => to_etcd(dir, memory, etcd).await,
         (EngineKind::Embedded, Some(kept)) => to_embedded(dir, memory, kept, etcd).await,
@@ -84,7 +84,7 @@ pub async fn migrate(dir: &Path, to: EngineKind, etcd: &EtcdOptions) -> Result<M
     }
 }
 
-async fn to_etcd(dir: &Path, memory: Memory, etcd: &EtcdOptions) -> Result<Migrated, Error> {
+async fn to_etcd(dir: &Path, memory: NodeFile, etcd: &EtcdOptions) -> Result<Migrated, Error> {
     if etcd.endpoints.is_empty() {
         let why = "--to etcd takes --etcd-endpoints, such as http://10.0.0.1:2379";
         return Err(super::Error::Unfit(why.to_owned()).into());
@@ -94,8 +94,8 @@ async fn to_etcd(dir: &Path, memory: Memory, etcd: &EtcdOptions) -> Result<Migra
         migration::Error::NoLog { .. } => Error::NoLog { dir: dir.to_owned() },
         error => error.into(),
     })?;
-    let cluster = stopped.state.cluster().clone();
-    let place = Place::scheduler(etcd.config()?, cluster.clone(), etcd.prefix_of(&cluster));
+    let cell_id = stopped.state.cell_id().clone();
+    let place = EtcdLocation::scheduler(etcd.config()?, cell_id.clone(), etcd.prefix_of(&cell_id));
     let (applied, hash) = (stopped.last, hash(&stopped.state));
     let reached = Reached { last_term: stopped.last_term, last: applied, term: stopped.term };
     let found = place.look().await?;
@@ -108,16 +108,21 @@ async fn to_etcd(dir: &Path, memory: Memory, etcd: &EtcdOptions) -> Result<Migra
     }
     // From here on it is of etcd; the store that is still there is not looked at any more.
     let server = name::number()?;
-    let kept = Kept { cluster: cluster.clone(), server, options: etcd.clone() };
+    let kept = EtcdRecord { cell_id: cell_id.clone(), server, options: etcd.clone() };
     let node = memory.name.clone();
-    Memory { etcd: Some(kept), joined: None, ..memory }.write(dir)?;
+    NodeFile { etcd: Some(kept), joined: None, ..memory }.write(dir)?;
     drop(stopped);
-    let kept = Some(seat::set_aside(&store, "migrated")?);
-    Ok(Migrated { cluster, node, applied, hash, has_followed, kept })
+    let kept = Some(bootstrap::set_aside(&store, "migrated")?);
+    Ok(Migrated { cell_id, node, applied, hash, has_followed, kept })
 }
 
 /// Whether what is there is this cell, brought by a server that had all that this one has.
-fn must_be_ours(dir: &Path, place: &Place, found: &Found, ours: Reached) -> Result<(), Error> {
+fn must_be_ours(
+    dir: &Path,
+    place: &EtcdLocation,
+    found: &EtcdCell,
+    ours: Reached,
+) -> Result<(), Error> {
     let Some(theirs) = found.came.filter(|_| found.moved.is_none()) else {
         return Err(MigrateError::NotEmpty { prefix: place.prefix.clone() }.into());
     };
@@ -128,7 +133,7 @@ fn must_be_ours(dir: &Path, place: &Place, found: &Found, ours: Reached) -> Resu
 }
 
 /// Reads back what was written; where it is not the same, takes it away again.
-async fn verify(place: &Place, applied: u64, before: &str) -> Result<(), Error> {
+pub(super) async fn verify(place: &EtcdLocation, applied: u64, before: &str) -> Result<(), Error> {
     let found = place.look().await?;
     let after = found.filter(|found| found.applied == applied).map(|found| hash(&found.state));
     if after.as_deref() == Some(before) {
@@ -141,28 +146,28 @@ async fn verify(place: &Place, applied: u64, before: &str) -> Result<(), Error> 
 
 async fn to_embedded(
     dir: &Path,
-    memory: Memory,
-    kept: Kept,
+    memory: NodeFile,
+    kept: EtcdRecord,
     etcd: &EtcdOptions,
 ) -> Result<Migrated, Error> {
     let _lock = lock(dir)?;
     let said = etcd.or(&kept.options);
-    let (cluster, node) = (kept.cluster, memory.name.clone());
-    let prefix = said.prefix_of(&cluster);
-    let place = Place::scheduler(said.config()?, cluster.clone(), prefix.clone());
+    let (cell_id, node) = (kept.cell_id, memory.name.clone());
+    let prefix = said.prefix_of(&cell_id);
+    let place = EtcdLocation::scheduler(said.config()?, cell_id.clone(), prefix.clone());
     let found = place.look().await?.ok_or(MigrateError::NoCell { prefix })?;
     let (applied, hash) = (found.applied, hash(&found.state));
     let is_other = |moved: &Moved| moved.to.name != node.as_str();
     let has_followed = found.moved.as_ref().is_some_and(is_other);
     if has_followed {
-        follow(dir, memory, &cluster, &found)?;
+        follow(dir, memory, &cell_id, &found)?;
     } else {
         if found.moved.is_none() {
             take_home(dir, &node, &place, &found, &hash).await?;
         }
         arrive(dir, memory, &hash)?;
     }
-    Ok(Migrated { cluster, node, applied, hash, has_followed, kept: None })
+    Ok(Migrated { cell_id, node, applied, hash, has_followed, kept: None })
 }
 
 /// Where a store lies until the cell has left etcd for it.
@@ -174,8 +179,8 @@ fn unfinished(dir: &Path) -> PathBuf {
 async fn take_home(
     dir: &Path,
     node: &NodeId,
-    place: &Place,
-    found: &Found,
+    place: &EtcdLocation,
+    found: &EtcdCell,
     hash: &str,
 ) -> Result<(), Error> {
     if !found.members.is_empty() {
@@ -188,8 +193,8 @@ async fn take_home(
     if store.exists() {
         fs::remove_dir_all(&store).map_err(io("clear", &store))?;
     }
-    let cluster = found.state.cluster().clone();
-    let of = Summary { cluster, applied: found.applied, term: found.term };
+    let cell_id = found.state.cell_id().clone();
+    let of = Summary { cell_id, applied: found.applied, term: found.term };
     let incarnation = migration::found(&store, node, ServerId(server), &found.state, &of)?;
     must_hold(&store, hash)?;
     let address = known.facts.address.clone().unwrap_or_default();
@@ -208,31 +213,31 @@ fn must_hold(store: &Path, before: &str) -> Result<(), Error> {
 }
 
 /// The cell has left etcd for the store that lies ready. May be done again where it was cut short.
-fn arrive(dir: &Path, memory: Memory, hash: &str) -> Result<(), Error> {
+fn arrive(dir: &Path, memory: NodeFile, hash: &str) -> Result<(), Error> {
     let (ready, store) = (unfinished(dir), store_dir(dir));
     if ready.exists() {
         must_hold(&ready, hash)?;
-        fs::rename(&ready, &store).map_err(io("put into place", &store))?;
+        plimsoll_files::replace(&ready, &store).map_err(io("put into place", &store))?;
     } else if !store.exists() {
         return Err(Error::Lost { dir: store });
     }
     let incarnation = Incarnation::default();
-    Memory { etcd: None, joined: None, incarnation, ..memory }.write(dir)?;
+    NodeFile { etcd: None, joined: None, incarnation, ..memory }.write(dir)?;
     Ok(())
 }
 
 /// The cell has left etcd for another node: this one is of it with the number it has, and will be given the log.
-fn follow(dir: &Path, memory: Memory, cluster: &ClusterId, found: &Found) -> Result<(), Error> {
+fn follow(dir: &Path, memory: NodeFile, cell_id: &CellId, found: &EtcdCell) -> Result<(), Error> {
     let Some(moved) = &found.moved else { return Err(Error::Unclear) };
     let stranger = || Error::Stranger { node: memory.name.clone() };
     let number =
         found.state.node(&memory.name).and_then(|node| node.server).ok_or_else(stranger)?;
     let incarnation: Incarnation =
         serde_json::from_value(moved.incarnation.clone()).map_err(|_| Error::Unclear)?;
-    let roll = Roll { since: found.applied, servers: vec![moved.to.clone()] };
-    seat::servers(dir)?.begin_with(roll);
-    let joined = Some((cluster.clone(), number));
-    Memory { etcd: None, joined, incarnation, ..memory }.write(dir)?;
+    let roll = ServerList { since: found.applied, servers: vec![moved.to.clone()] };
+    bootstrap::servers(dir)?.begin_with(roll);
+    let joined = Some((cell_id.clone(), number));
+    NodeFile { etcd: None, joined, incarnation, ..memory }.write(dir)?;
     Ok(())
 }
 
@@ -242,7 +247,7 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> super
 }
 
 /// As `/healthz` says it.
-fn hash(state: &State) -> String {
+pub(super) fn hash(state: &State) -> String {
     let bytes = postcard::to_stdvec(state).expect("every state can be written");
     Digest(Sha256::digest(bytes).into()).to_string()
 }
@@ -257,18 +262,18 @@ mod tests {
 
     #[test]
     fn a_server_with_more_than_what_was_taken_along_is_not_left_behind() {
-        let cluster: ClusterId = "home".parse().unwrap();
+        let cell_id: CellId = "home".parse().unwrap();
         let at = |term: u64, last: u64| Reached { last_term: Term(term), last, term: Term(term) };
-        let found = |came: Option<Reached>, moved: Option<Moved>| Found {
-            state: State::new(cluster.clone()),
+        let found = |came: Option<Reached>, moved: Option<Moved>| EtcdCell {
+            state: State::new(cell_id.clone()),
             applied: 90,
             term: Term(9),
             came,
             moved,
             members: BTreeMap::new(),
         };
-        let etcd = plimsoll_etcd::Config::open(["http://127.0.0.1:2379"]);
-        let place = Place::scheduler(etcd, cluster.clone(), "/plimsoll/home/".to_owned());
+        let etcd = plimsoll_etcd::EtcdConfig::open(["http://127.0.0.1:2379"]);
+        let place = EtcdLocation::scheduler(etcd, cell_id.clone(), "/plimsoll/home/".to_owned());
         let moved = Moved { to: Peer::default(), incarnation: serde_json::Value::Null };
         for (case, came, moved, ours, refused) in [
             ("the same", Some(at(3, 80)), None, at(3, 80), None),

@@ -3,18 +3,18 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-use plimsoll_model::{ClusterId, NodeId};
+use plimsoll_model::{CellId, NodeId};
 
-use super::memory::Memory;
-use super::{Error, Options};
-use crate::pki::{DEFAULT_PORT, with_port};
+use super::node_file::NodeFile;
+use super::{Error, NodeOptions};
+use plimsoll_peer::pki::{DEFAULT_PORT, with_port};
 
 /// An address that leads nowhere, to ask the routes which of ours would be used.
 const ANYWHERE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
 
 pub(super) fn node(
-    options: &Options,
-    memory: Option<&Memory>,
+    options: &NodeOptions,
+    memory: Option<&NodeFile>,
     hostname: Option<&str>,
 ) -> Result<NodeId, Error> {
     match (memory, &options.name) {
@@ -35,9 +35,9 @@ pub(super) fn node(
 }
 
 /// Random, so that two cells on one engine never take each other's containers for their own.
-pub(super) fn cluster() -> Result<ClusterId, Error> {
+pub(super) fn cell_id() -> Result<CellId, Error> {
     let name = format!("cell-{:08x}", chance()?);
-    Ok(ClusterId::new(&name).expect("letters, digits and a dash are a name"))
+    Ok(CellId::new(&name).expect("letters, digits and a dash are a name"))
 }
 
 /// A number for a server that nobody gives one. Two that are equal are told apart by their names when they start.
@@ -56,7 +56,7 @@ fn chance() -> Result<u32, Error> {
 
 /// Where others find this node, and where it listens for them. What an operator names as an address of this host is
 /// listened on and no other.
-pub(super) fn address(options: &Options) -> Result<(String, SocketAddr), Error> {
+pub(super) fn address(options: &NodeOptions) -> Result<(String, SocketAddr), Error> {
     let everywhere = |port: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
     let Some(given) = &options.address else {
         let address = SocketAddr::new(own_address(), DEFAULT_PORT);

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use plimsoll_router::Stage;
+use plimsoll_router::RouterStage;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::peer::Stay;
+use plimsoll_peer::Stay;
 
 /// How long clients may stay after another process has taken over. Requests end long before; what is left are connections
 /// that are carried without being understood, and nobody knows when those have said all they wanted to.
@@ -17,7 +17,7 @@ pub const LINGER: Duration = Duration::from_mins(10);
 /// See the module's own words.
 #[derive(Debug)]
 pub struct DataPlane {
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<RouterStage>,
     tasks: JoinSet<()>,
     present: mpsc::Sender<()>,
     tunnels: mpsc::Receiver<()>,
@@ -32,7 +32,7 @@ impl Default for DataPlane {
 }
 
 impl DataPlane {
-    pub(super) fn stage(&self) -> watch::Receiver<Stage> {
+    pub(super) fn stage(&self) -> watch::Receiver<RouterStage> {
         self.stage.subscribe()
     }
 
@@ -48,7 +48,7 @@ impl DataPlane {
     /// Lets nobody in any more, since another process does, and returns once all have left or had their time. Other nodes
     /// are told to open their tunnels there.
     pub async fn leave(mut self) {
-        self.stage.send_replace(Stage::Leaving);
+        self.stage.send_replace(RouterStage::HandingOver);
         if timeout(LINGER, self.ended()).await.is_err() {
             tracing::info!(
                 "cuts connections that were open when another process took over, {} min ago",
@@ -59,7 +59,7 @@ impl DataPlane {
 
     /// Whoever is inside is let go after the request under way.
     pub(super) fn close(&self) {
-        self.stage.send_replace(Stage::Closing);
+        self.stage.send_replace(RouterStage::Closing);
     }
 
     /// Returns once nobody is inside any more.

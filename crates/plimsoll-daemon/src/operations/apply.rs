@@ -2,27 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_kernel::Policy;
-use plimsoll_model::DeploymentName;
+use plimsoll_kernel::plan;
 use plimsoll_model::spec::{RouteSpec, Tls};
+use plimsoll_model::{DeploymentName, ServiceKey, State, Timestamp, Writer};
 
 use super::diff::changes;
-use super::{Caller, Content, Error, Revised, check, current, plan, revise, routes};
-use crate::cell::{Cell, now};
-use crate::view::build::signals;
-use crate::view::{Applied, Apply, Reason};
+use super::{Caller, DeploymentContent, Error, Revised, check, current, refused, revise, routes};
+use crate::context::{NodeContext, WriteError, now};
+use plimsoll_api::view::{Applied, Apply, Plan, Reason, ReasonCode};
 
 /// Writes the services as the deployment's next revision. The same services again are no new revision, only another try of
 /// what was given up.
 pub async fn apply(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     apply: Apply,
 ) -> Result<Applied, Error> {
     let name = DeploymentName::new(name)?;
     let (expected, content) = (apply.expect, checked(cell, &name, apply)?);
-    let decide = |state: &plimsoll_model::State| {
+    let decide = |state: &State| {
         let before = current(state, &name);
         expect(&name, expected, before.as_ref())?;
         Ok(Revised { before, content: content.clone() })
@@ -31,8 +30,13 @@ pub async fn apply(
     Ok(applied(cell, &name, index, &revised))
 }
 
-/// What [`apply`] would do, and what the scheduler would make of it at first. Nothing is written.
-pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result<Applied, Error> {
+/// What [`apply`] would do, and what the scheduler would make of it to the end. Nothing is written.
+pub fn dry_run(
+    cell: &NodeContext,
+    caller: &Caller,
+    name: &str,
+    apply: Apply,
+) -> Result<Applied, Error> {
     let name = DeploymentName::new(name)?;
     let (expected, content) = (apply.expect, checked(cell, &name, apply)?);
     let state = cell.engine.machine().read(Clone::clone);
@@ -40,9 +44,7 @@ pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result
     expect(&name, expected, before.as_ref())?;
     let had = before.as_ref().map(|(_, content)| &content.services);
     caller.check_privileges(had, &content.services)?;
-    let (policy, now) = (Policy::default(), now());
-    let signals = signals(&cell.soft.facts(), &policy, now);
-    let (revision, plan) = plan::of(state, &signals, &policy, &name, &content, now)?;
+    let (revision, plan) = planned(cell, state, &name, &content, now())?;
     let old = before.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
     let routed = routes::changes(&old.routes, &content.routes);
     let mut warnings = warnings(cell, true);
@@ -53,20 +55,39 @@ pub fn dry_run(cell: &Cell, caller: &Caller, name: &str, apply: Apply) -> Result
         deployment: name.to_string(),
         revision: revision.into(),
         index: None,
-        plan,
+        plan: Some(plan),
         warnings,
     })
 }
 
+/// The revision that the deployment would have, and what would become of its replicas.
+fn planned(
+    cell: &NodeContext,
+    state: State,
+    name: &DeploymentName,
+    content: &DeploymentContent,
+    now: Timestamp,
+) -> Result<(u32, Plan), Error> {
+    let policy = cell.policy;
+    let signals = cell.measurements.lock().signals(&policy, now);
+    let mut services: BTreeSet<ServiceKey> = state.services_of(name).cloned().collect();
+    let changes = (Writer::Operator, vec![content.clone().deploy(name)]);
+    let (plan, after) = plan::what_if(state, &signals, &policy, changes, now)
+        .map_err(|rejection| refused(WriteError::Refused(rejection)))?;
+    services.extend(after.services_of(name).cloned());
+    let revision = after.deployments().get(name).map_or(0, |deployment| deployment.revision.0);
+    Ok((revision, Plan::from(&plan.about(&services))))
+}
+
 /// What was written, as it is told.
 pub(super) fn applied(
-    cell: &Cell,
+    cell: &NodeContext,
     name: &DeploymentName,
     index: u64,
     revised: &Revised,
 ) -> Applied {
     let revision = cell.engine.machine().read(|state| revised.revision(state, name));
-    let nothing = Content::default();
+    let nothing = DeploymentContent::default();
     let old = revised.before.as_ref().map_or(&nothing, |(_, content)| content);
     let routed = routes::changes(&old.routes, &revised.content.routes);
     let mut warnings = warnings(cell, revised.before.is_none());
@@ -77,22 +98,26 @@ pub(super) fn applied(
         deployment: name.to_string(),
         revision: revision.into(),
         index: Some(index),
-        plan: Vec::new(),
+        plan: None,
         warnings,
     }
 }
 
-fn checked(cell: &Cell, name: &DeploymentName, asked: Apply) -> Result<Content, Error> {
+fn checked(
+    cell: &NodeContext,
+    name: &DeploymentName,
+    asked: Apply,
+) -> Result<DeploymentContent, Error> {
     let services = check::services(name, asked.services)?;
-    check::can_run(cell.runtime.as_ref(), &runtime_name(cell), &services)?;
+    cell.engine.machine().read(|state| check::can_run(state, &services))?;
     routes::check(&asked.routes)?;
-    Ok(Content { services, routes: asked.routes })
+    Ok(DeploymentContent { services, routes: asked.routes })
 }
 
 fn expect(
     deployment: &DeploymentName,
     expected: Option<u64>,
-    found: Option<&(u32, Content)>,
+    found: Option<&(u32, DeploymentContent)>,
 ) -> Result<(), Error> {
     let found = found.map_or(0, |(revision, _)| u64::from(*revision));
     match expected {
@@ -103,15 +128,12 @@ fn expect(
     }
 }
 
-fn runtime_name(cell: &Cell) -> String {
-    let facts = cell.soft.facts();
-    let runtime = facts.nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref());
-    runtime.map_or_else(|| "this node's runtime".to_owned(), |runtime| runtime.name.clone())
-}
-
 /// Routes are served where a node was told to, which is easily forgotten; it is said when they change.
-fn unserved(cell: &Cell, changed: &[String], content: &Content) -> Option<Reason> {
-    let (plain, secure) = cell.soft.facts().entrances;
+fn unserved(cell: &NodeContext, changed: &[String], content: &DeploymentContent) -> Option<Reason> {
+    let (plain, secure) = {
+        let ingress = cell.ingress.lock();
+        (ingress.serves_http, ingress.serves_https)
+    };
     let lacks = |is_there: bool, option, is_such: fn(&RouteSpec) -> bool| {
         (!is_there && content.routes.iter().any(is_such)).then_some(option)
     };
@@ -119,28 +141,23 @@ fn unserved(cell: &Cell, changed: &[String], content: &Content) -> Option<Reason
     let without =
         without.into_iter().chain(lacks(secure, "--https", |route| route.tls != Tls::Off));
     let without: Vec<&str> = without.collect();
-    (!changed.is_empty() && !without.is_empty()).then(|| Reason {
-        subject: cell.node.to_string(),
-        word: "routes_not_served".to_owned(),
-        text: format!("it was started without {}", without.join(" and ")),
+    (!changed.is_empty() && !without.is_empty()).then(|| {
+        let text = format!("it was started without {}", without.join(" and "));
+        Reason::new(&cell.node, ReasonCode::RoutesNotServed, text)
     })
 }
 
 /// What to know of this node's runtime before relying on it. How it isolates is said once, not at every apply.
-fn warnings(cell: &Cell, with_limits: bool) -> Vec<Reason> {
-    let facts = cell.soft.facts();
-    let about = |word: &str, text: &str| Reason {
-        subject: cell.node.to_string(),
-        word: word.to_owned(),
-        text: text.to_owned(),
-    };
-    let runtime = facts.nodes.get(&cell.node).and_then(|fact| fact.runtime.as_ref());
+fn warnings(cell: &NodeContext, with_limits: bool) -> Vec<Reason> {
+    let measured = cell.measurements.lock();
+    let about = |word: ReasonCode, text: &String| Reason::new(&cell.node, word, text);
+    let runtime = measured.nodes.get(&cell.node).and_then(|it| it.runtime.as_ref());
     let Some(runtime) = runtime else { return Vec::new() };
     match &runtime.trouble {
-        Some(trouble) => vec![about("runtime_unavailable", trouble)],
+        Some(trouble) => vec![about(ReasonCode::RuntimeUnavailable, trouble)],
         None if with_limits => {
             let limits: BTreeSet<&String> = runtime.limits.iter().collect();
-            limits.into_iter().map(|limit| about("not_isolated", limit)).collect()
+            limits.into_iter().map(|limit| about(ReasonCode::NotIsolated, limit)).collect()
         }
         None => Vec::new(),
     }

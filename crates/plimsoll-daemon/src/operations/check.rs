@@ -4,12 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use plimsoll_compose::spec_hash;
-use plimsoll_model::{DeploymentName, ServiceName, ServiceSpec};
-use plimsoll_runtime::Runtime;
+use plimsoll_model::{DeploymentName, RuntimeFacts, ServiceName, ServiceSpec, SpecHash, State};
 
 use super::{Error, Services};
-use crate::near;
+use plimsoll_api::suggest;
 
 /// The services as they are written down, or why they cannot be.
 pub(super) fn services(
@@ -23,7 +21,7 @@ pub(super) fn services(
         let missing = spec.depends_on.keys().find(|on| !asked.contains_key(on.as_str()));
         if let Some(on) = missing {
             let known = asked.keys().map(ServiceName::as_str);
-            let hint = near::hint(on.as_str(), "service", known);
+            let hint = suggest::hint(on.as_str(), "service", known);
             return Err(Error::MissingDependency { service: name.clone(), on: on.clone(), hint });
         }
     }
@@ -32,24 +30,33 @@ pub(super) fn services(
     }
     let services = asked.into_iter().map(|(name, mut spec)| {
         // Two containers that differ must never share a hash, so it is not taken on trust.
-        spec.hash = spec_hash(&spec.container);
+        spec.hash = SpecHash::of(&spec.container);
         (name, Arc::new(spec))
     });
     Ok(services.collect())
 }
 
-/// Everything that the runtime cannot do for the services.
-pub(super) fn can_run(runtime: &dyn Runtime, name: &str, services: &Services) -> Result<(), Error> {
-    let reasons: Vec<_> = services
-        .iter()
-        .flat_map(|(service, spec)| {
-            runtime.refuses(&spec.container).into_iter().map(|reason| (service.clone(), reason))
-        })
-        .collect();
-    if reasons.is_empty() {
-        return Ok(());
+/// Everything that keeps the services from running on any node of the cell, by what nodes say of their runtimes. What only
+/// some nodes can run is placed on those.
+pub(super) fn can_run(state: &State, services: &Services) -> Result<(), Error> {
+    let runtimes: BTreeSet<&RuntimeFacts> =
+        state.nodes().values().map(|node| &node.facts.runtime).collect();
+    let mut reasons = Vec::new();
+    for (service, spec) in services {
+        let mut say = |why: String| reasons.push((service.clone(), why));
+        for why in plimsoll_runtime::invalid(&spec.container) {
+            say(why.to_string());
+        }
+        if runtimes.iter().all(|runtime| spec.container.lacking(runtime).is_some()) {
+            for runtime in &runtimes {
+                let needed = runtime.lacks.iter().filter(|it| spec.container.needs(**it));
+                for it in needed {
+                    say(format!("the {} runtime cannot {it}; {}", runtime.name, it.remedy()));
+                }
+            }
+        }
     }
-    Err(Error::CannotRun { runtime: name.to_owned(), reasons })
+    if reasons.is_empty() { Ok(()) } else { Err(Error::CannotRun { reasons }) }
 }
 
 /// A circle of services that wait for each other, if there is one: takes away those that wait for nothing until none is

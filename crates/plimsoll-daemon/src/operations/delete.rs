@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use plimsoll_model::{Change, DeploymentName, Refusal, State};
 
 use super::{Caller, Error, MAX_RETRIES, Services, current, find_deployment};
-use crate::cell::{Cell, WriteError};
-use crate::view::Deleted;
+use crate::context::{NodeContext, WriteError};
+use plimsoll_api::view::Deleted;
 
 /// Ends the deployment. With `volumes`, every node that has some of its named volumes removes them once its containers
 /// are gone from it.
 pub async fn delete(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     volumes: bool,

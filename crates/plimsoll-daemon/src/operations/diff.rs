@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_model::spec::{FileContent, FileMount};
+use plimsoll_model::spec::{FileContent, FileMount, Replay};
 use plimsoll_model::{Bytes, MilliCpus, Millis, Mode, NodeId, ServiceName, ServiceSpec};
 use serde_json::Value;
 
 use super::Services;
-use crate::view::{FieldChange, ServiceChange};
+use plimsoll_api::view::{FieldChange, ServiceChange};
 
 /// What stands for a value that is not shown.
 const HIDDEN: &str = "(hidden)";
@@ -116,6 +116,9 @@ fn fields(spec: &ServiceSpec) -> Fields<'_> {
     text(&mut out, "priority", &spec.priority.to_string());
     text(&mut out, "interruption_penalty", &spec.interruption_penalty.to_string());
     flatten("reschedule", &json(&spec.reschedule), &mut out);
+    if spec.replay == Replay::Off {
+        text(&mut out, "replay", "off");
+    }
     out
 }
 

@@ -1,24 +1,26 @@
 //! What people ask of nodes: cordon, drain, remove.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_kernel::{Foresight, Policy, foresee};
+use plimsoll_kernel::plan::{self, ReplicaFate};
+use plimsoll_kernel::{Policy, Signals};
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
-    Availability, Change, Millis, NodeId, Rejection, ReplicaId, State, Timestamp,
+    Availability, Change, Millis, NodeId, Rejection, ReplicaId, ServiceKey, State, Timestamp,
+    Writer,
 };
 
 use super::{Caller, Error};
-use crate::cell::{Cell, now};
-use crate::near;
-use crate::view::{self, DrainPlan, NodeChanged, PlannedMove, Shortfall};
+use crate::context::{NodeContext, now};
+use plimsoll_api::suggest;
+use plimsoll_api::view::{self, DrainPlan, NodeChanged};
 
 /// What a start takes that nobody has measured.
 const UNKNOWN_START: Millis = Millis::seconds(5);
 
 /// Takes nothing new, or takes replicas again.
 pub async fn set_availability(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     availability: Availability,
@@ -36,7 +38,7 @@ pub async fn set_availability(
 }
 
 /// The node leaves the cell. It must hold nothing, or be down.
-pub async fn remove(cell: &Cell, caller: &Caller, name: &str) -> Result<NodeChanged, Error> {
+pub async fn remove(cell: &NodeContext, caller: &Caller, name: &str) -> Result<NodeChanged, Error> {
     let node = cell.engine.machine().read(|state| {
         let node = find_node(state, name)?;
         let others = state.nodes().keys().filter(|other| **other != node).count();
@@ -49,7 +51,7 @@ pub async fn remove(cell: &Cell, caller: &Caller, name: &str) -> Result<NodeChan
 
 /// Has the node give away what it runs. Says beforehand what will come of it; `is_plan`: and does no more than that.
 pub async fn drain(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     asked: &view::Drain,
@@ -57,20 +59,18 @@ pub async fn drain(
 ) -> Result<DrainPlan, Error> {
     let timeout = asked.timeout_ms.map_or(DRAIN_TIMEOUT, Millis);
     let force = asked.force;
-    let signals = view::build::signals(&cell.soft.facts(), &Policy::default(), now());
+    let policy = cell.policy;
+    let signals = cell.measurements.lock().signals(&cell.policy, now());
     // A copy: to look ahead takes longer than others should wait for the state.
     let state = cell.engine.machine().read(State::clone);
     let node = find_node(&state, name)?;
     check(&state, &node, force, is_plan)?;
     let change = Change::Drain { node: node.clone(), timeout, force };
     let asked = change.clone();
-    let foreseen = tokio::task::spawn_blocking(move || {
-        let starts = starts(&state, &node);
-        let foreseen = foresee(state, &signals, &Policy::default(), asked, now())?;
-        Ok(planned(&starts, &node, &foreseen))
-    });
-    let foreseen = foreseen.await.map_err(|_| Error::Unforeseen)?;
-    let mut plan = foreseen.map_err(|rejection: Rejection| Error::Write(rejection.into()))?;
+    let planned =
+        tokio::task::spawn_blocking(move || planned(state, &signals, &policy, &node, asked, now()));
+    let planned = planned.await.map_err(|_| Error::Unforeseen)?;
+    let mut plan = planned.map_err(|rejection| Error::Write(rejection.into()))?;
     if !is_plan {
         plan.index = Some(caller.write(cell, vec![change.free()]).await?);
     }
@@ -92,30 +92,23 @@ fn check(state: &State, node: &NodeId, force: bool, is_plan: bool) -> Result<(),
     Ok(())
 }
 
-fn planned(starts: &Starts, node: &NodeId, foreseen: &Foresight) -> DrainPlan {
-    let moves = foreseen.moves.iter().map(|it| PlannedMove {
-        replica: it.replica.to_string(),
-        from: it.from.to_string(),
-        to: it.to.to_string(),
-        is_stop_first: it.is_stop_first,
-        round: it.round,
-    });
-    let stuck = foreseen.stuck.iter();
-    let stuck = stuck.map(|(id, why)| view::build::reason(id, why.word(), why.to_string()));
-    let short = foreseen.short.iter().map(|(service, short)| Shortfall {
-        service: service.to_string(),
-        least: short.least,
-        of: short.of,
-    });
-    DrainPlan {
-        node: node.to_string(),
-        moves: moves.collect(),
-        dropped: foreseen.ended.iter().map(ToString::to_string).collect(),
-        stuck: stuck.collect(),
-        short: short.collect(),
-        estimate_ms: estimate(starts, foreseen).0,
-        index: None,
-    }
+/// What becomes of the services that have replicas on the node.
+fn planned(
+    state: State,
+    signals: &Signals,
+    policy: &Policy,
+    node: &NodeId,
+    change: Change,
+    now: Timestamp,
+) -> Result<DrainPlan, Rejection> {
+    let starts = starts(&state, node);
+    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
+    let services: BTreeSet<ServiceKey> = tenants.map(|id| id.service.clone()).collect();
+    let changes = (Writer::Operator, vec![change]);
+    let (plan, _) = plan::what_if(state, signals, policy, changes, now)?;
+    let plan = plan.about(&services);
+    let estimate_ms = estimate(&starts, &plan).0;
+    Ok(DrainPlan { node: node.to_string(), plan: (&plan).into(), estimate_ms, index: None })
 }
 
 /// How long each replica took to start, as far as is known.
@@ -127,11 +120,12 @@ fn starts(state: &State, node: &NodeId) -> Starts {
 }
 
 /// Rounds follow one another; in each, the slowest counts.
-fn estimate(starts: &Starts, foreseen: &Foresight) -> Millis {
-    let mut rounds: BTreeMap<usize, Millis> = BTreeMap::new();
-    for step in &foreseen.moves {
-        let slowest = rounds.entry(step.round).or_default();
-        *slowest = (*slowest).max(starts.get(&step.replica).copied().unwrap_or(UNKNOWN_START));
+fn estimate(starts: &Starts, plan: &plan::Plan) -> Millis {
+    let mut rounds: BTreeMap<u32, Millis> = BTreeMap::new();
+    for outcome in &plan.outcomes {
+        let ReplicaFate::Moved { round, .. } = outcome.fate else { continue };
+        let slowest = rounds.entry(round).or_default();
+        *slowest = (*slowest).max(starts.get(&outcome.id).copied().unwrap_or(UNKNOWN_START));
     }
     Millis(rounds.values().map(|round| round.0).sum())
 }
@@ -150,7 +144,7 @@ fn start_of(state: &State, id: &ReplicaId) -> Option<Millis> {
 pub fn find_node(state: &State, name: &str) -> Result<NodeId, Error> {
     let found = state.nodes().get_key_value(name).map(|(name, _)| name.clone());
     found.ok_or_else(|| {
-        let hint = near::hint(name, "node", state.nodes().keys().map(NodeId::as_str));
+        let hint = suggest::hint(name, "node", state.nodes().keys().map(NodeId::as_str));
         Error::NoSuchNode { name: name.to_owned(), hint }
     })
 }

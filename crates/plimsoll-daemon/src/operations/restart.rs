@@ -3,12 +3,12 @@
 use plimsoll_model::{Change, Guarded, ReplicaId, State};
 
 use super::{Caller, Error, current, find_deployment, find_replica, find_service};
-use crate::cell::Cell;
-use crate::view::{Restart, Restarted};
+use crate::context::NodeContext;
+use plimsoll_api::view::{Restart, Restarted};
 
 /// Asks for a fresh start of every replica that is meant.
 pub async fn restart(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     restart: &Restart,

@@ -8,16 +8,16 @@ use plimsoll_model::{DeploymentName, Mode, Revision, ServiceSpec, State};
 use super::apply::applied;
 use super::diff::changes;
 use super::{
-    Caller, Content, Error, Revised, Services, current, find_deployment, find_service, revise,
-    routes,
+    Caller, DeploymentContent, Error, Revised, Services, current, find_deployment, find_service,
+    revise, routes,
 };
-use crate::cell::Cell;
-use crate::view::build::revision_specs;
-use crate::view::{self, Applied, RevisionSpecs, Rollback, Scale, Time};
+use crate::context::NodeContext;
+use crate::views::revision_specs;
+use plimsoll_api::view::{self, Applied, RevisionSpecs, Rollback, Scale, Time};
 
 /// Another number of replicas, as a revision of its own.
 pub async fn scale(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     scale: &Scale,
@@ -57,7 +57,7 @@ fn scaled(mode: &Mode, replicas: u32) -> Option<Mode> {
 
 /// What an earlier revision asked for, whole, as a revision of its own.
 pub async fn rollback(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     back: &Rollback,
@@ -67,7 +67,7 @@ pub async fn rollback(
         let name = find_deployment(state, name.as_str())?;
         let deployment = &state.deployments()[&name];
         let to = target(&name, deployment, back.to)?;
-        let content = Content::of(&deployment.history[&to]);
+        let content = DeploymentContent::of(&deployment.history[&to]);
         Ok(Revised { before: current(state, &name), content })
     };
     let (index, revised) = revise(cell, caller, &name, decide).await?;

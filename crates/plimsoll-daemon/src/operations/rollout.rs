@@ -1,14 +1,14 @@
 //! What people ask of rollouts under way: pause, resume, abort.
 
-use plimsoll_model::rollout::{Halt, Phase};
+use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::{Change, DeploymentName, Guarded, ServiceKey, State};
 
 use super::{Caller, Error, current, find_deployment, find_service};
-use crate::cell::Cell;
-use crate::view::{ChangeRollout, RolloutAction, RolloutChanged};
+use crate::context::NodeContext;
+use plimsoll_api::view::{ChangeRollout, RolloutAction, RolloutChanged};
 
 pub async fn change_rollout(
-    cell: &Cell,
+    cell: &NodeContext,
     caller: &Caller,
     name: &str,
     asked: &ChangeRollout,
@@ -16,9 +16,9 @@ pub async fn change_rollout(
     let meant = cell.engine.machine().read(|state| meant(state, name, asked))?;
     let services = meant.iter().map(|key| key.service.to_string()).collect();
     let change = |service: ServiceKey| match asked.action {
-        RolloutAction::Pause => Change::PauseRollout { service, why: Halt::Operator },
+        RolloutAction::Pause => Change::PauseRollout { service, why: RolloutHalt::Operator },
         RolloutAction::Resume => Change::ResumeRollout { service },
-        RolloutAction::Abort => Change::AbortRollout { service, why: Halt::Operator },
+        RolloutAction::Abort => Change::AbortRollout { service, why: RolloutHalt::Operator },
     };
     let batch: Vec<Guarded> = meant.into_iter().map(|key| change(key).free()).collect();
     let index = caller.write(cell, batch).await?;
@@ -45,13 +45,15 @@ fn meant(state: &State, name: &str, asked: &ChangeRollout) -> Result<Vec<Service
 fn can_change(state: &State, key: &ServiceKey, action: RolloutAction) -> bool {
     let rollout = state.service(key).and_then(|service| service.row.rollout.as_ref());
     rollout.is_some_and(|rollout| match action {
-        RolloutAction::Pause => rollout.phase == Phase::Rolling,
-        RolloutAction::Resume => rollout.phase == Phase::Paused,
-        RolloutAction::Abort => matches!(rollout.phase, Phase::Rolling | Phase::Paused),
+        RolloutAction::Pause => rollout.phase == RolloutPhase::Rolling,
+        RolloutAction::Resume => rollout.phase == RolloutPhase::Paused,
+        RolloutAction::Abort => {
+            matches!(rollout.phase, RolloutPhase::Rolling | RolloutPhase::Paused)
+        }
     })
 }
 
 fn none(deployment: DeploymentName, action: RolloutAction) -> Error {
-    let what = if action == RolloutAction::Resume { "paused" } else { "under way" };
+    let what = if action == RolloutAction::Resume { "paused" } else { "in progress" };
     Error::NoRollout { deployment, what }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use plimsoll_model::spec::{RouteSpec, Tls};
 
 use super::Error;
-use crate::pki;
+use plimsoll_peer::pki;
 
 /// The longest name that the name system has.
 const MAX_HOST: usize = 253;

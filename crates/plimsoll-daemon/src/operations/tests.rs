@@ -5,7 +5,7 @@ use plimsoll_model::testkit::{cell, cpus, global, hosts, spread};
 use plimsoll_model::{DeploymentName, Millis, ServiceName, ServiceSpec};
 
 use super::diff::changes;
-use super::{Content, Revised, Services};
+use super::{DeploymentContent, Revised, Services};
 
 fn services<const N: usize>(services: [(&str, ServiceSpec); N]) -> Services {
     let named = services.map(|(name, spec)| (ServiceName::new(name).unwrap(), Arc::new(spec)));
@@ -92,7 +92,7 @@ fn options_of_a_driver_may_hold_a_password_and_are_not_shown() {
         shown(with("one"), with("two")),
         ["volumes.data.driver_opts.o: (hidden) → (hidden, changed)"]
     );
-    let bare = crate::view::build::bare(&with("one")).to_string();
+    let bare = crate::views::bare(&with("one")).to_string();
     assert!(!bare.contains("password"), "{bare}");
 }
 
@@ -110,7 +110,7 @@ fn a_change_is_told_its_own_revision_and_not_that_of_one_which_came_after() {
     let shop = DeploymentName::new("shop").unwrap();
     let content = |replicas| {
         let services = services([("web", spread(replicas))]);
-        Content { services, routes: Vec::new() }
+        DeploymentContent { services, routes: Vec::new() }
     };
     let (one, two) = (content(1), content(2));
     let cell = cell().node("ash", cpus(4));

@@ -6,12 +6,12 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
-use plimsoll_router::{Arrival, ArriveError, Protocol, UpstreamKey};
+use plimsoll_router::{InboundTunnel, InboundTunnelError, Protocol, UpstreamKey};
 use plimsoll_runtime::chain;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Routing, tunnel};
-use crate::peer::answer_stream;
+use plimsoll_peer::answer_stream;
 
 /// How long this node may know of a container later than the one that asks for it.
 const LATER: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ impl Routing {
         let arrival = match self.arrive(&key, protocol).await {
             Ok(arrival) => arrival,
             Err(error) => {
-                tracing::debug!(error = %chain(&error), "another node asks in vain");
+                tracing::debug!(error = %chain(&error), "cannot serve a request of another node");
                 return (StatusCode::BAD_GATEWAY, chain(&error)).into_response();
             }
         };
@@ -39,12 +39,16 @@ impl Routing {
 
     /// Connects, and waits a moment for a container that this node has yet to learn of: the node that asks may have read
     /// further in the log.
-    async fn arrive(&self, key: &UpstreamKey, protocol: Protocol) -> Result<Arrival, ArriveError> {
+    async fn arrive(
+        &self,
+        key: &UpstreamKey,
+        protocol: Protocol,
+    ) -> Result<InboundTunnel, InboundTunnelError> {
         let (mut fed, deadline) = (self.fed.subscribe(), Instant::now() + LATER);
         loop {
-            let arrival = self.router.arrive(key, protocol).await;
-            let is_unknown = matches!(arrival, Err(ArriveError::Unknown(_)));
-            if is_unknown && self.cell.soft.chart().is_none() {
+            let arrival = self.router.accept_tunnel(key, protocol).await;
+            let is_unknown = matches!(arrival, Err(InboundTunnelError::Unknown(_)));
+            if is_unknown && self.cell.endpoints.latest().is_none() {
                 self.others.send_if_modified(|others| others.insert(key.clone()));
             }
             if !is_unknown || !matches!(timeout_at(deadline, fed.changed()).await, Ok(Ok(()))) {

@@ -22,7 +22,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::pki::Authority;
+use plimsoll_peer::pki::Authority;
 
 /// How long one of our own is good for. It is in memory alone, and made anew with every start.
 const LIFETIME: Millis = Millis::minutes(7 * 24 * 60);
@@ -40,11 +40,11 @@ const MAX_FILE: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Certificates {
     dir: PathBuf,
-    held: BTreeMap<(Tls, String), Held>,
+    held: BTreeMap<(Tls, String), LoadedCertificate>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LoadedCertificate {
     /// What is shown, or why there is nothing to show.
     shown: Result<Arc<CertifiedKey>, String>,
     /// When to see to it again, by this node's clock.
@@ -113,39 +113,46 @@ fn later(now: Timestamp) -> Timestamp {
     now.plus(Millis(u64::try_from(LOOK.as_millis()).unwrap_or(u64::MAX)))
 }
 
-fn issued(host: &str, authority: Option<Authority>, now: Timestamp) -> Held {
+fn issued(host: &str, authority: Option<Authority>, now: Timestamp) -> LoadedCertificate {
     let shown = match authority.map(|it| it.issue_host(host, now, LIFETIME)) {
         Some(Ok(key)) => Ok(Arc::new(key)),
         Some(Err(error)) => Err(chain(&error)),
         None => Err("this node does not hold the cell's authority".to_owned()),
     };
     let due = if shown.is_ok() { now.plus(Millis(LIFETIME.0 - RENEWED.0)) } else { later(now) };
-    Held { shown, due, stamp: None }
+    LoadedCertificate { shown, due, stamp: None }
 }
 
 /// The host's certificate from its files. While new ones cannot be read, the old one is shown.
-fn read(dir: &Path, host: &str, known: Option<Held>, now: Timestamp) -> Held {
+fn read(
+    dir: &Path,
+    host: &str,
+    known: Option<LoadedCertificate>,
+    now: Timestamp,
+) -> LoadedCertificate {
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase().replace('*', "_");
     let paths = [dir.join(format!("{name}.crt")), dir.join(format!("{name}.key"))];
     let due = later(now);
     let stamp = stamp(&paths);
     if let Some(known) = known {
         if stamp.as_ref().ok() == known.stamp.as_ref() && known.shown.is_ok() {
-            return Held { due, ..known };
+            return LoadedCertificate { due, ..known };
         }
         let fresh = stamp.and_then(|stamp| Ok((stamp, load(&paths)?)));
         return match (fresh, known.shown) {
-            (Ok((stamp, key)), _) => Held { shown: Ok(Arc::new(key)), due, stamp: Some(stamp) },
+            (Ok((stamp, key)), _) => {
+                LoadedCertificate { shown: Ok(Arc::new(key)), due, stamp: Some(stamp) }
+            }
             (Err(why), Ok(old)) => {
                 tracing::warn!(host, %why, "the certificate before it is shown");
-                Held { shown: Ok(old), due, stamp: known.stamp }
+                LoadedCertificate { shown: Ok(old), due, stamp: known.stamp }
             }
-            (Err(why), Err(_)) => Held { shown: Err(why), due, stamp: None },
+            (Err(why), Err(_)) => LoadedCertificate { shown: Err(why), due, stamp: None },
         };
     }
     match stamp.and_then(|stamp| Ok((stamp, load(&paths)?))) {
-        Ok((stamp, key)) => Held { shown: Ok(Arc::new(key)), due, stamp: Some(stamp) },
-        Err(why) => Held { shown: Err(why), due, stamp: None },
+        Ok((stamp, key)) => LoadedCertificate { shown: Ok(Arc::new(key)), due, stamp: Some(stamp) },
+        Err(why) => LoadedCertificate { shown: Err(why), due, stamp: None },
     }
 }
 
@@ -193,7 +200,7 @@ mod tests {
     use rustls::pki_types::PrivatePkcs8KeyDer;
 
     use super::*;
-    use crate::pki::testkit;
+    use plimsoll_peer::pki::testkit;
 
     fn route(host: &str, tls: Tls) -> RouteSpec {
         let (host, path) = (Some(host.to_owned()), "/".to_owned());

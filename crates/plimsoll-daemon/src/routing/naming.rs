@@ -1,22 +1,27 @@
-//! Who is called what on the networks of this node, read off the chart: what [`plimsoll_names`] answers by.
+//! The names of services on the networks of this node, read off the endpoints: the directory of [`plimsoll_dns`].
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use plimsoll_dns::{Directory, NetworkNames};
 use plimsoll_model::NodeId;
-use plimsoll_names::{Directory, Neighbours};
-use plimsoll_router::{PoolKey, Protocol, Published};
+use plimsoll_router::{PoolKey, Protocol, PublishedPort};
 
-use super::chart::Chart;
-use super::wanted::{Addresses, Asked, Open};
+use super::router_config::{Addresses, NodeRouterConfig, Open};
+use plimsoll_kernel::endpoints::Endpoints;
 
 /// The services of the open networks by their names, and which networks this node's containers are in.
-pub fn directory(chart: &Chart, node: &NodeId, addresses: &Addresses, open: &Open) -> Directory {
-    let mut networks: BTreeMap<String, Neighbours> = BTreeMap::new();
+pub fn directory(
+    endpoints: &Endpoints,
+    node: &NodeId,
+    addresses: &Addresses,
+    open: &Open,
+) -> Directory {
+    let mut networks: BTreeMap<String, NetworkNames> = BTreeMap::new();
     let mut directory =
         Directory { meant_for: open.keys().cloned().collect(), ..Directory::default() };
-    for (key, listing) in &chart.services {
+    for (key, listing) in &endpoints.services {
         let mut joined =
             listing.networks.iter().filter(|(name, _)| open.contains_key(*name)).peekable();
         if joined.peek().is_none() {
@@ -24,13 +29,13 @@ pub fn directory(chart: &Chart, node: &NodeId, addresses: &Addresses, open: &Ope
         }
         let service: Arc<str> = key.to_string().into();
         for (network, aliases) in joined {
-            let neighbours = networks.entry(network.clone()).or_default();
-            neighbours.call(key.service.as_str(), &service);
+            let names = networks.entry(network.clone()).or_default();
+            names.add(key.service.as_str(), &service);
             for alias in aliases {
-                neighbours.call(alias, &service);
+                names.add(alias, &service);
             }
         }
-        for container in listing.containers.iter().filter(|one| one.node == *node) {
+        for container in listing.replicas.iter().filter(|one| one.node == *node) {
             let held = (container.replica.clone(), container.generation);
             let Some(IpAddr::V4(address)) = addresses.get(&held) else { continue };
             directory.placed.insert(*address);
@@ -40,24 +45,25 @@ pub fn directory(chart: &Chart, node: &NodeId, addresses: &Addresses, open: &Ope
             }
         }
     }
-    let shared = networks.into_iter().map(|(name, neighbours)| (name, Arc::new(neighbours)));
+    let shared = networks.into_iter().map(|(network, names)| (network, Arc::new(names)));
     directory.networks = shared.collect();
     directory
 }
 
-/// Has the router listen for datagrams at the addresses that stand for services which say that they take some.
+/// Has the router listen for datagrams at the virtual IPs of services that expose UDP ports.
 pub fn listen_for_datagrams(
-    chart: &Chart,
+    endpoints: &Endpoints,
     open: &Open,
-    stands_for: impl Fn(&str, &str) -> Option<Ipv4Addr>,
-    asked: &mut Asked,
+    virtual_ip: impl Fn(&str, &str) -> Option<Ipv4Addr>,
+    asked: &mut NodeRouterConfig,
 ) {
-    for (key, listing) in chart.services.iter().filter(|(_, it)| !it.datagrams.is_empty()) {
+    for (key, listing) in endpoints.services.iter().filter(|(_, it)| !it.datagrams.is_empty()) {
         let service = key.to_string();
         for network in listing.networks.keys().filter(|name| open.contains_key(*name)) {
-            let Some(address) = stands_for(network, &service) else { continue };
+            let Some(address) = virtual_ip(network, &service) else { continue };
             for port in &listing.datagrams {
-                let at = Published { address: (address, *port).into(), protocol: Protocol::Udp };
+                let at =
+                    PublishedPort { address: (address, *port).into(), protocol: Protocol::Udp };
                 asked.owners.insert(at, key.clone());
                 asked.wanted.published.insert(at, PoolKey::new(&service, *port));
             }
@@ -85,19 +91,19 @@ mod tests {
         [(network.to_owned(), "10.208.1.0/24".parse().unwrap())].into()
     }
 
-    fn chart() -> Chart {
+    fn endpoints() -> Endpoints {
         let mut dns = on(&["back"], "ns");
         dns.container.expose = ["53/udp".to_owned(), "80".to_owned()].into();
         let services =
             [("web", on(&["front"], "www")), ("api", on(&["front", "back"], "rpc")), ("dns", dns)];
         let cell = cell().node("ash", cpus(4)).deploy("shop", services);
-        Chart::of(&cell.state, None)
+        Endpoints::of(&cell.state, None)
     }
 
     #[test]
     fn services_are_called_by_name_and_alias_on_networks_that_are_open() {
         let open = opened("shop_front");
-        let directory = directory(&chart(), &node_id("ash"), &Addresses::default(), &open);
+        let directory = directory(&endpoints(), &node_id("ash"), &Addresses::default(), &open);
         let find = |network, name| {
             let found = directory.find(network, name, Ipv4Addr::LOCALHOST);
             found.map(|(_, service)| service.to_string())
@@ -112,11 +118,11 @@ mod tests {
     #[test]
     fn datagrams_are_listened_for_where_a_service_says_it_takes_them() {
         let open = opened("shop_back");
-        let mut asked = Asked::default();
-        let stands_for = |_: &str, _: &str| Some(Ipv4Addr::new(10, 208, 1, 4));
-        listen_for_datagrams(&chart(), &open, stands_for, &mut asked);
+        let mut asked = NodeRouterConfig::default();
+        let virtual_ip = |_: &str, _: &str| Some(Ipv4Addr::new(10, 208, 1, 4));
+        listen_for_datagrams(&endpoints(), &open, virtual_ip, &mut asked);
         let listens: Vec<_> = asked.wanted.published.iter().collect();
-        let at = Published { address: ([10, 208, 1, 4], 53).into(), protocol: Protocol::Udp };
+        let at = PublishedPort { address: ([10, 208, 1, 4], 53).into(), protocol: Protocol::Udp };
         assert_eq!(listens, [(&at, &PoolKey::new("shop/dns", 53))]);
     }
 }

@@ -1,9 +1,9 @@
 use std::net::IpAddr;
 
-use plimsoll_model::spec::RouteSpec;
+use plimsoll_model::spec::{Replay, RouteSpec};
 use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, service_key, spread};
 use plimsoll_model::{Change, MoveCause, ObservedState, ServiceName, ServiceSpec, Writer};
-use plimsoll_router::{PoolKey, State};
+use plimsoll_router::{MemberState, PoolKey};
 
 use super::*;
 
@@ -24,23 +24,23 @@ fn shop(spec: &ServiceSpec) -> Cell {
 }
 
 /// What ash is asked for, which reaches all its containers at one address.
-fn asked(cell: &Cell) -> Asked {
+fn asked(cell: &Cell) -> NodeRouterConfig {
     let address: IpAddr = ASH.parse().unwrap();
     let held = cell.state.replicas().flat_map(|(id, replica)| {
         let own = replica.holds().filter(|held| held.node == node_id("ash"));
         own.map(move |held| ((id.clone(), held.generation), address)).collect::<Vec<_>>()
     });
-    wanted(&Chart::of(&cell.state, None), &node_id("ash"), &held.collect(), &Open::new())
+    wanted(&Endpoints::of(&cell.state, None), &node_id("ash"), &held.collect(), &Open::new())
 }
 
 /// Each container behind a port of the shop, as in `1/1 at 10.0.0.1:80: in`.
-fn pool(asked: &Asked, port: u16) -> Vec<String> {
+fn pool(asked: &NodeRouterConfig, port: u16) -> Vec<String> {
     let members = asked.wanted.pools.get(&PoolKey::new("shop/web", port));
-    let shown = |member: &plimsoll_router::Member| {
+    let shown = |member: &plimsoll_router::PoolMember| {
         let state = match member.state {
-            State::Joining => "joining".to_owned(),
-            State::In => "in".to_owned(),
-            State::Draining { grace } => format!("draining {grace:?}"),
+            MemberState::Joining => "joining".to_owned(),
+            MemberState::Ready => "in".to_owned(),
+            MemberState::Draining { grace } => format!("draining {grace:?}"),
         };
         let (replica, generation) = (&member.replica, member.generation);
         format!("{replica} of {generation} at {}: {state}", member.target)
@@ -51,6 +51,14 @@ fn pool(asked: &Asked, port: u16) -> Vec<String> {
 fn succeed(cell: &mut Cell, replica: &str, node: &str, spec: &ServiceSpec) {
     let (replica, node, cause) = (replica_id(replica), node_id(node), MoveCause::Outdated);
     cell.change(Writer::Scheduler, Change::Succeed { replica, node, spec: spec.hash, cause });
+}
+
+#[test]
+fn a_router_is_told_whose_requests_are_not_replayed() {
+    let spec = spread(2).published(8080, 80);
+    assert!(asked(&shop(&spec)).wanted.without_replay.is_empty());
+    let spec = ServiceSpec { replay: Replay::Off, ..spec };
+    assert_eq!(asked(&shop(&spec)).wanted.without_replay, ["shop/web".into()].into());
 }
 
 #[test]
@@ -89,8 +97,8 @@ fn a_replica_takes_requests_while_it_is_well_and_its_node_is_heard() {
 #[test]
 fn a_replica_here_without_an_address_is_left_out() {
     let cell = shop(&spread(2).published(8080, 80));
-    let chart = Chart::of(&cell.state, None);
-    let asked = wanted(&chart, &node_id("ash"), &Addresses::new(), &Open::new());
+    let endpoints = Endpoints::of(&cell.state, None);
+    let asked = wanted(&endpoints, &node_id("ash"), &Addresses::new(), &Open::new());
     assert_eq!(pool(&asked, 80), ["shop-web-2 of 2 at node birch: in"]);
 }
 
@@ -160,17 +168,24 @@ fn a_port_that_cannot_be_listened_on_is_said_of_its_service() {
     let asked = asked(&cell);
     let at = *asked.owners.keys().next().unwrap();
     assert_eq!(asked.owners[&at], service_key("shop/web"));
-    let mut facts = Facts::default();
-    tell(&mut facts, &asked, &BTreeMap::from([(at, "cannot listen on port 8080: no".to_owned())]));
-    let ports: Vec<String> =
-        facts.ports.iter().map(|((service, _), text)| format!("{service}: {text}")).collect();
+    let mut ingress = IngressStatus::default();
+    tell(
+        &mut ingress,
+        &asked,
+        &BTreeMap::from([(at, "cannot listen on port 8080: no".to_owned())]),
+    );
+    let ports: Vec<String> = ingress
+        .unbound_ports
+        .iter()
+        .map(|((service, _), text)| format!("{service}: {text}"))
+        .collect();
     assert_eq!(ports, ["shop/web: cannot listen on port 8080: no"]);
-    tell(&mut facts, &Asked::default(), &BTreeMap::new());
-    assert!(facts.ports.is_empty(), "what is over is not said any more");
+    tell(&mut ingress, &NodeRouterConfig::default(), &BTreeMap::new());
+    assert!(ingress.unbound_ports.is_empty(), "what is over is not said any more");
 }
 
 #[test]
-fn a_node_without_a_chart_leads_to_what_others_ask_for_and_it_has() {
+fn a_node_without_endpoints_leads_to_what_others_ask_for_and_it_has() {
     let key =
         |replica: &str, generation, port| UpstreamKey { replica: replica.into(), generation, port };
     let others =
@@ -190,70 +205,13 @@ fn what_publishes_nothing_is_reached_at_any_port_from_where_it_or_a_neighbour_ru
     let cell = shop(&spread(2));
     let pools = |node: &str, open: &str| -> Vec<String> {
         let open = [(open.to_owned(), "10.208.1.0/24".parse().unwrap())].into();
-        let chart = Chart::of(&cell.state, None);
-        let asked = wanted(&chart, &node_id(node), &Addresses::default(), &open);
+        let endpoints = Endpoints::of(&cell.state, None);
+        let asked = wanted(&endpoints, &node_id(node), &Addresses::default(), &open);
         asked.wanted.pools.keys().map(ToString::to_string).collect()
     };
     assert_eq!(pools("ash", ""), ["shop/web any port"], "it runs here, and others may ask for it");
     assert_eq!(pools("cedar", "shop_default"), ["shop/web any port"], "a neighbour is here");
     assert_eq!(pools("cedar", "blog_default"), [""; 0]);
-}
-
-#[test]
-fn a_chart_that_follows_events_is_the_chart_of_the_state() {
-    let spec = spread(2).published(8080, 80);
-    let steps: [fn(Cell) -> Cell; 8] = [
-        |cell| cell.down("birch"),
-        |cell| cell.deploy("blog", [("web", spread(1)), ("db", spread(1))]).obey(),
-        |cell| cell.up("birch"),
-        |cell| cell.deploy_routed("blog", [("web", spread(1))], vec![route("/", 81)]).obey(),
-        |cell| cell.deploy("shop", [("web", spread(2).published(8081, 81))]).obey(),
-        |cell| cell.node("cedar", cpus(1)).drain("ash"),
-        |cell| cell.undeploy("shop").obey(),
-        |cell| cell.undeploy("blog").obey(),
-    ];
-    let mut cell = shop(&spec);
-    let mut chart = Chart::of(&cell.state, None);
-    for (number, step) in steps.into_iter().enumerate() {
-        cell.events.clear();
-        cell = step(cell);
-        let whole = Chart::of(&cell.state, Some(&chart));
-        chart = chart.after(&cell.state, &cell.events);
-        assert_eq!(chart, whole, "after step {number}");
-    }
-}
-
-#[test]
-fn a_chart_and_what_changed_since_make_the_next_one() {
-    let (web, other) = (spread(2).published(8080, 80), spread(2).published(9090, 80));
-    let first = shop(&web);
-    let mut states = vec![first.state.clone()];
-    let second = first.deploy("blog", [("web", other)]).node("cedar", cpus(1));
-    states.push(second.state.clone());
-    let third = second.undeploy("shop").down("birch");
-    states.push(third.state.clone());
-    let drawn = |state| {
-        let mut chart = Chart::of(state, None);
-        let addressed = state.nodes().keys().map(|id| (id.clone(), format!("{id}:7117")));
-        chart.nodes = addressed.collect();
-        chart
-    };
-    let charts: Vec<Chart> = states.iter().map(drawn).collect();
-    for before in &charts {
-        for after in &charts {
-            assert_eq!(before.corrected(after.since(Some(before))), *after);
-            assert_eq!(
-                before.corrected(after.since(None)),
-                *after,
-                "a whole one needs none before"
-            );
-        }
-        let nothing = before.since(Some(before));
-        assert!(nothing.services.is_empty() && nothing.nodes.is_empty() && !nothing.is_whole);
-    }
-    let known = &charts[0].services[&service_key("shop/web")];
-    let again = Chart::of(&states[1], Some(&charts[0]));
-    assert!(Arc::ptr_eq(known, &again.services[&service_key("shop/web")]), "it is as it was");
 }
 
 fn route(path: &str, port: u16) -> RouteSpec {
@@ -295,57 +253,4 @@ fn a_route_leads_to_all_replicas_of_its_service_on_its_port() {
             ]
         );
     }
-}
-
-#[test]
-fn what_a_route_led_to_is_known_until_it_has_gone() {
-    let cell = routed(vec![route("/", 80)]);
-    let before = Chart::of(&cell.state, None);
-    let without = cell.deploy("shop", [("web", spread(2))]);
-    let after = Chart::of(&without.state, Some(&before));
-    assert!(after.routes.is_empty());
-    let ports = |chart: &Chart| {
-        let listing = chart.services.get(&service_key("shop/web"));
-        let all = listing.into_iter().flat_map(|it| &it.containers);
-        all.flat_map(|one| one.ports.iter().copied()).collect::<Vec<_>>()
-    };
-    assert_eq!(ports(&after), [80, 80], "what is under way there may end");
-    let mut gone = without.undeploy("shop");
-    for replica in ["shop/web/1", "shop/web/2"] {
-        gone.change(Writer::Scheduler, Change::Retire { replica: replica_id(replica) });
-    }
-    let leaving = Chart::of(&gone.state, Some(&after));
-    assert_eq!(ports(&leaving), [80, 80]);
-    let gone = gone.obey();
-    assert_eq!(ports(&Chart::of(&gone.state, Some(&leaving))), [0; 0]);
-}
-
-#[test]
-fn every_ruling_has_its_reason() {
-    let one = replica_id("shop/web/2");
-    let ruled = |cell: &Cell, generation: u64| {
-        let replica = cell.state.replica(&one).unwrap();
-        let held = replica.holds().find(|held| held.generation.0 == generation).unwrap();
-        let ruling = ruling::Ruling::of(&cell.state, replica, held);
-        format!("{}: {ruling}", ruling.word())
-    };
-    let spec = spread(2);
-    let cell = || shop(&spec);
-    assert_eq!(ruled(&cell(), 2), "takes_requests: it runs and is well");
-    assert_eq!(ruled(&cell().down("birch"), 2), "node_down: birch is not heard");
-    let mut sick = cell();
-    sick.report(&one, Generation(2), ObservedState::Degraded, None);
-    assert_eq!(ruled(&sick, 2), "degraded: it is degraded");
-    let mut moving = cell();
-    succeed(&mut moving, "shop/web/2", "ash", &spec);
-    assert_eq!(ruled(&moving, 3), "unseen: its node has not said yet that it runs");
-    let mut moving = moving.obey();
-    assert_eq!(ruled(&moving, 2), "takes_requests: it runs and is well");
-    assert_eq!(
-        ruled(&moving, 3),
-        "takes_over: it is well, and takes over once generation 2 leaves"
-    );
-    moving.change(Writer::Scheduler, Change::Promote { replica: one.clone() });
-    assert_eq!(ruled(&moving, 2), "leaves: it ends what is under way, and then stops");
-    assert_eq!(ruled(&moving, 3), "takes_requests: it runs and is well");
 }

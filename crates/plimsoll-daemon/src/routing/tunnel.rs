@@ -1,16 +1,15 @@
 //! The way to a replica on another node: a stream over the connection that the two daemons have, named by headers.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use plimsoll_model::NodeId;
-use plimsoll_router::{Far, Opening, Protocol, Stream, Tunnel, UpstreamKey};
+use plimsoll_router::{ByteStream, Protocol, RemoteUpstream, Tunnel, TunnelFuture, UpstreamKey};
 
-use crate::peer::{Client, Error, Target};
-use crate::soft::Soft;
+use crate::endpoint_feed::EndpointFeed;
+use plimsoll_peer::{Error, PeerClient, Target};
 
 /// Where another node takes streams to its replicas.
 pub const TUNNEL: &str = "/peer/tunnel";
@@ -27,18 +26,18 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Tunnels {
     /// Who knows where nodes are.
-    pub soft: Arc<Soft>,
-    pub client: Client,
+    pub endpoints: EndpointFeed,
+    pub client: PeerClient,
 }
 
 impl Tunnel for Tunnels {
-    fn open(&self, far: Far) -> Opening<'_> {
-        Box::pin(async move { Ok(Box::new(self.connect(&far).await?) as Box<dyn Stream>) })
+    fn open(&self, far: RemoteUpstream) -> TunnelFuture<'_> {
+        Box::pin(async move { Ok(Box::new(self.connect(&far).await?) as Box<dyn ByteStream>) })
     }
 }
 
 impl Tunnels {
-    async fn connect(&self, far: &Far) -> io::Result<impl Stream + use<>> {
+    async fn connect(&self, far: &RemoteUpstream) -> io::Result<impl ByteStream + use<>> {
         let target = self.target(&far.node).ok_or_else(|| unreached(far, "it has no address"))?;
         let headers = named(&far.upstream, far.protocol).map_err(io::Error::other)?;
         let open = || self.client.tunnel(&target, Method::POST, TUNNEL, headers.clone(), ANSWER);
@@ -57,12 +56,12 @@ impl Tunnels {
 
     fn target(&self, node: &str) -> Option<Target> {
         let node = NodeId::new(node).ok()?;
-        let address = self.soft.chart()?.nodes.get(&node)?.clone();
+        let address = self.endpoints.latest()?.nodes.get(&node)?.clone();
         Some(Target { node, address })
     }
 }
 
-fn unreached(far: &Far, why: &str) -> io::Error {
+fn unreached(far: &RemoteUpstream, why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionRefused, format!("cannot reach {far}: {why}"))
 }
 

@@ -1,12 +1,17 @@
 //! The API over a real socket: a store on disk, a runtime that only pretends, and states written as the loops would.
 
 mod bad_input;
-mod doors;
+mod faulty_engine;
+mod generated;
+mod impaired;
+mod listeners;
 mod logs;
 mod openapi;
+mod parts;
 mod read;
 mod routes;
 mod speed;
+mod statuses;
 mod streams;
 mod support;
 mod write;

@@ -4,3 +4,4 @@
 #![allow(clippy::unwrap_used, clippy::needless_raw_string_hashes)]
 
 mod api;
+mod modules;

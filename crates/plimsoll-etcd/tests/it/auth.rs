@@ -1,11 +1,11 @@
 //! Users, passwords and permissions.
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Config, Credentials, Error, Keys};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{Error, EtcdClient, EtcdConfig, EtcdCredentials, Keys};
 
 /// A cluster where `ash` may write below `/ash/`.
-fn guarded(flags: &[&str]) -> Option<Lab> {
-    let lab = Lab::start(1, flags)?;
+fn guarded(flags: &[&str]) -> Option<EtcdLab> {
+    let lab = EtcdLab::start(1, flags)?;
     lab.ctl(&["user", "add", "root:secret"]);
     lab.ctl(&["user", "grant-role", "root", "root"]);
     lab.ctl(&["user", "add", "ash:birch"]);
@@ -16,9 +16,9 @@ fn guarded(flags: &[&str]) -> Option<Lab> {
     Some(lab)
 }
 
-fn user(lab: &Lab, user: &str, password: &str) -> Client {
-    let credentials = Credentials { user: user.into(), password: password.into() };
-    Client::new(Config { credentials: Some(credentials), ..lab.config() }).unwrap()
+fn user(lab: &EtcdLab, user: &str, password: &str) -> EtcdClient {
+    let credentials = EtcdCredentials { user: user.into(), password: password.into() };
+    EtcdClient::new(EtcdConfig { credentials: Some(credentials), ..lab.config() }).unwrap()
 }
 
 #[tokio::test]
@@ -39,9 +39,9 @@ async fn a_user_writes_where_its_role_allows_and_is_told_where_it_does_not() {
 async fn a_wrong_password_and_a_missing_one_are_named_and_nothing_is_written() {
     let Some(lab) = guarded(&[]) else { return };
     for (client, says) in [
-        (user(&lab, "ash", "wrong"), "etcd does not accept user ash with this password"),
-        (user(&lab, "nobody", "birch"), "etcd does not accept user nobody with this password"),
-        (Client::new(lab.config()).unwrap(), "etcd wants a user name and a password"),
+        (user(&lab, "ash", "wrong"), "etcd rejected user ash or its password"),
+        (user(&lab, "nobody", "birch"), "etcd rejected user nobody or its password"),
+        (EtcdClient::new(lab.config()).unwrap(), "etcd requires a user name and a password"),
     ] {
         let error = client.put("/ash/a", "x").await.unwrap_err();
         assert!(matches!(error, Error::AuthFailed { .. }), "{error}");
@@ -68,7 +68,7 @@ async fn a_token_that_expired_is_renewed_unseen() {
 
 #[tokio::test]
 async fn credentials_do_no_harm_where_nobody_asks_for_them_and_serve_when_somebody_does() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let client = user(&lab, "root", "secret");
     client.put("/a", "x").await.unwrap();
     lab.ctl(&["user", "add", "root:secret"]);

@@ -1,11 +1,11 @@
 //! Keys, ranges and transactions.
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Error, Keys, Op, Range, Txn, When};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{Error, EtcdClient, Keys, Op, Range, Txn, When};
 
-fn single() -> Option<(Lab, Client)> {
-    let lab = Lab::start(1, &[])?;
-    let client = Client::new(lab.config()).unwrap();
+fn single() -> Option<(EtcdLab, EtcdClient)> {
+    let lab = EtcdLab::start(1, &[])?;
+    let client = EtcdClient::new(lab.config()).unwrap();
     Some((lab, client))
 }
 
@@ -69,8 +69,8 @@ async fn what_is_too_large_is_refused_and_nothing_of_it_is_written() {
 
 #[tokio::test]
 async fn an_etcd_out_of_space_says_so_until_its_alarm_is_disarmed() {
-    let Some(lab) = Lab::start(1, &["--quota-backend-bytes", "16777216"]) else { return };
-    let client = Client::new(lab.config()).unwrap();
+    let Some(lab) = EtcdLab::start(1, &["--quota-backend-bytes", "16777216"]) else { return };
+    let client = EtcdClient::new(lab.config()).unwrap();
     let error = loop {
         if let Err(error) = client.put("/filler", vec![7; 1 << 20]).await {
             break error;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Error, LeaseId, Op, Txn};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{Error, EtcdClient, LeaseId, Op, Txn};
 
-async fn leased(client: &Client, ttl: Duration) -> LeaseId {
+async fn leased(client: &EtcdClient, ttl: Duration) -> LeaseId {
     let lease = client.grant(ttl).await.unwrap();
     assert!(lease.ttl >= ttl, "no shorter than asked for");
     let put = Txn::when([]).then([Op::put_leased("/leased", "x", lease.id)]);
@@ -15,8 +15,8 @@ async fn leased(client: &Client, ttl: Duration) -> LeaseId {
 
 #[tokio::test]
 async fn a_key_lives_as_long_as_its_lease_is_kept_alive() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
-    let client = Client::new(lab.config()).unwrap();
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
+    let client = EtcdClient::new(lab.config()).unwrap();
     let ttl = Duration::from_secs(2);
     let lease = leased(&client, ttl).await;
     let mut keeper = client.keep_alive(lease);
@@ -37,8 +37,8 @@ async fn a_key_lives_as_long_as_its_lease_is_kept_alive() {
 
 #[tokio::test]
 async fn a_lease_that_is_revoked_takes_its_keys_along_at_once() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
-    let client = Client::new(lab.config()).unwrap();
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
+    let client = EtcdClient::new(lab.config()).unwrap();
     let lease = leased(&client, Duration::from_mins(1)).await;
     let mut keeper = client.keep_alive(lease);
     keeper.renew().await.unwrap();

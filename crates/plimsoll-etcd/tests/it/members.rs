@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Config, Error, Op, Txn, When};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{Error, EtcdClient, EtcdConfig, Op, Txn, When};
 
 /// Which member leads, counted from one.
-async fn leader(client: &Client) -> usize {
+async fn leader(client: &EtcdClient) -> usize {
     loop {
         let status = client.status().await;
-        let leads = |health: &plimsoll_etcd::Health| health.leader == Some(health.member);
+        let leads = |health: &plimsoll_etcd::MemberHealth| health.leader == Some(health.member);
         let found = status.iter().position(|(_, health)| health.as_ref().is_ok_and(leads));
         if let Some(found) = found {
             return found + 1;
@@ -19,7 +19,7 @@ async fn leader(client: &Client) -> usize {
 }
 
 /// Writes once, whatever it takes: the condition makes it safe to try again.
-async fn write_once(client: &Client, key: &'static str) {
+async fn write_once(client: &EtcdClient, key: &'static str) {
     let txn = Txn::when([When::absent(key)]).then([Op::put(key, "x")]).repeatable();
     let started = Instant::now();
     while let Err(error) = client.txn(txn.clone()).await {
@@ -31,8 +31,8 @@ async fn write_once(client: &Client, key: &'static str) {
 
 #[tokio::test]
 async fn a_member_that_dies_is_passed_over_even_when_it_led() {
-    let Some(lab) = Lab::start(3, &[]) else { return };
-    let client = Client::new(lab.config()).unwrap();
+    let Some(lab) = EtcdLab::start(3, &[]) else { return };
+    let client = EtcdClient::new(lab.config()).unwrap();
     write_once(&client, "/before").await;
     let victim = leader(&client).await;
     lab.kill(victim);
@@ -46,8 +46,9 @@ async fn a_member_that_dies_is_passed_over_even_when_it_led() {
 
 #[tokio::test]
 async fn a_member_that_hangs_is_passed_over_within_the_limit() {
-    let Some(lab) = Lab::start(3, &[]) else { return };
-    let client = Client::new(Config { limit: Duration::from_secs(3), ..lab.config() }).unwrap();
+    let Some(lab) = EtcdLab::start(3, &[]) else { return };
+    let client =
+        EtcdClient::new(EtcdConfig { limit: Duration::from_secs(3), ..lab.config() }).unwrap();
     write_once(&client, "/before").await;
     let victim = leader(&client).await;
     lab.pause(victim);
@@ -58,13 +59,14 @@ async fn a_member_that_hangs_is_passed_over_within_the_limit() {
 
 #[tokio::test]
 async fn a_wrong_endpoint_beside_a_right_one_does_no_harm_and_alone_is_named() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     // A port that nobody listens at.
     let wrong = lab.endpoints[0].replace(":2379", ":9");
-    let both = Client::new(Config::open([wrong.clone(), lab.endpoints[0].clone()])).unwrap();
+    let both =
+        EtcdClient::new(EtcdConfig::open([wrong.clone(), lab.endpoints[0].clone()])).unwrap();
     both.put("/a", "x").await.unwrap();
     let started = Instant::now();
-    let alone = Client::new(Config::open([wrong.clone()])).unwrap();
+    let alone = EtcdClient::new(EtcdConfig::open([wrong.clone()])).unwrap();
     let error = alone.put("/a", "y").await.unwrap_err();
     assert!(error.to_string().contains(&wrong), "{error}");
     assert!(matches!(error, Error::Unreachable { sent: false, .. }), "{error:?}");
@@ -73,9 +75,9 @@ async fn a_wrong_endpoint_beside_a_right_one_does_no_harm_and_alone_is_named() {
 
 #[tokio::test]
 async fn without_most_of_its_members_etcd_answers_no_one_and_the_deadline_holds() {
-    let Some(lab) = Lab::start(3, &[]) else { return };
+    let Some(lab) = EtcdLab::start(3, &[]) else { return };
     let limit = Duration::from_secs(2);
-    let client = Client::new(Config { limit, ..lab.config() }).unwrap();
+    let client = EtcdClient::new(EtcdConfig { limit, ..lab.config() }).unwrap();
     client.put("/a", "x").await.unwrap();
     lab.kill(1);
     lab.kill(2);

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Config, Error, Tls};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{Error, EtcdClient, EtcdConfig, EtcdTls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -27,7 +27,7 @@ impl Authority {
 
 #[tokio::test]
 async fn a_client_and_etcd_show_each_other_certificates_or_do_not_speak() {
-    let Some(net) = Lab::net() else { return };
+    let Some(net) = EtcdLab::net() else { return };
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let (authority, stranger) = (Authority::new(), Authority::new());
@@ -46,13 +46,13 @@ async fn a_client_and_etcd_show_each_other_certificates_or_do_not_speak() {
         path("ca.pem"),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let Some(lab) = Lab::start_in(Some(&net), 1, &flags) else { return };
+    let Some(lab) = EtcdLab::start_in(Some(&net), 1, &flags) else { return };
 
     let (certificate, key) = (dir.join("client.pem"), dir.join("client.key"));
     let identity = Some((certificate.as_path(), key.as_path()));
     let client = |ca: &str, identity| {
-        let tls = Some(Tls::from_files(&dir.join(ca), identity).unwrap());
-        Client::new(Config { tls, ..lab.config() }).unwrap()
+        let tls = Some(EtcdTls::from_files(&dir.join(ca), identity).unwrap());
+        EtcdClient::new(EtcdConfig { tls, ..lab.config() }).unwrap()
     };
     let good = client("ca.pem", identity);
     good.put("/a", "x").await.unwrap();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Change, Client, Error, Keys, Op, Txn, Watching};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{Error, EtcdClient, KeyChange, Keys, Op, Txn, Watching};
 
 /// The next that changed anything, as keys with `-` before those that are gone.
 async fn next(watching: &mut Watching) -> Vec<String> {
@@ -12,9 +12,9 @@ async fn next(watching: &mut Watching) -> Vec<String> {
         let changes = next.await.expect("something changed").unwrap().changes;
         if !changes.is_empty() {
             let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
-            let name = |change: &Change| match change {
-                Change::Put(pair) => text(&pair.key),
-                Change::Gone { key, .. } => format!("-{}", text(key)),
+            let name = |change: &KeyChange| match change {
+                KeyChange::Put(pair) => text(&pair.key),
+                KeyChange::Gone { key, .. } => format!("-{}", text(key)),
             };
             return changes.iter().map(name).collect();
         }
@@ -23,8 +23,8 @@ async fn next(watching: &mut Watching) -> Vec<String> {
 
 #[tokio::test]
 async fn a_watch_sees_what_was_and_what_comes_and_one_transaction_as_one() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
-    let client = Client::new(lab.config()).unwrap();
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
+    let client = EtcdClient::new(lab.config()).unwrap();
     let first = client.put("/a/1", "x").await.unwrap();
     client.put("/b/1", "not watched").await.unwrap();
     let mut watching = client.watch(Keys::prefix("/a/"), first).await.unwrap();
@@ -45,8 +45,8 @@ async fn a_watch_sees_what_was_and_what_comes_and_one_transaction_as_one() {
 
 #[tokio::test]
 async fn a_watch_into_history_that_is_gone_says_so() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
-    let client = Client::new(lab.config()).unwrap();
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
+    let client = EtcdClient::new(lab.config()).unwrap();
     let first = client.put("/a/1", "x").await.unwrap();
     let last = client.put("/a/1", "y").await.unwrap();
     client.compact(last).await.unwrap();

@@ -2,9 +2,9 @@
 
 use plimsoll_model::{Mode, ReplicaId, Slot};
 
-use super::Plan;
+use super::BatchPlan;
 
-pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for new in plan.new.iter().filter(|new| new.cause.is_none()) {
         match (&new.replica.slot, &new.spec.placement.mode) {
@@ -21,7 +21,7 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
             )),
         }
     }
-    for key in plan.by_service.keys() {
+    for key in plan.by_service.keys().filter(|key| !plan.aborted.contains(*key)) {
         let Some(service) = plan.state.service(key) else { continue };
         let old = service.replicas.iter().filter(|(slot, replica)| {
             let id = ReplicaId::new((*key).clone(), (*slot).clone());

@@ -1,10 +1,11 @@
-//! Nothing goes to a node that is down, cordoned, draining, not listed, or that does not meet the constraints.
+//! Nothing goes to a node that is down, cordoned, draining, not listed, that does not meet the constraints, or whose runtime
+//! cannot run it.
 
 use plimsoll_model::Mode;
 
-use super::Plan;
+use super::BatchPlan;
 
-pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for new in &plan.new {
         let mut say =
@@ -26,6 +27,10 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
             if !node.facts.meets(new.node, constraint) {
                 say(&format!("does not meet {constraint}"));
             }
+        }
+        let lacks = &node.facts.runtime.lacks;
+        for capability in lacks.iter().filter(|it| new.spec.container.needs(**it)) {
+            say(&format!("has a runtime that cannot {capability}"));
         }
     }
     broken

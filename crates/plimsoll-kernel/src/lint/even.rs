@@ -1,20 +1,23 @@
 //! `spread` and `hosts` are even: no replica goes where there are already two more than where else it could have gone,
-//! in zones before nodes; and of zones with equally many, it goes to the node with the fewest.
+//! in zones before nodes; and of zones with equally many, it goes to the node with the fewest. What leaves a hot node goes to
+//! the coldest instead, and is not asked.
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Mode, Node, NodeId, ServiceKey, Zone};
+use plimsoll_model::{Mode, MoveCause, Node, NodeId, ServiceKey, Zone};
 
-use super::{New, Plan};
+use super::{BatchPlan, New};
 
-pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     plan.by_service.keys().flat_map(|key| check_service(plan, key)).collect()
 }
 
-fn check_service<'a>(plan: &Plan<'a>, key: &ServiceKey) -> Vec<String> {
+fn check_service<'a>(plan: &BatchPlan<'a>, key: &ServiceKey) -> Vec<String> {
     let is_asked = |new: &&New<'_>| {
         let mode = &new.spec.placement.mode;
-        !new.is_in_place && matches!(mode, Mode::Spread { .. } | Mode::Hosts { .. })
+        !new.is_in_place
+            && new.cause != Some(MoveCause::Pressure)
+            && matches!(mode, Mode::Spread { .. } | Mode::Hosts { .. })
     };
     let news: Vec<&New<'_>> =
         plan.new_of(key).filter(is_asked).filter(|new| !stays(plan, new)).collect();
@@ -23,17 +26,18 @@ fn check_service<'a>(plan: &Plan<'a>, key: &ServiceKey) -> Vec<String> {
     }
     let counts = plan.counts(key);
     let mut zones: BTreeMap<Option<&Zone>, u32> = BTreeMap::new();
-    for (node, count) in &counts {
+    // A node that has left is in no zone, and what was on it is nowhere until it is replaced.
+    for (node, count) in counts.iter().filter(|(node, _)| plan.state.node(node).is_some()) {
         *zones.entry(zone_of(plan, node)).or_default() += count;
     }
     let place = |(id, node): (&'a NodeId, &'a Node)| {
         let zone = node.facts.zone.as_ref();
         let there = counts.get(id).copied().unwrap_or(0);
         let in_zone = zones.get(&zone).copied().unwrap_or(0);
-        Place { id, node, zone, there, in_zone }
+        NodeCount { id, node, zone, there, in_zone }
     };
     // Where else they could have gone: the same for every new replica, so it is read once.
-    let places: Vec<Place<'_>> = plan.state.nodes().iter().map(place).collect();
+    let places: Vec<NodeCount<'_>> = plan.state.nodes().iter().map(place).collect();
     let mut broken = Vec::new();
     for new in news {
         let (here, zone) = (counts[new.node], zone_of(plan, new.node));
@@ -55,7 +59,7 @@ fn check_service<'a>(plan: &Plan<'a>, key: &ServiceKey) -> Vec<String> {
 }
 
 /// A node, and how many replicas of the service it and its zone have.
-struct Place<'a> {
+struct NodeCount<'a> {
     id: &'a NodeId,
     node: &'a Node,
     zone: Option<&'a Zone>,
@@ -64,17 +68,17 @@ struct Place<'a> {
 }
 
 /// A renewed replica stays on its node, however uneven that is: evening out is not what it moves for.
-fn stays(plan: &Plan<'_>, new: &New<'_>) -> bool {
+fn stays(plan: &BatchPlan<'_>, new: &New<'_>) -> bool {
     let old = plan.state.replica(new.replica).and_then(|replica| replica.assignment.as_ref());
     old.is_some_and(|assignment| assignment.node == *new.node)
 }
 
-fn zone_of<'a>(plan: &Plan<'a>, node: &NodeId) -> Option<&'a Zone> {
+fn zone_of<'a>(plan: &BatchPlan<'a>, node: &NodeId) -> Option<&'a Zone> {
     plan.state.node(node).and_then(|node| node.facts.zone.as_ref())
 }
 
 /// Whether the node could take the replica besides all that the plan puts there, and has not failed at it.
-fn could_take(plan: &Plan<'_>, new: &New<'_>, id: &NodeId, node: &Node, here: u32) -> bool {
+fn could_take(plan: &BatchPlan<'_>, new: &New<'_>, id: &NodeId, node: &Node, here: u32) -> bool {
     let placement = &new.spec.placement;
     let service = plan.state.service(&new.replica.service);
     let has_failed = service.is_some_and(|service| service.row.failures.contains_key(id));
@@ -91,6 +95,7 @@ fn could_take(plan: &Plan<'_>, new: &New<'_>, id: &NodeId, node: &Node, here: u3
     node.is_open()
         && is_listed
         && placement.constraints.iter().all(|constraint| node.facts.meets(id, constraint))
+        && new.spec.container.lacking(&node.facts.runtime).is_none()
         && placement.max_per_node.is_none_or(|max| here < max)
         && !has_failed
         && !new.spec.host_ports().any(|port| takes_port(port) || planned(port))

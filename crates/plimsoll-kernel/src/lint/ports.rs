@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use plimsoll_model::spec::HostPort;
 use plimsoll_model::{NodeId, ReplicaId};
 
-use super::Plan;
+use super::BatchPlan;
 
-pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     let mut taken: BTreeMap<(&NodeId, HostPort), &ReplicaId> = BTreeMap::new();
     for new in &plan.new {

@@ -2,9 +2,9 @@
 
 use plimsoll_model::{Availability, Mode, MoveCause, NodeStatus};
 
-use super::Plan;
+use super::BatchPlan;
 
-pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
+pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for new in &plan.new {
         let (Some(cause), Some(replica)) = (new.cause, plan.state.replica(new.replica)) else {
@@ -15,7 +15,8 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
         let is_up = node.is_some_and(|node| node.status == NodeStatus::Ready);
         let is_allowed = node.is_some_and(|node| {
             let placement = &new.spec.placement;
-            let meets = placement.constraints.iter().all(|c| node.facts.meets(&assignment.node, c));
+            let meets = placement.constraints.iter().all(|c| node.facts.meets(&assignment.node, c))
+                && new.spec.container.lacking(&node.facts.runtime).is_none();
             let listed = match &placement.mode {
                 Mode::Hosts { hosts, .. } => hosts.contains(&assignment.node),
                 Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => true,
@@ -35,7 +36,10 @@ pub(super) fn check(plan: &Plan<'_>) -> Vec<String> {
         if !is_true {
             broken.push(format!("{} leaves {} for {}", new.replica, assignment.node, cause.word()));
         }
-        let moves_data = new.spec.is_stateful() && assignment.node != *new.node;
+        let service = plan.state.service(&new.replica.service);
+        let has = service.and_then(|service| service.spec_of(assignment));
+        let is_stateful = new.spec.is_stateful() || has.is_some_and(|has| has.is_stateful());
+        let moves_data = is_stateful && assignment.node != *new.node;
         if moves_data {
             broken.push(format!("{} has its data on {}", new.replica, assignment.node));
         }

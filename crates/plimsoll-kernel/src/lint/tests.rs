@@ -1,7 +1,10 @@
 //! Each rule catches a plan that breaks it.
 
-use plimsoll_model::testkit::{Cell, cell, cpus, hosts, node_id, replica_id, spread};
-use plimsoll_model::{Change, Guarded, MoveCause, ServiceSpec};
+use plimsoll_model::rollout::RolloutHalt;
+use plimsoll_model::testkit::{
+    Cell, cell, cpus, global, hosts, node_id, replica_id, service_key, spread,
+};
+use plimsoll_model::{Availability, Change, Guarded, MoveCause, ServiceSpec, Writer};
 
 use super::plan;
 use crate::testkit::Passes;
@@ -93,4 +96,52 @@ fn a_plan_that_breaks_a_rule_is_caught_by_it() {
             plan(&cell.state, &batch).iter().map(ToString::to_string).collect();
         assert!(broken.iter().any(|what| what.starts_with(expected)), "{case}: {broken:#?}");
     }
+}
+
+#[test]
+fn a_plan_that_breaks_no_rule_passes() {
+    let abort = |service: &str| {
+        let why = RolloutHalt::Operator;
+        Change::AbortRollout { service: service_key(service), why }.free()
+    };
+    let late = |id: &str| Change::StepLate { replica: replica_id(id) }.free();
+    let open = |mut cell: Cell, node: &str| {
+        let availability = Availability::Active;
+        let change = Change::SetAvailability { node: node_id(node), availability };
+        cell.change(Writer::Operator, change);
+        cell
+    };
+    let one = spread(1);
+    let was_global = two().cordon("birch").deploy("d", [("s", global())]).settle();
+    let was_global = open(was_global, "birch").deploy("d", [("s", one.clone())]);
+    // Two replicas on ash, which leaves: birch has no zone either, cedar has one.
+    let mut gone = two().node("cedar", cpus(1).zone("z")).cordon("birch").cordon("cedar");
+    gone = gone.deploy("d", [("s", spread(2))]).settle();
+    let survive = Change::Survive { node: node_id("birch"), server: 1, lost: vec![node_id("ash")] };
+    gone.change(Writer::Operator, survive);
+    let gone = open(open(gone, "birch"), "cedar");
+    let cases: Vec<(&str, Cell, Vec<Guarded>)> = vec![
+        (
+            "what is left from when it was global counts nowhere",
+            was_global,
+            vec![place("d/s/1", "ash", &one)],
+        ),
+        (
+            "the pass that takes a rollout back leaves the count to the next",
+            two()
+                .deploy("d", [("s", spread(2))])
+                .settle()
+                .deploy("d", [("s", spread(1).image("app:2"))]),
+            vec![late("d/s/1"), abort("d/s")],
+        ),
+        (
+            "a node that has left is in no zone",
+            gone,
+            vec![succeed("d/s/1", "birch", &spread(2), MoveCause::NodeLost)],
+        ),
+    ];
+    let broken = cases.iter().flat_map(|(case, cell, batch)| {
+        plan(&cell.state, batch).into_iter().map(move |broken| format!("{case}: {broken}"))
+    });
+    assert_eq!(broken.collect::<Vec<_>>(), Vec::<String>::new());
 }

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::reason::{Filter, Shortage};
 use plimsoll_model::spec::{Attribute, HostPort};
-use plimsoll_model::{Millis, Mode, NodeFacts, NodeId, Resources, ServiceSpec, Timestamp};
+use plimsoll_model::{
+    Millis, Mode, NodeFacts, NodeId, ReplicaId, Resources, ServiceSpec, Timestamp,
+};
 
-use super::roster::{Berth, Class, Door, Roster};
+use super::roster::{NodeClass, NodeSlot, Roster, Schedulability};
 use super::tree::Need;
 use crate::policy::Policy;
 
 /// What a service asks of a node for one more replica.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct PlacementRequest<'a> {
     pub(crate) spec: &'a ServiceSpec,
     pub(crate) request: Resources,
     pub(crate) ports: Vec<HostPort>,
@@ -22,7 +24,7 @@ pub(crate) struct Ask<'a> {
     now: Timestamp,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> PlacementRequest<'a> {
     pub(crate) fn new(
         spec: &'a ServiceSpec,
         failures: &'a BTreeMap<NodeId, Vec<Timestamp>>,
@@ -49,13 +51,14 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether nodes of the class are worth a look: their names aside, they meet every constraint.
-    pub(super) fn suits_class(&self, class: &Class) -> bool {
+    /// Whether nodes of the class are worth a look: their names aside, they meet every constraint, and their runtime can.
+    pub(super) fn suits_class(&self, class: &NodeClass) -> bool {
         let constraints = self.spec.placement.constraints.iter();
         let mut named = constraints.filter(|c| c.on != Attribute::Name);
         // Only a constraint on the name looks at the name, so any will do here.
         let anyone = NodeId::new("any").expect("a valid name");
-        named.all(|constraint| class.facts.meets(&anyone, constraint))
+        self.spec.container.lacking(&class.facts.runtime).is_none()
+            && named.all(|constraint| class.facts.meets(&anyone, constraint))
     }
 
     /// The only nodes it may run on, where it names them.
@@ -74,7 +77,7 @@ impl<'a> Ask<'a> {
     }
 
     /// The weight of the preferences that the node meets, of the weight of all.
-    pub(super) fn preferred(&self, class: &Class, node: &NodeId) -> (u32, u32) {
+    pub(super) fn preferred(&self, class: &NodeClass, node: &NodeId) -> (u32, u32) {
         let preferences = &self.spec.placement.preferences;
         let weight = |met: bool| {
             let counted =
@@ -94,9 +97,9 @@ impl<'a> Ask<'a> {
 }
 
 /// Why a replica that is on the node already has to leave it, if it does: not for want of room.
-pub(crate) fn misplaced(ask: &Ask<'_>, roster: &Roster, at: usize) -> Option<Filter> {
-    let (berth, class) = (&roster.berths[at], roster.class_of(at));
-    misfit(ask.spec, &berth.id, &class.facts, berth.door == Door::Draining)
+pub(crate) fn misplaced(ask: &PlacementRequest<'_>, roster: &Roster, at: usize) -> Option<Filter> {
+    let (slot, class) = (&roster.slots[at], roster.class_of(at));
+    misfit(ask.spec, &slot.id, &class.facts, slot.schedulability == Schedulability::Draining)
 }
 
 /// The same of a node that stands alone.
@@ -107,27 +110,66 @@ pub(crate) fn misfit(
     is_draining: bool,
 ) -> Option<Filter> {
     let draining = is_draining.then_some(Filter::Draining);
-    draining.or_else(|| unlisted(spec, id)).or_else(|| unmet(spec, id, facts))
+    draining
+        .or_else(|| unlisted(spec, id))
+        .or_else(|| unmet(spec, id, facts))
+        .or_else(|| runtime_lacks(spec, facts))
+}
+
+/// Why the replica's new copy cannot take the place of its old one, which set `freed` aside here. What it does not ask for
+/// more of is its own already, however full the node is.
+pub(crate) fn in_place(
+    ask: &PlacementRequest<'_>,
+    slot: &NodeSlot,
+    replica: &ReplicaId,
+    freed: Resources,
+) -> Option<Filter> {
+    let (asked, raised) = (ask.request, ask.request.minus(freed));
+    let free = slot.capacity.minus(slot.reserved);
+    let own = free.plus(freed);
+    let shortage = if raised.gpus > 0 && asked.gpus > slot.capacity.gpus {
+        return Some(Filter::NoGpu { asked: asked.gpus, capacity: slot.capacity.gpus });
+    } else if raised.cpu > free.cpu {
+        Some(Shortage::Cpu { asked: asked.cpu, free: own.cpu })
+    } else if raised.memory > free.memory {
+        Some(Shortage::Memory { asked: asked.memory, free: own.memory })
+    } else if raised.gpus > free.gpus {
+        Some(Shortage::Gpus { asked: asked.gpus, free: own.gpus })
+    } else {
+        None
+    };
+    shortage.map(Filter::InsufficientCapacity).or_else(|| port_conflict(ask, slot, Some(replica)))
 }
 
 /// Why one more replica cannot go on the node, if it cannot; `here` are the service's replicas on it.
-pub(crate) fn filter(ask: &Ask<'_>, roster: &Roster, at: usize, here: u32) -> Option<Filter> {
-    let berth = &roster.berths[at];
-    shut(berth)
-        .or_else(|| unlisted(ask.spec, &berth.id))
-        .or_else(|| unmet(ask.spec, &berth.id, &roster.class_of(at).facts))
-        .or_else(|| short(ask, berth))
-        .or_else(|| taken(ask, berth))
-        .or_else(|| crowded(ask, here))
-        .or_else(|| ask.recent_failures(&berth.id))
+pub(crate) fn filter(
+    ask: &PlacementRequest<'_>,
+    roster: &Roster,
+    at: usize,
+    here: u32,
+) -> Option<Filter> {
+    let slot = &roster.slots[at];
+    unschedulable(slot)
+        .or_else(|| unlisted(ask.spec, &slot.id))
+        .or_else(|| unmet(ask.spec, &slot.id, &roster.class_of(at).facts))
+        .or_else(|| runtime_lacks(ask.spec, &roster.class_of(at).facts))
+        .or_else(|| insufficient(ask, slot))
+        .or_else(|| port_conflict(ask, slot, None))
+        .or_else(|| max_per_node(ask, here))
+        .or_else(|| ask.recent_failures(&slot.id))
 }
 
-fn shut(berth: &Berth) -> Option<Filter> {
-    match berth.door {
-        Door::Open => None,
-        Door::NotReady => Some(Filter::NotReady),
-        Door::Cordoned => Some(Filter::Cordoned),
-        Door::Draining => Some(Filter::Draining),
+/// Why the node has not the room or the ports for one more replica, whatever else there is to say of it.
+pub(crate) fn no_room(ask: &PlacementRequest<'_>, slot: &NodeSlot) -> Option<Filter> {
+    insufficient(ask, slot).or_else(|| port_conflict(ask, slot, None))
+}
+
+fn unschedulable(slot: &NodeSlot) -> Option<Filter> {
+    match slot.schedulability {
+        Schedulability::Schedulable => None,
+        Schedulability::NotReady => Some(Filter::NotReady),
+        Schedulability::Cordoned => Some(Filter::Cordoned),
+        Schedulability::Draining => Some(Filter::Draining),
     }
 }
 
@@ -145,14 +187,19 @@ fn unmet(spec: &ServiceSpec, id: &NodeId, facts: &NodeFacts) -> Option<Filter> {
     Some(Filter::Constraint { wants: wants.clone(), found })
 }
 
-fn short(ask: &Ask<'_>, berth: &Berth) -> Option<Filter> {
+fn runtime_lacks(spec: &ServiceSpec, facts: &NodeFacts) -> Option<Filter> {
+    let needs = spec.container.lacking(&facts.runtime)?;
+    Some(Filter::RuntimeLacks { runtime: facts.runtime.name.clone(), needs })
+}
+
+fn insufficient(ask: &PlacementRequest<'_>, slot: &NodeSlot) -> Option<Filter> {
     let asked = ask.request;
-    if asked.gpus > berth.capacity.gpus {
-        return Some(Filter::NoGpu { asked: asked.gpus, capacity: berth.capacity.gpus });
+    if asked.gpus > slot.capacity.gpus {
+        return Some(Filter::NoGpu { asked: asked.gpus, capacity: slot.capacity.gpus });
     }
-    let free = berth.capacity.minus(berth.reserved);
+    let free = slot.capacity.minus(slot.reserved);
     // A node that is over its line holds nothing more, not even a replica that asks for nothing.
-    let (reserved, capacity) = (berth.reserved, berth.capacity);
+    let (reserved, capacity) = (slot.reserved, slot.capacity);
     let shortage = if asked.cpu > free.cpu || reserved.cpu > capacity.cpu {
         Shortage::Cpu { asked: asked.cpu, free: free.cpu }
     } else if asked.memory > free.memory || reserved.memory > capacity.memory {
@@ -165,14 +212,20 @@ fn short(ask: &Ask<'_>, berth: &Berth) -> Option<Filter> {
     Some(Filter::InsufficientCapacity(shortage))
 }
 
-fn taken(ask: &Ask<'_>, berth: &Berth) -> Option<Filter> {
+/// `own` may share its ports with itself.
+fn port_conflict(
+    ask: &PlacementRequest<'_>,
+    slot: &NodeSlot,
+    own: Option<&ReplicaId>,
+) -> Option<Filter> {
     ask.ports.iter().find_map(|port| {
-        let (_, by) = berth.ports.iter().find(|(held, _)| held == port)?;
+        let is_other = |by: &ReplicaId| own.is_none_or(|own| own != by);
+        let (_, by) = slot.ports.iter().find(|(held, by)| held == port && is_other(by))?;
         Some(Filter::PortTaken { port: *port, by: by.clone() })
     })
 }
 
-fn crowded(ask: &Ask<'_>, here: u32) -> Option<Filter> {
+fn max_per_node(ask: &PlacementRequest<'_>, here: u32) -> Option<Filter> {
     let max = ask.spec.placement.max_per_node?;
     (here >= max).then_some(Filter::MaxPerNode { has: here, max })
 }

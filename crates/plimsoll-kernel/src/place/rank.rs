@@ -51,7 +51,7 @@ impl fmt::Display for Score {
 
 /// What is counted about a node before it is scored.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct RankFacts {
     /// Replicas of the service in the node's zone, above those in the zone with the fewest.
     pub(crate) zone_excess: u32,
     /// Replicas of the service on the node, above those on the emptiest node of the zones equally crowded.
@@ -62,7 +62,7 @@ pub(crate) struct Standing {
     pub(crate) preferred: (u32, u32),
 }
 
-pub(crate) fn score(mode: &Mode, standing: &Standing) -> Score {
+pub(crate) fn score(mode: &Mode, facts: &RankFacts) -> Score {
     let even = |excess: u32, step: u16| {
         let missing = u16::try_from(excess.min(MAX_EXCESS)).unwrap_or(u16::MAX);
         3 * step - missing * step
@@ -71,14 +71,14 @@ pub(crate) fn score(mode: &Mode, standing: &Standing) -> Score {
     let (zone_excess, node_excess) = match mode {
         Mode::Pack { .. } => (0, 0),
         Mode::Spread { .. } | Mode::Hosts { .. } | Mode::Global => {
-            (standing.zone_excess, standing.node_excess)
+            (facts.zone_excess, facts.node_excess)
         }
     };
     Score {
         zone: even(zone_excess, ZONE_STEP),
         node: even(node_excess, NODE_STEP),
-        headroom: 2 * HEADROOM_STEP - standing.band * HEADROOM_STEP,
-        preferred: preferred(standing.preferred),
+        headroom: 2 * HEADROOM_STEP - facts.band * HEADROOM_STEP,
+        preferred: preferred(facts.preferred),
     }
 }
 
@@ -96,8 +96,8 @@ mod tests {
     use super::*;
 
     fn total(zone_excess: u32, node_excess: u32, band: u16, met: u32) -> u16 {
-        let standing = Standing { zone_excess, node_excess, band, preferred: (met, 1) };
-        score(&Mode::Spread { replicas: 1 }, &standing).total()
+        let facts = RankFacts { zone_excess, node_excess, band, preferred: (met, 1) };
+        score(&Mode::Spread { replicas: 1 }, &facts).total()
     }
 
     #[test]

@@ -10,16 +10,17 @@ use std::ops::Range;
 use plimsoll_model::node::{Availability, Node, NodeFacts, NodeStatus};
 use plimsoll_model::spec::HostPort;
 use plimsoll_model::{
-    Event, Lookup, NodeId, Pressure, ReplicaId, Resources, ServiceKey, State, Zone,
+    Event, Lookup, NodeId, NodePressure, Pressure, ReplicaId, Resources, RuntimeFacts, ServiceKey,
+    State, Zone,
 };
 
-use super::tree::{LINES, Need, Offer, Room, Tree};
+use super::tree::{Burden, LINES, Need, Room, SlotRoom, Tree};
 use crate::policy::Policy;
 use crate::signals::Signals;
 
 /// Nodes alike in all that constraints look at, but for their names.
 #[derive(Debug, Clone)]
-pub(crate) struct Class {
+pub(crate) struct NodeClass {
     /// One node's facts stand for all; only its capacity is its own.
     pub(crate) facts: NodeFacts,
     pub(crate) zone: u32,
@@ -29,18 +30,18 @@ pub(crate) struct Class {
 
 /// What bars a node from anything new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
-    Open,
+pub(crate) enum Schedulability {
+    Schedulable,
     NotReady,
     Cordoned,
     Draining,
 }
 
-impl Door {
+impl Schedulability {
     /// Whether also what is behind it may have to leave.
-    fn is_trouble(self) -> bool {
+    fn may_evict(self) -> bool {
         match self {
-            Self::Open | Self::Cordoned => false,
+            Self::Schedulable | Self::Cordoned => false,
             Self::NotReady | Self::Draining => true,
         }
     }
@@ -48,37 +49,38 @@ impl Door {
 
 /// A node and what it holds, also what the pass under way has put there.
 #[derive(Debug, Clone)]
-pub(crate) struct Berth {
+pub(crate) struct NodeSlot {
     pub(crate) id: NodeId,
     pub(crate) class: u32,
-    pub(crate) door: Door,
+    pub(crate) schedulability: Schedulability,
     pub(crate) capacity: Resources,
     pub(crate) reserved: Resources,
     /// Measured, not declared; none where there is no fresh sample.
-    pub(crate) pressure: Option<[Pressure; 2]>,
+    pub(crate) pressure: Option<NodePressure>,
     pub(crate) replicas: u32,
     pub(crate) ports: Vec<(HostPort, ReplicaId)>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Roster {
-    pub(crate) berths: Vec<Berth>,
-    pub(crate) classes: Vec<Class>,
+    pub(crate) slots: Vec<NodeSlot>,
+    pub(crate) classes: Vec<NodeClass>,
     pub(crate) zones: u32,
     pub(super) tree: Tree,
     places: Lookup<NodeId, u32>,
     lines: [Pressure; 2],
     /// Nodes that may not keep what they hold: down, draining, or gone while replicas still name them.
     troubled: BTreeSet<NodeId>,
-    /// Berths that the pass under way has written on.
+    /// Slots that the running pass has written on.
     pub(super) touched: Vec<u32>,
 }
 
 /// What classes, and so the ring, are ordered by; within a class nodes stand by name.
-type ClassKey<'a> = (&'a Option<Zone>, &'a BTreeMap<String, String>, &'a str, &'a str);
+type ClassKey<'a> =
+    (&'a Option<Zone>, &'a BTreeMap<String, String>, &'a str, &'a str, &'a RuntimeFacts);
 
 fn class_key(facts: &NodeFacts) -> ClassKey<'_> {
-    (&facts.zone, &facts.labels, &facts.os, &facts.arch)
+    (&facts.zone, &facts.labels, &facts.os, &facts.arch, &facts.runtime)
 }
 
 impl Roster {
@@ -87,22 +89,22 @@ impl Roster {
         // Stable, and nodes come sorted by name: so each class is.
         ring.sort_by(|(_, a), (_, b)| class_key(&a.facts).cmp(&class_key(&b.facts)));
 
-        let mut classes: Vec<Class> = Vec::new();
-        let mut berths = Vec::with_capacity(ring.len());
+        let mut classes: Vec<NodeClass> = Vec::new();
+        let mut slots = Vec::with_capacity(ring.len());
         for (at, (id, node)) in ring.into_iter().enumerate() {
             let last = classes.last();
             if last.is_none_or(|class| class_key(&class.facts) != class_key(&node.facts)) {
                 let zone = last
                     .map_or(0, |class| class.zone + u32::from(class.facts.zone != node.facts.zone));
-                classes.push(Class { facts: node.facts.clone(), zone, range: at..at, open: 0 });
+                classes.push(NodeClass { facts: node.facts.clone(), zone, range: at..at, open: 0 });
             }
             let class = classes.len() - 1;
             classes[class].range.end = at + 1;
             let class = u32::try_from(class).unwrap_or(u32::MAX);
-            berths.push(Berth {
+            slots.push(NodeSlot {
                 id: id.clone(),
                 class,
-                door: Door::NotReady,
+                schedulability: Schedulability::NotReady,
                 capacity: Resources::NONE,
                 reserved: Resources::NONE,
                 pressure: signals.pressure(id),
@@ -111,19 +113,20 @@ impl Roster {
             });
         }
         let mut troubled = BTreeSet::new();
-        for berth in &mut berths {
-            berth.read(state);
-            classes[berth.class as usize].open += u32::from(berth.door == Door::Open);
-            if berth.door.is_trouble() {
-                troubled.insert(berth.id.clone());
+        for slot in &mut slots {
+            slot.read(state);
+            classes[slot.class as usize].open +=
+                u32::from(slot.schedulability == Schedulability::Schedulable);
+            if slot.schedulability.may_evict() {
+                troubled.insert(slot.id.clone());
             }
         }
         troubled.extend(state.loads().keys().filter(|id| state.node(id).is_none()).cloned());
-        let places = (0_u32..).zip(&berths).map(|(at, berth)| (berth.id.clone(), at)).collect();
-        let tree = Tree::new(berths.iter().map(|berth| berth.offer(policy.lines)));
+        let places = (0_u32..).zip(&slots).map(|(at, slot)| (slot.id.clone(), at)).collect();
+        let tree = Tree::new(slots.iter().map(|slot| slot.offer(policy.lines)));
         let zones = classes.last().map_or(0, |class| class.zone + 1);
         let (lines, touched) = (policy.lines, Vec::new());
-        Self { berths, classes, zones, tree, places, lines, troubled, touched }
+        Self { slots, classes, zones, tree, places, lines, troubled, touched }
     }
 
     /// Takes in what a command changed. A node that came, went or changed class makes the ring anew; anything else
@@ -151,20 +154,20 @@ impl Roster {
     }
 
     /// Takes in a new measurement of a node, or its silence.
-    pub fn feel(&mut self, node: &NodeId, pressure: Option<[Pressure; 2]>) {
+    pub fn feel(&mut self, node: &NodeId, pressure: Option<NodePressure>) {
         let Some(at) = self.place_of(node) else { return };
-        if self.berths[at].pressure != pressure {
-            self.berths[at].pressure = pressure;
+        if self.slots[at].pressure != pressure {
+            self.slots[at].pressure = pressure;
             self.show(at);
         }
     }
 
     pub fn len(&self) -> usize {
-        self.berths.len()
+        self.slots.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.berths.is_empty()
+        self.slots.is_empty()
     }
 
     pub(crate) fn place_of(&self, node: &NodeId) -> Option<usize> {
@@ -180,18 +183,18 @@ impl Roster {
     }
 
     pub(crate) fn id_at(&self, at: usize) -> &NodeId {
-        &self.berths[at].id
+        &self.slots[at].id
     }
 
     pub(crate) fn is_up(&self, at: usize) -> bool {
-        self.berths[at].door != Door::NotReady
+        self.slots[at].schedulability != Schedulability::NotReady
     }
 
-    pub(crate) fn class_of(&self, at: usize) -> &Class {
-        &self.classes[self.berths[at].class as usize]
+    pub(crate) fn class_of(&self, at: usize) -> &NodeClass {
+        &self.classes[self.slots[at].class as usize]
     }
 
-    /// Writes a replica onto a berth until [`forget_pass`](Self::forget_pass).
+    /// Writes a replica onto a slot until [`forget_pass`](Self::forget_pass).
     pub(crate) fn take(
         &mut self,
         at: usize,
@@ -200,26 +203,41 @@ impl Roster {
         replica: &ReplicaId,
     ) {
         self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
-        let berth = &mut self.berths[at];
-        berth.reserved = berth.reserved.plus(request);
-        berth.replicas += 1;
-        berth.ports.extend(ports.iter().map(|port| (*port, replica.clone())));
+        let slot = &mut self.slots[at];
+        slot.reserved = slot.reserved.plus(request);
+        slot.replicas += 1;
+        slot.ports.extend(ports.iter().map(|port| (*port, replica.clone())));
     }
 
-    /// Takes a replica off a berth until [`forget_pass`](Self::forget_pass).
+    /// A replica's new copy takes the place of its old one until [`forget_pass`](Self::forget_pass): only what it asks for
+    /// more than that counts.
+    pub(crate) fn renew(
+        &mut self,
+        at: usize,
+        raised: Resources,
+        ports: &[HostPort],
+        replica: &ReplicaId,
+    ) {
+        self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
+        let slot = &mut self.slots[at];
+        slot.reserved = slot.reserved.plus(raised);
+        slot.ports.extend(ports.iter().map(|port| (*port, replica.clone())));
+    }
+
+    /// Takes a replica off a slot until [`forget_pass`](Self::forget_pass).
     pub(crate) fn give_up(&mut self, at: usize, request: Resources, replica: &ReplicaId) {
         self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
-        let berth = &mut self.berths[at];
-        berth.reserved = berth.reserved.minus(request);
-        berth.replicas = berth.replicas.saturating_sub(1);
-        berth.ports.retain(|(_, holder)| holder != replica);
+        let slot = &mut self.slots[at];
+        slot.reserved = slot.reserved.minus(request);
+        slot.replicas = slot.replicas.saturating_sub(1);
+        slot.ports.retain(|(_, holder)| holder != replica);
     }
 
     /// One replica fewer runs there, though what it set aside stays until it has stopped.
     pub(crate) fn end_one(&mut self, node: &NodeId) {
         let Some(at) = self.place_of(node) else { return };
         self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
-        self.berths[at].replicas = self.berths[at].replicas.saturating_sub(1);
+        self.slots[at].replicas = self.slots[at].replicas.saturating_sub(1);
         self.show(at);
     }
 
@@ -235,15 +253,16 @@ impl Roster {
     }
 
     fn refresh(&mut self, state: &State, at: usize) {
-        let before = self.berths[at].door;
-        self.berths[at].read(state);
-        let door = self.berths[at].door;
-        if before.is_trouble() != door.is_trouble() {
-            let id = self.berths[at].id.clone();
-            self.note_trouble(&id, door.is_trouble());
+        let before = self.slots[at].schedulability;
+        self.slots[at].read(state);
+        let schedulability = self.slots[at].schedulability;
+        if before.may_evict() != schedulability.may_evict() {
+            let id = self.slots[at].id.clone();
+            self.note_trouble(&id, schedulability.may_evict());
         }
-        let (was_open, is_open) = (before == Door::Open, door == Door::Open);
-        let class = &mut self.classes[self.berths[at].class as usize];
+        let (was_open, is_open) =
+            (before == Schedulability::Schedulable, schedulability == Schedulability::Schedulable);
+        let class = &mut self.classes[self.slots[at].class as usize];
         class.open = class.open + u32::from(is_open) - u32::from(was_open);
         self.show(at);
     }
@@ -263,7 +282,7 @@ impl Roster {
     }
 
     pub(crate) fn show(&mut self, at: usize) {
-        self.tree.set(at, self.berths[at].offer(self.lines));
+        self.tree.set(at, self.slots[at].offer(self.lines));
     }
 
     pub(super) fn hide(&mut self, at: usize) {
@@ -273,7 +292,7 @@ impl Roster {
 
     /// Which headroom line the node stays below with the need added: 0, 1, or 2 for neither.
     pub(super) fn band(&self, at: usize, need: &Need) -> u16 {
-        let rooms = self.berths[at].rooms(self.lines);
+        let rooms = self.slots[at].rooms(self.lines);
         match rooms.iter().position(|room| room.holds(need)) {
             Some(0) => 0,
             Some(1) => 1,
@@ -282,13 +301,13 @@ impl Roster {
     }
 }
 
-impl Berth {
+impl NodeSlot {
     fn read(&mut self, state: &State) {
-        let (door, capacity) = match state.node(&self.id) {
-            None => (Door::NotReady, Resources::NONE),
-            Some(node) => (door(node), node.facts.capacity),
+        let (schedulability, capacity) = match state.node(&self.id) {
+            None => (Schedulability::NotReady, Resources::NONE),
+            Some(node) => (schedulability(node), node.facts.capacity),
         };
-        (self.door, self.capacity) = (door, capacity);
+        (self.schedulability, self.capacity) = (schedulability, capacity);
         self.ports.clear();
         (self.reserved, self.replicas) = match state.load(&self.id) {
             None => (Resources::NONE, 0),
@@ -301,8 +320,18 @@ impl Berth {
 
     fn rooms(&self, lines: [Pressure; 2]) -> [Room; LINES] {
         let [below_first, below_second] = lines.map(|line| Room {
-            cpu: self.room(line, self.capacity.cpu.0, self.reserved.cpu.0, 0),
-            memory: self.room(line, self.capacity.memory.0, self.reserved.memory.0, 1),
+            cpu: room(
+                line,
+                self.capacity.cpu.0,
+                self.reserved.cpu.0,
+                self.pressure.map(|measured| measured.cpu),
+            ),
+            memory: room(
+                line,
+                self.capacity.memory.0,
+                self.reserved.memory.0,
+                self.pressure.map(|measured| measured.memory),
+            ),
         });
         // The last line is the capacity filter: declared reservations alone.
         let whole = Room {
@@ -317,35 +346,41 @@ impl Berth {
         [within(below_first), within(below_second), whole]
     }
 
-    /// How much can be added so that reserved and measured use both stay strictly below the line.
-    fn room(&self, line: Pressure, capacity: u64, reserved: u64, dimension: usize) -> i64 {
-        let share = |part: Pressure| u128::from(capacity) * u128::from(part.millionths());
-        let line = share(line).div_ceil(1_000_000);
-        let used =
-            self.pressure.map_or(0, |pressure| share(pressure[dimension]).div_ceil(1_000_000));
-        let taken = used.max(reserved.into());
-        i64::try_from(line).unwrap_or(i64::MAX) - i64::try_from(taken).unwrap_or(i64::MAX) - 1
+    /// What it is compared by with nodes that are otherwise equal.
+    pub(super) fn burden(&self) -> Burden {
+        // Who says nothing comes last: silence is not idleness.
+        let pressure = self.pressure.map_or(u32::MAX, |pressure| pressure.top().millionths());
+        Burden { replicas: self.replicas, pressure }
     }
 
-    fn offer(&self, lines: [Pressure; 2]) -> Offer {
-        if self.door != Door::Open {
-            return Offer::NONE;
+    fn offer(&self, lines: [Pressure; 2]) -> SlotRoom {
+        if self.schedulability != Schedulability::Schedulable {
+            return SlotRoom::NONE;
         }
-        Offer {
+        SlotRoom {
             rooms: self.rooms(lines),
             gpus: i64::from(self.capacity.gpus) - i64::from(self.reserved.gpus),
             open: 1,
-            replicas: self.replicas,
+            burden: self.burden(),
         }
     }
 }
 
-fn door(node: &Node) -> Door {
+/// How much can be added so that reserved and measured use both stay strictly below the line.
+fn room(line: Pressure, capacity: u64, reserved: u64, measured: Option<Pressure>) -> i64 {
+    let amount = |part: Pressure| u128::from(capacity) * u128::from(part.millionths());
+    let amount = |part: Pressure| amount(part).div_ceil(1_000_000);
+    let (line, used) = (amount(line), measured.map_or(0, amount));
+    let taken = used.max(reserved.into());
+    i64::try_from(line).unwrap_or(i64::MAX) - i64::try_from(taken).unwrap_or(i64::MAX) - 1
+}
+
+fn schedulability(node: &Node) -> Schedulability {
     match (node.status, node.availability) {
-        (NodeStatus::Down, _) => Door::NotReady,
-        (NodeStatus::Ready, Availability::Active) => Door::Open,
-        (NodeStatus::Ready, Availability::Cordoned) => Door::Cordoned,
-        (NodeStatus::Ready, Availability::Draining) => Door::Draining,
+        (NodeStatus::Down, _) => Schedulability::NotReady,
+        (NodeStatus::Ready, Availability::Active) => Schedulability::Schedulable,
+        (NodeStatus::Ready, Availability::Cordoned) => Schedulability::Cordoned,
+        (NodeStatus::Ready, Availability::Draining) => Schedulability::Draining,
     }
 }
 

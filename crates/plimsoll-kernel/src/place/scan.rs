@@ -3,17 +3,23 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_model::Mode;
 use plimsoll_model::reason::{Filter, FilterWord};
+use plimsoll_model::{Mode, NodeId};
 
-use super::filter::{Ask, filter};
-use super::rank::{Score, Standing, score};
+use super::filter::{PlacementRequest, filter};
+use super::rank::{RankFacts, Score, score};
 use super::ring;
-use super::roster::{Door, Roster};
-use super::{Choice, Tally, Verdict};
+use super::roster::{Roster, Schedulability};
+use super::tree::Burden;
+use super::{ChosenNode, NodeVerdict, ServiceTally};
 
 /// The best of all nodes, or of those the service lists.
-pub(super) fn best(ask: &Ask<'_>, roster: &Roster, tally: &Tally, hash: u64) -> Option<Choice> {
+pub(super) fn best(
+    ask: &PlacementRequest<'_>,
+    roster: &Roster,
+    tally: &ServiceTally,
+    hash: u64,
+) -> Option<ChosenNode> {
     let places: Vec<usize> = match ask.listed() {
         Some(names) => names.iter().filter_map(|name| roster.place_of(name)).collect(),
         None => (0..roster.len()).collect(),
@@ -22,56 +28,67 @@ pub(super) fn best(ask: &Ask<'_>, roster: &Roster, tally: &Tally, hash: u64) -> 
 }
 
 fn best_of(
-    ask: &Ask<'_>,
+    ask: &PlacementRequest<'_>,
     roster: &Roster,
-    tally: &Tally,
+    tally: &ServiceTally,
     hash: u64,
     places: &[usize],
-) -> Option<Choice> {
+) -> Option<ChosenNode> {
     let start = start(ask, roster, hash)?;
     let judged = judge(ask, roster, tally, places);
     let scored = places.iter().zip(judged).filter_map(|(at, (_, score))| Some((*at, score?)));
-    let best = scored.max_by_key(|(at, score)| {
-        let berth = &roster.berths[*at];
-        let tie = match ask.spec.placement.mode {
-            Mode::Spread { .. } | Mode::Global => (ring::distance(start, *at, roster.len()), None),
-            Mode::Pack { .. } => (berth.replicas as usize, Some(&berth.id)),
-            Mode::Hosts { .. } => (0, Some(&berth.id)),
-        };
-        (score.total(), Reverse(tie))
-    });
-    best.map(|(at, score)| Choice { at, score })
+    let best =
+        scored.max_by_key(|(at, score)| (score.total(), Reverse(tie(ask, roster, start, *at))));
+    best.map(|(at, score)| ChosenNode { at, score })
+}
+
+/// What decides between nodes of equal score; the least wins. `pack` has its own order, which is not to be shaken by noise.
+fn tie<'a>(
+    ask: &PlacementRequest<'_>,
+    roster: &'a Roster,
+    start: usize,
+    at: usize,
+) -> (Burden, usize, Option<&'a NodeId>) {
+    let slot = &roster.slots[at];
+    let burden = slot.burden();
+    match ask.spec.placement.mode {
+        Mode::Spread { .. } | Mode::Global => {
+            (burden, ring::distance(start, at, roster.len()), None)
+        }
+        Mode::Pack { .. } => (Burden { pressure: 0, ..burden }, 0, Some(&slot.id)),
+        Mode::Hosts { .. } => (burden, 0, Some(&slot.id)),
+    }
 }
 
 /// What is said of every node, best first, then those turned away, by name.
-pub(super) fn verdicts(ask: &Ask<'_>, roster: &Roster, tally: &Tally, hash: u64) -> Vec<Verdict> {
+pub(super) fn verdicts(
+    ask: &PlacementRequest<'_>,
+    roster: &Roster,
+    tally: &ServiceTally,
+    hash: u64,
+) -> Vec<NodeVerdict> {
     let places: Vec<usize> = (0..roster.len()).collect();
     let start = start(ask, roster, hash).unwrap_or(0);
-    let mut judged: Vec<(usize, Verdict)> = judge(ask, roster, tally, &places)
+    let mut judged: Vec<(usize, NodeVerdict)> = judge(ask, roster, tally, &places)
         .into_iter()
         .enumerate()
         .map(|(at, (filter, score))| {
-            let node = roster.berths[at].id.clone();
-            (at, Verdict { node, filter, score, here: tally.here(at) })
+            let node = roster.slots[at].id.clone();
+            (at, NodeVerdict { node, filter, score, here: tally.here(at) })
         })
         .collect();
-    judged.sort_by_key(|(at, verdict)| {
-        let berth = &roster.berths[*at];
-        let tie = match (verdict.score, &ask.spec.placement.mode) {
-            (None, _) | (_, Mode::Hosts { .. }) => 0,
-            (_, Mode::Spread { .. } | Mode::Global) => ring::distance(start, *at, roster.len()),
-            (_, Mode::Pack { .. }) => berth.replicas as usize,
-        };
-        (Reverse(verdict.score.map(Score::total)), tie, berth.id.clone())
+    judged.sort_by_cached_key(|(at, verdict)| {
+        let tie = verdict.score.map(|_| tie(ask, roster, start, *at));
+        (Reverse(verdict.score.map(Score::total)), tie, roster.slots[*at].id.clone())
     });
     judged.into_iter().map(|(_, verdict)| verdict).collect()
 }
 
 /// The score of a node taken alone, for a replica that stays on it.
 pub(super) fn score_alone(
-    ask: &Ask<'_>,
+    ask: &PlacementRequest<'_>,
     roster: &Roster,
-    tally: &Tally,
+    tally: &ServiceTally,
     at: usize,
 ) -> Option<Score> {
     judge(ask, roster, tally, &[at]).pop()?.1
@@ -79,9 +96,9 @@ pub(super) fn score_alone(
 
 /// Each place's filter, or its score among those that none turned away.
 fn judge(
-    ask: &Ask<'_>,
+    ask: &PlacementRequest<'_>,
     roster: &Roster,
-    tally: &Tally,
+    tally: &ServiceTally,
     places: &[usize],
 ) -> Vec<(Option<Filter>, Option<Score>)> {
     let filters: Vec<Option<Filter>> =
@@ -115,13 +132,13 @@ fn judge(
     let scores = places.iter().zip(&admitted).map(|(at, admitted)| {
         let class = roster.class_of(*at);
         admitted.then(|| {
-            let standing = Standing {
+            let facts = RankFacts {
                 zone_excess: tally.by_zone[class.zone as usize] - least_zone,
                 node_excess: tally.here(*at) - least_of(class.zone as usize),
                 band: roster.band(*at, &need),
-                preferred: ask.preferred(class, &roster.berths[*at].id),
+                preferred: ask.preferred(class, &roster.slots[*at].id),
             };
-            score(&ask.spec.placement.mode, &standing)
+            score(&ask.spec.placement.mode, &facts)
         })
     });
     let scores: Vec<Option<Score>> = scores.collect();
@@ -130,11 +147,11 @@ fn judge(
 
 /// The place in the ring where the replica starts to look: `eligible[hash mod n]`, the eligible being the open nodes of
 /// the classes that suit it.
-fn start(ask: &Ask<'_>, roster: &Roster, hash: u64) -> Option<usize> {
+fn start(ask: &PlacementRequest<'_>, roster: &Roster, hash: u64) -> Option<usize> {
     let suits: Vec<bool> = roster.classes.iter().map(|class| ask.suits_class(class)).collect();
     let eligible = |at: &usize| {
-        let berth = &roster.berths[*at];
-        berth.door == Door::Open && suits[berth.class as usize]
+        let slot = &roster.slots[*at];
+        slot.schedulability == Schedulability::Schedulable && suits[slot.class as usize]
     };
     let count = (0..roster.len()).filter(eligible).count();
     if count == 0 {

@@ -9,16 +9,16 @@ use std::ops::Range;
 use plimsoll_model::Mode;
 use plimsoll_model::reason::FilterWord;
 
-use super::filter::{Ask, filter};
-use super::rank::{Standing, preferred, score};
+use super::filter::{PlacementRequest, filter};
+use super::rank::{RankFacts, preferred, score};
 use super::ring;
 use super::roster::Roster;
-use super::tree::{LINES, Need};
-use super::{Choice, Tally};
+use super::tree::{Burden, LINES, Need};
+use super::{ChosenNode, ServiceTally};
 
 /// A search kept open while one service's replicas are placed.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(super) struct NodeSearch {
     need: Need,
     is_pack: bool,
     zones: Vec<ZoneView>,
@@ -62,12 +62,17 @@ struct Find {
     here: u32,
     line: usize,
     points: Reverse<u16>,
+    burden: Burden,
     distance: usize,
     at: usize,
 }
 
-impl Search {
-    pub(super) fn open(ask: &Ask<'_>, roster: &mut Roster, tally: &Tally) -> Self {
+impl NodeSearch {
+    pub(super) fn open(
+        ask: &PlacementRequest<'_>,
+        roster: &mut Roster,
+        tally: &ServiceTally,
+    ) -> Self {
         let mut search = Self {
             need: ask.need(),
             is_pack: matches!(ask.spec.placement.mode, Mode::Pack { .. }),
@@ -90,7 +95,12 @@ impl Search {
         search
     }
 
-    fn admit(&mut self, ask: &Ask<'_>, roster: &Roster, class: &super::roster::Class) {
+    fn admit(
+        &mut self,
+        ask: &PlacementRequest<'_>,
+        roster: &Roster,
+        class: &super::roster::NodeClass,
+    ) {
         let open_before = roster.tree.open_before(class.range.start);
         self.stretches.push(Stretch { open: class.open, open_before });
         self.eligible += class.open;
@@ -99,7 +109,7 @@ impl Search {
         if self.zones.last().is_none_or(|view| view.zone != zone) {
             self.zones.push(ZoneView { zone, tiers: Vec::new(), water: 0, is_exhausted: false });
         }
-        let weights = ask.preferred(class, &roster.berths[class.range.start].id);
+        let weights = ask.preferred(class, &roster.slots[class.range.start].id);
         let points = preferred(weights);
         let tiers = &mut self.zones.last_mut().expect("pushed just above").tiers;
         let slot = tiers.partition_point(|tier| tier.points > points);
@@ -118,11 +128,11 @@ impl Search {
 
     pub(super) fn best(
         &mut self,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         roster: &mut Roster,
-        tally: &Tally,
+        tally: &ServiceTally,
         hash: u64,
-    ) -> Option<Choice> {
+    ) -> Option<ChosenNode> {
         let start = self.start(roster, hash)?;
         let found = if self.is_pack {
             self.emptiest(ask, roster, tally)
@@ -134,8 +144,8 @@ impl Search {
         }
         let (at, line, weights) = found?;
         let band = u16::try_from(line).unwrap_or(2);
-        let standing = Standing { zone_excess: 0, node_excess: 0, band, preferred: weights };
-        Some(Choice { at, score: score(&ask.spec.placement.mode, &standing) })
+        let facts = RankFacts { zone_excess: 0, node_excess: 0, band, preferred: weights };
+        Some(ChosenNode { at, score: score(&ask.spec.placement.mode, &facts) })
     }
 
     fn start(&self, roster: &Roster, hash: u64) -> Option<usize> {
@@ -155,9 +165,9 @@ impl Search {
     /// The best node of the least crowded zones that have any.
     fn evenest(
         &mut self,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         roster: &mut Roster,
-        tally: &Tally,
+        tally: &ServiceTally,
         start: usize,
     ) -> Option<(usize, usize, (u32, u32))> {
         loop {
@@ -191,12 +201,12 @@ impl Search {
         self.zones.binary_search_by_key(&zone, |view| view.zone).ok()
     }
 
-    /// Within a zone: the roomiest line, the most preferred tier, and then the next along the ring.
+    /// Within a zone: the roomiest line, the most preferred tier, what bears least, and then the next along the ring.
     fn nearest(
         &mut self,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         roster: &mut Roster,
-        tally: &Tally,
+        tally: &ServiceTally,
         view: usize,
         start: usize,
     ) -> Option<Find> {
@@ -209,13 +219,14 @@ impl Search {
                     let split = start.clamp(range.start, range.end);
                     let ahead = split..range.end;
                     let wrapped = range.start..split;
-                    let first = self.first_admitted(ask, roster, tally, ahead, line);
-                    let first =
-                        first.or_else(|| self.first_admitted(ask, roster, tally, wrapped, line));
-                    let Some(at) = first else { continue };
-                    let distance = ring::distance(start, at, roster.len());
-                    let find = Find { here: tally.here(at), line, points, distance, at };
-                    best = [best, Some(find)].into_iter().flatten().min();
+                    for part in [ahead, wrapped] {
+                        let found = self.lightest_admitted(ask, roster, tally, part, line);
+                        let Some(at) = found else { continue };
+                        let (here, burden) = (tally.here(at), roster.slots[at].burden());
+                        let distance = ring::distance(start, at, roster.len());
+                        let find = Find { here, line, points, burden, distance, at };
+                        best = [best, Some(find)].into_iter().flatten().min();
+                    }
                 }
                 if best.is_some() {
                     return best;
@@ -225,24 +236,31 @@ impl Search {
         None
     }
 
-    /// The first node with room that the other filters admit as well. Those they turn away are hidden on the way.
-    fn first_admitted(
+    /// The first of the nodes with room that bear least and that the other filters admit as well. Those they turn away are
+    /// hidden on the way.
+    fn lightest_admitted(
         &mut self,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         roster: &mut Roster,
-        tally: &Tally,
+        tally: &ServiceTally,
         range: Range<usize>,
         line: usize,
     ) -> Option<usize> {
         loop {
-            let at = roster.tree.first(range.clone(), &self.need, line)?;
+            let at = roster.tree.lightest(range.clone(), &self.need, line)?;
             if self.admits(ask, roster, tally, at) {
                 return Some(at);
             }
         }
     }
 
-    fn admits(&mut self, ask: &Ask<'_>, roster: &mut Roster, tally: &Tally, at: usize) -> bool {
+    fn admits(
+        &mut self,
+        ask: &PlacementRequest<'_>,
+        roster: &mut Roster,
+        tally: &ServiceTally,
+        at: usize,
+    ) -> bool {
         let Some(filter) = filter(ask, roster, at, tally.here(at)) else { return true };
         if filter.word() == FilterWord::RecentFailures {
             self.last_choice.push(at);
@@ -252,7 +270,7 @@ impl Search {
     }
 
     /// Lets the zone's next fuller nodes be found. False when there are none.
-    fn raise(&mut self, roster: &mut Roster, tally: &Tally, view: usize) -> bool {
+    fn raise(&mut self, roster: &mut Roster, tally: &ServiceTally, view: usize) -> bool {
         let zone = &mut self.zones[view];
         let in_zone = |at: &usize| roster.class_of(*at).zone == zone.zone;
         let fuller = tally.by_node.iter().filter(|(at, here)| **here > zone.water && in_zone(at));
@@ -269,9 +287,9 @@ impl Search {
     /// `pack`: the roomiest line, the most preferred tier, then the fewest replicas of any service, then the name.
     fn emptiest(
         &mut self,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         roster: &mut Roster,
-        tally: &Tally,
+        tally: &ServiceTally,
     ) -> Option<(usize, usize, (u32, u32))> {
         for line in 0..LINES {
             for tier in 0..self.zones.first()?.tiers.len() {
@@ -281,7 +299,7 @@ impl Search {
                     while let Some(at) = roster.tree.emptiest(range.clone(), &self.need, line) {
                         if self.admits(ask, roster, tally, at) {
                             let key =
-                                |at: &usize| (roster.berths[*at].replicas, &roster.berths[*at].id);
+                                |at: &usize| (roster.slots[*at].replicas, &roster.slots[*at].id);
                             best = best.into_iter().chain([at]).min_by_key(key);
                             break;
                         }

@@ -2,11 +2,13 @@
 
 use plimsoll_model::spec::{Attribute, Constraint};
 use plimsoll_model::testkit::{Cell, cell, cpus, pack, spread};
-use plimsoll_model::{NodeFacts, Pressure, ReplicaId, ServiceKey, ServiceSpec};
+use plimsoll_model::{
+    Capability, NodeFacts, NodePressure, Pressure, ReplicaId, ServiceKey, ServiceSpec,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::filter::Ask;
+use super::filter::PlacementRequest;
 use super::{Placer, Roster, ring, scan};
 use crate::testkit::{Passes, decide};
 use crate::{Policy, Scope, Signals, lint, reconcile};
@@ -14,8 +16,10 @@ use crate::{Policy, Scope, Signals, lint, reconcile};
 fn any_facts() -> impl Strategy<Value = NodeFacts> {
     let zones = select(vec!["", "a", "b", "c"]);
     let labels = select(vec!["", "ssd", "hdd"]);
-    (1_u64..5, zones, labels, 0_u32..3).prop_map(|(n, zone, disk, gpus)| {
+    let lacks = prop::option::weighted(0.2, Just(Capability::ImageCommand));
+    (1_u64..5, zones, labels, 0_u32..3, lacks).prop_map(|(n, zone, disk, gpus, lacks)| {
         let mut facts = cpus(n).gpus(gpus);
+        facts.runtime.lacks.extend(lacks);
         if !zone.is_empty() {
             facts = facts.zone(zone);
         }
@@ -35,9 +39,14 @@ fn any_spec() -> impl Strategy<Value = ServiceSpec> {
         prop::option::weighted(0.3, select(vec!["ssd", "hdd"])),
         prop::option::weighted(0.15, select(vec!["n0", "n3"])),
         prop::option::weighted(0.2, 1_u32..3),
+        any::<bool>(),
     );
-    (shape, extras).prop_map(|((is_pack, n, cpu, mib), (max, port, wants, prefers, not, gpus))| {
+    (shape, extras).prop_map(|(shape, (max, port, wants, prefers, not, gpus, has_command))| {
+        let (is_pack, n, cpu, mib) = shape;
         let mut spec = if is_pack { pack(n) } else { spread(n) }.reserve(cpu, mib);
+        if has_command {
+            spec = spec.command("run");
+        }
         if let Some(max) = max {
             spec = spec.max_per_node(max);
         }
@@ -102,7 +111,12 @@ fn build(setting: &Setting, order: &[usize]) -> (Cell, Signals) {
             cell = cell.cordon(&name);
         }
         let node = plimsoll_model::testkit::node_id(&name);
-        signals.set(&node, setting.pressure[*i].map(|p| p.map(Pressure::percent)));
+        signals.set(
+            &node,
+            setting.pressure[*i].map(|[cpu, memory]| {
+                NodePressure::new(Pressure::percent(cpu), Pressure::percent(memory))
+            }),
+        );
     }
     for (i, spec) in setting.specs.iter().enumerate() {
         cell = cell.deploy(&format!("d{i}"), [("s", spec.clone())]);
@@ -121,8 +135,8 @@ proptest! {
         let mut roster = Roster::new(&cell.state, &signals, &policy);
         for (key, service) in cell.state.services() {
             let spec = service.desired().unwrap();
-            let ask = Ask::new(spec, &service.row.failures, &policy, cell.now);
-            let twin = Ask::new(spec, &service.row.failures, &policy, cell.now);
+            let ask = PlacementRequest::new(spec, &service.row.failures, &policy, cell.now);
+            let twin = PlacementRequest::new(spec, &service.row.failures, &policy, cell.now);
             let mut placer = Placer::new(&mut roster, ask, std::iter::empty());
             for index in 1..=spec.placement.mode.replicas().unwrap() {
                 let id = ReplicaId::indexed(key, index);

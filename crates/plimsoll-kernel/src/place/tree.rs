@@ -38,18 +38,35 @@ pub(super) struct Need {
 
 /// What a leaf offers, or the best of the leaves below an inner entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct SlotRoom {
     pub(super) rooms: [Room; LINES],
     pub(super) gpus: i64,
     /// How many leaves are open to new replicas at all, whatever their room.
     pub(super) open: u32,
-    /// The fewest replicas that an unmasked leaf runs.
-    pub(super) replicas: u32,
+    /// The least that an unmasked leaf is burdened with.
+    pub(super) burden: Burden,
 }
 
-impl Offer {
+/// What nodes that are otherwise equal differ by: how many replicas of any service they run, then how busy they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Burden {
+    pub(super) replicas: u32,
+    /// In millionths; nothing where it is not known.
+    pub(super) pressure: u32,
+}
+
+impl Burden {
+    const MOST: Self = Self { replicas: u32::MAX, pressure: u32::MAX };
+
+    /// The most that has so many replicas, however busy.
+    fn any_with(replicas: u32) -> Self {
+        Self { replicas, pressure: u32::MAX }
+    }
+}
+
+impl SlotRoom {
     pub(super) const NONE: Self =
-        Self { rooms: [Room::SHUT; LINES], gpus: -1, open: 0, replicas: u32::MAX };
+        Self { rooms: [Room::SHUT; LINES], gpus: -1, open: 0, burden: Burden::MOST };
 
     /// The same leaf, hidden from searches but still counted as open.
     pub(super) fn masked(self) -> Self {
@@ -61,7 +78,7 @@ impl Offer {
             rooms: std::array::from_fn(|line| left.rooms[line].max(right.rooms[line])),
             gpus: left.gpus.max(right.gpus),
             open: left.open + right.open,
-            replicas: left.replicas.min(right.replicas),
+            burden: left.burden.min(right.burden),
         }
     }
 
@@ -74,27 +91,27 @@ impl Offer {
 pub(super) struct Tree {
     /// A power of two; leaf `i` is entry `width + i`, the children of `k` are `2k` and `2k + 1`.
     width: usize,
-    entries: Vec<Offer>,
+    entries: Vec<SlotRoom>,
 }
 
 impl Tree {
-    pub(super) fn new(leaves: impl ExactSizeIterator<Item = Offer>) -> Self {
+    pub(super) fn new(leaves: impl ExactSizeIterator<Item = SlotRoom>) -> Self {
         let width = leaves.len().max(1).next_power_of_two();
-        let mut entries = vec![Offer::NONE; 2 * width];
+        let mut entries = vec![SlotRoom::NONE; 2 * width];
         for (entry, offer) in entries[width..].iter_mut().zip(leaves) {
             *entry = offer;
         }
         for k in (1..width).rev() {
-            entries[k] = Offer::best(&entries[2 * k], &entries[2 * k + 1]);
+            entries[k] = SlotRoom::best(&entries[2 * k], &entries[2 * k + 1]);
         }
         Self { width, entries }
     }
 
-    pub(super) fn get(&self, leaf: usize) -> &Offer {
+    pub(super) fn get(&self, leaf: usize) -> &SlotRoom {
         &self.entries[self.width + leaf]
     }
 
-    pub(super) fn set(&mut self, leaf: usize, offer: Offer) {
+    pub(super) fn set(&mut self, leaf: usize, offer: SlotRoom) {
         let mut k = self.width + leaf;
         if self.entries[k] == offer {
             return;
@@ -102,7 +119,7 @@ impl Tree {
         self.entries[k] = offer;
         while k > 1 {
             k /= 2;
-            let best = Offer::best(&self.entries[2 * k], &self.entries[2 * k + 1]);
+            let best = SlotRoom::best(&self.entries[2 * k], &self.entries[2 * k + 1]);
             if self.entries[k] == best {
                 return;
             }
@@ -139,16 +156,18 @@ impl Tree {
         Some(k - self.width)
     }
 
-    /// The first leaf of the range with room for the need below the line.
-    pub(super) fn first(&self, range: Range<usize>, need: &Need, line: usize) -> Option<usize> {
-        let question = Question { range, need, line, most_replicas: u32::MAX };
+    /// Of the leaves of the range with room below the line, the first of those that bear least.
+    pub(super) fn lightest(&self, range: Range<usize>, need: &Need, line: usize) -> Option<usize> {
+        let mut question = Question { range, need, line, most: Burden::MOST };
+        self.sift(Entry::root(self.width), &mut question);
         self.descend(Entry::root(self.width), &question)
     }
 
-    /// Of the leaves of the range with room below the line, the first of those with the fewest replicas.
+    /// Likewise, of those with the fewest replicas, however busy they are.
     pub(super) fn emptiest(&self, range: Range<usize>, need: &Need, line: usize) -> Option<usize> {
-        let mut question = Question { range, need, line, most_replicas: u32::MAX };
+        let mut question = Question { range, need, line, most: Burden::MOST };
         self.sift(Entry::root(self.width), &mut question);
+        question.most = Burden::any_with(question.most.replicas);
         self.descend(Entry::root(self.width), &question)
     }
 
@@ -156,9 +175,7 @@ impl Tree {
         let offer = &self.entries[entry.k];
         let inside =
             entry.from < question.range.end && entry.from + entry.span > question.range.start;
-        inside
-            && offer.replicas <= question.most_replicas
-            && offer.holds(question.need, question.line)
+        inside && offer.burden <= question.most && offer.holds(question.need, question.line)
     }
 
     fn descend(&self, entry: Entry, question: &Question<'_>) -> Option<usize> {
@@ -172,21 +189,21 @@ impl Tree {
         self.descend(left, question).or_else(|| self.descend(right, question))
     }
 
-    /// Lowers the question's bound to the fewest replicas that a leaf admitted by it has.
+    /// Lowers the question's bound to the least that a leaf admitted by it bears.
     fn sift(&self, entry: Entry, question: &mut Question<'_>) {
         if !self.admits(&entry, question) {
             return;
         }
         if entry.span == 1 {
-            question.most_replicas = self.entries[entry.k].replicas;
+            question.most = self.entries[entry.k].burden;
             return;
         }
-        // The emptier half first: what it yields shuts most of the other out.
+        // The lighter half first: what it yields shuts most of the other out.
         let (left, right) = entry.halves();
-        let right_first = self.entries[right.k].replicas < self.entries[left.k].replicas;
+        let right_first = self.entries[right.k].burden < self.entries[left.k].burden;
         let (first, second) = if right_first { (right, left) } else { (left, right) };
         self.sift(first, question);
-        if self.entries[second.k].replicas < question.most_replicas {
+        if self.entries[second.k].burden < question.most {
             self.sift(second, question);
         }
     }
@@ -197,7 +214,7 @@ struct Question<'a> {
     range: Range<usize>,
     need: &'a Need,
     line: usize,
-    most_replicas: u32,
+    most: Burden,
 }
 
 /// An entry of the tree and the stretch of leaves below it.

@@ -1,7 +1,7 @@
 //! A mean in which what is older counts for less, by how long ago it was and not by how many samples came since. Whole
 //! numbers throughout, the exponential included, so that every machine computes the same.
 
-use plimsoll_model::{Millis, Pressure, Timestamp};
+use plimsoll_model::{Millis, NodePressure, Pressure, Timestamp};
 
 /// One, in the fixed point of weights. Binary, because thousands of means are fed in a cycle and a shift is cheaper than a
 /// division.
@@ -38,21 +38,21 @@ impl Ewma {
 
     /// Takes in a sample. One from the past changes nothing: time never runs backwards.
     pub fn feed(&mut self, at: Timestamp, sample: Pressure, window: Millis) {
-        self.take_in(at, sample, &mut Fade::new(window));
+        self.take_in(at, sample, &mut Decay::new(window));
     }
 
-    pub(super) fn take_in(&mut self, at: Timestamp, sample: Pressure, fade: &mut Fade) {
+    pub(super) fn take_in(&mut self, at: Timestamp, sample: Pressure, decay: &mut Decay) {
         if at <= self.at {
             return;
         }
-        self.value = faded(self.value, fine(sample), fade.after(at.since(self.at)));
+        self.value = faded(self.value, fine(sample), decay.after(at.since(self.at)));
         self.at = at;
     }
 
     /// Rises with the mean at once, and falls towards it slowly.
-    pub(super) fn crest_of(&mut self, mean: &Self, fade: &mut Fade) {
+    pub(super) fn peak_of(&mut self, mean: &Self, decay: &mut Decay) {
         if mean.at > self.at {
-            self.value = faded(self.value, mean.value, fade.after(mean.at.since(self.at)));
+            self.value = faded(self.value, mean.value, decay.after(mean.at.since(self.at)));
             self.at = mean.at;
         }
         self.value = self.value.max(mean.value);
@@ -84,6 +84,48 @@ impl Ewma {
     }
 }
 
+/// The smoothed pressure of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SmoothedPressure {
+    pub cpu: Ewma,
+    pub memory: Ewma,
+}
+
+impl SmoothedPressure {
+    pub(super) fn seed(at: Timestamp, sample: NodePressure) -> Self {
+        Self { cpu: Ewma::seed(at, sample.cpu), memory: Ewma::seed(at, sample.memory) }
+    }
+
+    pub(super) fn take_in(&mut self, at: Timestamp, sample: NodePressure, decay: &mut Decay) {
+        self.cpu.take_in(at, sample.cpu, decay);
+        self.memory.take_in(at, sample.memory, decay);
+    }
+
+    pub(super) fn peak_of(&mut self, mean: &Self, decay: &mut Decay) {
+        self.cpu.peak_of(&mean.cpu, decay);
+        self.memory.peak_of(&mean.memory, decay);
+    }
+
+    pub(super) fn give(&mut self, off: NodePressure) {
+        self.cpu.shift(-i64::from(off.cpu.millionths()));
+        self.memory.shift(-i64::from(off.memory.millionths()));
+    }
+
+    pub(super) fn take(&mut self, on: NodePressure) {
+        self.cpu.shift(i64::from(on.cpu.millionths()));
+        self.memory.shift(i64::from(on.memory.millionths()));
+    }
+
+    pub fn value(&self) -> NodePressure {
+        NodePressure { cpu: self.cpu.value(), memory: self.memory.value() }
+    }
+
+    /// When it last took in a sample.
+    pub fn at(&self) -> Timestamp {
+        self.cpu.at()
+    }
+}
+
 fn fine(sample: Pressure) -> u64 {
     u64::from(sample.millionths()) * FINE
 }
@@ -98,12 +140,12 @@ fn narrow(product: u128) -> u64 {
 
 /// How much of the past is left after a span. Nodes report at about the same pace, so the last answer is kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Fade {
+pub struct Decay {
     window: Millis,
     last: (Millis, u64),
 }
 
-impl Fade {
+impl Decay {
     pub fn new(window: Millis) -> Self {
         Self { window, last: (Millis(0), ONE) }
     }

@@ -3,18 +3,18 @@
 use std::fmt;
 
 use plimsoll_model::rebalance::Skip;
-use plimsoll_model::{Millis, Pressure};
+use plimsoll_model::{Millis, NodePressure, Pressure};
 use serde::Serialize;
 
 /// The limits, which nobody sets: they are one value so that tests can scale time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RebalanceLimits {
     pub window: Millis,
     /// A destination is judged by how hot it has been: what it reached fades over this. A node that is cool for a moment is
     /// not cool.
-    pub crest_window: Millis,
+    pub peak_window: Millis,
     /// What replicas use is smoothed over this.
-    pub habit_window: Millis,
+    pub usage_window: Millis,
     pub trigger: Pressure,
     /// So many cycles in a row: one is a spike.
     pub trigger_cycles: u32,
@@ -26,21 +26,19 @@ pub struct Limits {
     pub relief_floor: Pressure,
     /// What every move costs, whatever it brings.
     pub move_cost: Pressure,
-    /// A sample older than this is silence.
-    pub stale_after: Millis,
     /// What a replica is taken to use of which nothing is known: of cpu and of memory.
-    pub unknown: [Pressure; 2],
+    pub unknown: NodePressure,
 }
 
-impl Limits {
-    /// The same with every span of time but one divided: how old a sample may be goes by how often there is one.
+impl RebalanceLimits {
+    /// The same with every span of time divided.
     #[must_use]
     pub fn hurried(self, haste: u32) -> Self {
         let in_haste = |span: Millis| Millis(span.0 / u64::from(haste.max(1)));
         Self {
             window: in_haste(self.window),
-            crest_window: in_haste(self.crest_window),
-            habit_window: in_haste(self.habit_window),
+            peak_window: in_haste(self.peak_window),
+            usage_window: in_haste(self.usage_window),
             cooldown_replica: in_haste(self.cooldown_replica),
             cooldown_node: in_haste(self.cooldown_node),
             ..self
@@ -48,12 +46,12 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for RebalanceLimits {
     fn default() -> Self {
         Self {
             window: Millis::minutes(5),
-            crest_window: Millis::minutes(60),
-            habit_window: Millis::minutes(5),
+            peak_window: Millis::minutes(60),
+            usage_window: Millis::minutes(5),
             trigger: Pressure::percent(85),
             trigger_cycles: 2,
             imbalance: Pressure::percent(25),
@@ -62,24 +60,23 @@ impl Default for Limits {
             dst_cap: Pressure::percent(75),
             relief_floor: Pressure::percent(10),
             move_cost: Pressure::percent(1),
-            stale_after: Millis::seconds(90),
-            unknown: [Pressure::percent(12), Pressure::percent(6)],
+            unknown: NodePressure::new(Pressure::percent(12), Pressure::percent(6)),
         }
     }
 }
 
 /// What one gate says, with the number it looked at and the limit it has for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Gate {
+pub struct GateResult {
     pub gate: &'static str,
-    pub found: Figure,
-    pub limit: Figure,
+    pub found: GateValue,
+    pub limit: GateValue,
     pub passes: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Figure {
+pub enum GateValue {
     Share(Pressure),
     Span(Millis),
     Count(u32),
@@ -91,7 +88,7 @@ pub enum Figure {
     NoRoom,
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for GateValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Share(share) => write!(f, "{share}"),
@@ -107,34 +104,34 @@ impl fmt::Display for Figure {
 
 /// One replica, one destination, and what would come of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct CandidateMove {
     /// Since it was moved or placed.
     pub(super) rested: Millis,
     /// Since the destination was given something; none: never.
     pub(super) dst_rested: Option<Millis>,
     /// Of the destination afterwards, cpu and memory.
-    pub(super) post_dst: [Pressure; 2],
+    pub(super) post_dst: NodePressure,
     /// Reservations and ports have room there.
     pub(super) fits: bool,
     pub(super) collides: bool,
-    /// Of the source in its dominant dimension.
+    /// Of the source, by the hotter of its dimensions.
     pub(super) pre_src: Pressure,
     pub(super) post_src: Pressure,
 }
 
-impl Offer {
+impl CandidateMove {
     pub(super) fn relief(&self) -> Pressure {
         let relief = self.pre_src.millionths().saturating_sub(self.post_src.millionths());
         Pressure::from_millionths(relief)
     }
 
-    /// What each gate says, in their order.
-    pub(super) fn gates(&self, limits: &Limits) -> Vec<Gate> {
-        let hottest = self.post_dst[0].max(self.post_dst[1]);
-        let (share, span) = (Figure::Share, Figure::Span);
+    /// The gates, in their order: the number that was found, the limit, and whether it passes.
+    fn each(&self, limits: &RebalanceLimits) -> [(Skip, GateValue, GateValue, bool); 6] {
+        let hottest = self.post_dst.top();
+        let (share, span) = (GateValue::Share, GateValue::Span);
         let (rested, given) = (self.rested, self.dst_rested);
         let is_within = hottest <= Pressure::FULL;
-        let room = if self.fits || !is_within { share(hottest) } else { Figure::NoRoom };
+        let room = if self.fits || !is_within { share(hottest) } else { GateValue::NoRoom };
         [
             (
                 Skip::CooldownReplica,
@@ -144,15 +141,15 @@ impl Offer {
             ),
             (
                 Skip::CooldownNode,
-                given.map_or(Figure::Never, Figure::Span),
+                given.map_or(GateValue::Never, GateValue::Span),
                 span(limits.cooldown_node),
                 given.is_none_or(|given| given >= limits.cooldown_node),
             ),
             (Skip::ResourceLimits, room, share(Pressure::FULL), is_within && self.fits),
             (
                 Skip::AntiAffinity,
-                Figure::Collides(self.collides),
-                Figure::Collides(false),
+                GateValue::Collides(self.collides),
+                GateValue::Collides(false),
                 !self.collides,
             ),
             (Skip::DstCap, share(hottest), share(limits.dst_cap), hottest < limits.dst_cap),
@@ -163,29 +160,19 @@ impl Offer {
                 self.relief() >= limits.relief_floor,
             ),
         ]
-        .map(|(gate, found, limit, passes)| Gate { gate: gate.word(), found, limit, passes })
-        .into()
+    }
+
+    /// What each gate says.
+    pub(super) fn gates(&self, limits: &RebalanceLimits) -> Vec<GateResult> {
+        let result = |(gate, found, limit, passes): (Skip, GateValue, GateValue, bool)| {
+            GateResult { gate: gate.word(), found, limit, passes }
+        };
+        self.each(limits).map(result).into()
     }
 
     /// The first gate that says no.
-    pub(super) fn blocked(&self, limits: &Limits) -> Option<Skip> {
-        let hottest = self.post_dst[0].max(self.post_dst[1]);
-        if self.rested < limits.cooldown_replica {
-            return Some(Skip::CooldownReplica);
-        }
-        if self.dst_rested.is_some_and(|rested| rested < limits.cooldown_node) {
-            return Some(Skip::CooldownNode);
-        }
-        if hottest > Pressure::FULL || !self.fits {
-            return Some(Skip::ResourceLimits);
-        }
-        if self.collides {
-            return Some(Skip::AntiAffinity);
-        }
-        if hottest >= limits.dst_cap {
-            return Some(Skip::DstCap);
-        }
-        (self.relief() < limits.relief_floor).then_some(Skip::ReliefFloor)
+    pub(super) fn blocked(&self, limits: &RebalanceLimits) -> Option<Skip> {
+        self.each(limits).into_iter().find(|(.., passes)| !passes).map(|(gate, ..)| gate)
     }
 }
 
@@ -193,11 +180,11 @@ impl Offer {
 mod tests {
     use super::*;
 
-    fn offer() -> Offer {
-        Offer {
+    fn offer() -> CandidateMove {
+        CandidateMove {
             rested: Millis::minutes(20),
             dst_rested: None,
-            post_dst: [Pressure::percent(50), Pressure::percent(30)],
+            post_dst: NodePressure::new(Pressure::percent(50), Pressure::percent(30)),
             fits: true,
             collides: false,
             pre_src: Pressure::percent(90),
@@ -212,8 +199,11 @@ mod tests {
     #[test]
     fn each_gate_is_exact_at_its_edge() {
         let fine = offer();
-        let at = |post: u32| Offer { post_dst: [share(post), Pressure::ZERO], ..fine };
-        let to = |post_src: u32| Offer { post_src: share(post_src), ..fine };
+        let at = |post: u32| CandidateMove {
+            post_dst: NodePressure::new(share(post), Pressure::ZERO),
+            ..fine
+        };
+        let to = |post_src: u32| CandidateMove { post_src: share(post_src), ..fine };
         for (case, offer, blocked) in [
             ("nothing is in the way", fine, None),
             ("relief of exactly 0.10", to(800_000), None),
@@ -224,28 +214,28 @@ mod tests {
             ("at all it has, which is not too much but too hot", at(1_000_000), Some(Skip::DstCap)),
             (
                 "it does not fit and collides",
-                Offer { fits: false, collides: true, ..fine },
+                CandidateMove { fits: false, collides: true, ..fine },
                 Some(Skip::ResourceLimits),
             ),
-            ("it collides", Offer { collides: true, ..fine }, Some(Skip::AntiAffinity)),
+            ("it collides", CandidateMove { collides: true, ..fine }, Some(Skip::AntiAffinity)),
             (
                 "placed a minute ago",
-                Offer { rested: Millis::minutes(1), fits: false, ..fine },
+                CandidateMove { rested: Millis::minutes(1), fits: false, ..fine },
                 Some(Skip::CooldownReplica),
             ),
             (
                 "the destination was just given one",
-                Offer { dst_rested: Some(Millis::seconds(119)), ..fine },
+                CandidateMove { dst_rested: Some(Millis::seconds(119)), ..fine },
                 Some(Skip::CooldownNode),
             ),
             (
                 "two minutes ago is long enough",
-                Offer { dst_rested: Some(Millis::minutes(2)), ..fine },
+                CandidateMove { dst_rested: Some(Millis::minutes(2)), ..fine },
                 None,
             ),
         ] {
-            assert_eq!(offer.blocked(&Limits::default()), blocked, "{case}");
-            let gates = offer.gates(&Limits::default());
+            assert_eq!(offer.blocked(&RebalanceLimits::default()), blocked, "{case}");
+            let gates = offer.gates(&RebalanceLimits::default());
             let said = gates.iter().find(|gate| !gate.passes).map(|gate| gate.gate);
             assert_eq!(said, blocked.map(Skip::word), "{case}: what is shown is what is decided");
         }

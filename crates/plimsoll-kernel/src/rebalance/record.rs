@@ -1,30 +1,30 @@
 //! What a cycle writes into the log: the move and its numbers, or why there is none. One entry, and none of a calm cycle.
 
-use plimsoll_model::rebalance::Times;
-use plimsoll_model::{Change, Deed, Guarded, Happening, Timestamp};
+use plimsoll_model::rebalance::RepeatCount;
+use plimsoll_model::{AuditEntry, AuditKind, Change, Guarded, Timestamp};
 
-use super::Outcome;
+use super::CycleOutcome;
 
-impl Outcome {
+impl CycleOutcome {
     pub fn batch(self) -> Vec<Guarded> {
-        let record = |deed: Deed| Change::Record { deed }.free();
+        let record = |entry: AuditEntry| Change::Record { entry }.free();
         match self {
             Self::Calm => Vec::new(),
-            Self::Moved { change, relief } => vec![*change, record(Deed::Relieve(relief))],
-            Self::Skipped(skipped) => vec![record(Deed::Skip(skipped))],
+            Self::Moved { change, relief } => vec![*change, record(AuditEntry::Relieve(relief))],
+            Self::Skipped(skipped) => vec![record(AuditEntry::Skip(skipped))],
         }
     }
 
     /// What the audit will say of it.
-    pub fn happening(&self, at: Timestamp) -> Option<Happening> {
+    pub fn audit_kind(&self, at: Timestamp) -> Option<AuditKind> {
         match self {
             Self::Calm => None,
             Self::Moved { relief, .. } => {
-                Some(Happening::RebalanceMoved { relief: relief.clone() })
+                Some(AuditKind::RebalanceMoved { relief: relief.clone() })
             }
             Self::Skipped(skipped) => {
-                let (skipped, times) = (skipped.clone(), Times { count: 1, last_at: at });
-                Some(Happening::RebalanceSkipped { skipped, times })
+                let (skipped, times) = (skipped.clone(), RepeatCount { count: 1, last_at: at });
+                Some(AuditKind::RebalanceSkipped { skipped, times })
             }
         }
     }

@@ -7,59 +7,62 @@
 use std::cmp::Reverse;
 
 use plimsoll_model::reason::FilterWord;
+use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Change, Guarded, Millis, Mode, MoveCause, Node, NodeId, Pressure, Replica,
-    ReplicaId, Resources, ServiceSpec, Timestamp,
+    Assignment, Change, Guarded, Millis, Mode, MoveCause, NodeId, NodePressure, Pressure, Replica,
+    ReplicaId, Resources, ServiceKey, ServiceSpec, Slot, Timestamp,
 };
 use serde::Serialize;
 
-use super::gates::{Gate, Offer};
-use super::memory::{Felt, Moving, Outlook, meet};
-use super::view::{View, dominant, less, more, top};
+use super::gates::{CandidateMove, GateResult};
+use super::memory::{MoveInFlight, NodeTrend, PredictedPressure, meet};
+use super::view::CycleInputs;
 use super::{Dimension, Relief, Skip};
-use crate::place::filter::{Ask, filter};
+use crate::budget::{DisruptionBudget, DisruptionCost};
+use crate::data::has_data;
+use crate::place::filter::{PlacementRequest, filter, misplaced, no_room};
+use plimsoll_model::rebalance::{MAX_REFUSED, RefusedCandidate};
 
 /// A hot node, and all it could give something to.
-pub(super) struct Search<'a> {
-    view: &'a View<'a>,
+pub(super) struct MoveSearch<'a> {
+    view: &'a CycleInputs<'a>,
     src: &'a NodeId,
-    pressure: [Pressure; 2],
+    pressure: NodePressure,
     dominant: Dimension,
     /// The coldest first.
     destinations: Vec<Destination<'a>>,
 }
 
 /// What came of it.
-pub(super) enum Found {
+pub(super) enum BestMove {
     Best {
         change: Box<Guarded>,
         relief: Box<Relief>,
-        moving: Moving,
+        moving: MoveInFlight,
     },
-    /// Why nothing moves, and what came nearest.
-    Nothing(Skip, Option<Relief>),
+    /// Why nothing moves, what came nearest, and what was refused.
+    Nothing(Skip, Option<Relief>, Vec<RefusedCandidate>),
 }
 
 /// A replica that could leave the node, where it would go, and what each gate says to that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Weighed {
+pub struct CandidateEvaluation {
     pub replica: ReplicaId,
     pub dst: NodeId,
     pub relief: Pressure,
-    pub gates: Vec<Gate>,
+    pub gates: Vec<GateResult>,
 }
 
 /// What is looked at for every candidate stands here by value: following a pointer for each pair would cost more than all
 /// the gates.
 struct Destination<'a> {
     id: &'a NodeId,
-    node: &'a Node,
     capacity: Resources,
     received_at: Option<Timestamp>,
     /// Its place in the roster.
     at: usize,
     /// How hot it has been, which is what counts of a destination.
-    before: [Pressure; 2],
+    before: NodePressure,
 }
 
 /// A replica that may be moved at all.
@@ -67,22 +70,27 @@ struct Candidate<'a> {
     id: &'a ReplicaId,
     spec: &'a ServiceSpec,
     assignment: &'a Assignment,
-    off: [Pressure; 2],
+    off: NodePressure,
     post_src: Pressure,
     relief: Pressure,
 }
 
 /// A candidate's service as the destinations see it.
 struct Asking<'a> {
-    ask: Ask<'a>,
+    ask: PlacementRequest<'a>,
     /// How many replicas of the service each node of the roster has.
     here: Vec<u32>,
     /// What it takes of a node of this size: most nodes are alike.
-    on: (Resources, [Pressure; 2]),
+    on: (Resources, NodePressure),
 }
 
 impl Asking<'_> {
-    fn on(&mut self, view: &View<'_>, of: &Candidate<'_>, capacity: Resources) -> [Pressure; 2] {
+    fn on(
+        &mut self,
+        view: &CycleInputs<'_>,
+        of: &Candidate<'_>,
+        capacity: Resources,
+    ) -> NodePressure {
         if self.on.0 != capacity {
             self.on = (capacity, view.footprint(of.id, of.spec, capacity));
         }
@@ -115,40 +123,67 @@ impl Reasons {
     }
 }
 
-impl<'a> Search<'a> {
-    /// `felt` stands in the order of `nodes`.
-    pub(super) fn new(view: &'a View<'a>, nodes: &'a [Felt], felt: &[Outlook], src: usize) -> Self {
+impl<'a> MoveSearch<'a> {
+    /// `predicted` stands in the order of `nodes`.
+    pub(super) fn new(
+        view: &'a CycleInputs<'a>,
+        nodes: &'a [NodeTrend],
+        predicted: &[PredictedPressure],
+        src: usize,
+    ) -> Self {
         let mut rows = view.state.nodes().iter().peekable();
         let mut destinations = Vec::with_capacity(nodes.len());
-        for (nth, (node, felt)) in nodes.iter().zip(felt).enumerate() {
+        for (nth, (node, now)) in nodes.iter().zip(predicted).enumerate() {
             let row = meet(&mut rows, &node.node, |(id, _)| id).filter(|(_, row)| row.is_open());
             let Some((id, node)) = row.filter(|_| nth != src) else { continue };
             if let Some(at) = view.roster.place_of(id) {
                 let (capacity, received_at) = (node.facts.capacity, node.received_at);
-                let before = felt.crest;
-                destinations.push(Destination { id, node, capacity, received_at, at, before });
+                let before = now.peak;
+                destinations.push(Destination { id, capacity, received_at, at, before });
             }
         }
         // Stable, and nodes come sorted by name: so equals are.
-        destinations.sort_by_key(|it| top(it.before));
-        let pressure = felt[src].mean;
+        destinations.sort_by_key(|it| it.before.top());
+        let pressure = predicted[src].mean;
         let src = &nodes[src].node;
-        Self { view, src, pressure, dominant: dominant(pressure), destinations }
+        Self { view, src, pressure, dominant: pressure.dominant(), destinations }
     }
 
     /// The best move off the node, or why there is none.
-    pub(super) fn best(&self) -> Found {
+    pub(super) fn best(&self) -> BestMove {
         let candidates = self.candidates();
         if candidates.is_empty() {
-            return Found::Nothing(Skip::NoCandidate, None);
+            return BestMove::Nothing(Skip::NoCandidate, None, Vec::new());
         }
-        let admitted = candidates.iter().find_map(|candidate| self.admitted(candidate));
-        admitted.unwrap_or_else(|| self.refused(&candidates))
+        let mut admitted = (0..).zip(&candidates).filter_map(|(nth, candidate)| {
+            let (dst, offer, on) = self.admitted(candidate)?;
+            Some((nth, candidate, dst, offer, on))
+        });
+        let Some((nth, candidate, dst, offer, on)) = admitted.next() else {
+            let (why, nearest) = self.refused(&candidates);
+            return BestMove::Nothing(why, nearest, self.reasons(&candidates));
+        };
+        let refused = self.reasons(&candidates[..nth]);
+        BestMove::Best {
+            change: Box::new(change(candidate, dst)),
+            relief: Box::new(Relief { refused, ..self.relief(candidate, dst, &offer) }),
+            moving: self.moving(candidate, dst, on),
+        }
     }
 
-    /// The move of this replica to the coldest destination that passes every gate. What costs little to see is seen first:
-    /// the order of the gates only matters for what is said of a refusal.
-    fn admitted(&self, candidate: &Candidate<'a>) -> Option<Found> {
+    /// The gate that says no to each, for those that would relieve the node most.
+    fn reasons(&self, candidates: &[Candidate<'a>]) -> Vec<RefusedCandidate> {
+        let named = candidates.iter().take(MAX_REFUSED);
+        let why = |it: &Candidate<'a>| self.refused(std::slice::from_ref(it)).0;
+        named.map(|it| RefusedCandidate { replica: it.id.clone(), why: why(it) }).collect()
+    }
+
+    /// The coldest destination of this replica that passes every gate, and what it takes there. What costs little to see is
+    /// seen first: the order of the gates only matters for what is said of a refusal.
+    fn admitted(
+        &self,
+        candidate: &Candidate<'a>,
+    ) -> Option<(&Destination<'a>, CandidateMove, NodePressure)> {
         let (limits, rested) = (self.view.limits, self.rested(candidate));
         if candidate.relief < limits.relief_floor || rested < limits.cooldown_replica {
             return None;
@@ -156,21 +191,16 @@ impl<'a> Search<'a> {
         let mut asking = self.asking(candidate)?;
         self.destinations.iter().find_map(|dst| {
             let on = asking.on(self.view, candidate, dst.capacity);
-            if top(more(dst.before, on)) >= limits.dst_cap {
+            if dst.before.plus(on).top() >= limits.dst_cap {
                 return None;
             }
             let offer = self.offer(candidate, &mut asking, dst)?;
-            let is_fine = offer.blocked(limits).is_none();
-            is_fine.then(|| Found::Best {
-                change: Box::new(change(candidate, dst)),
-                relief: Box::new(self.relief(candidate, dst, &offer)),
-                moving: self.moving(candidate, dst, on),
-            })
+            offer.blocked(limits).is_none().then_some((dst, offer, on))
         })
     }
 
     /// Why nothing moves: the one reason that all have, where they have one.
-    fn refused(&self, candidates: &[Candidate<'a>]) -> Found {
+    fn refused(&self, candidates: &[Candidate<'a>]) -> (Skip, Option<Relief>) {
         let mut reasons = Reasons::None;
         let mut nearest = None;
         let pairs =
@@ -190,7 +220,7 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        Found::Nothing(reasons.skip(), nearest)
+        (reasons.skip(), nearest)
     }
 
     fn rested(&self, candidate: &Candidate<'_>) -> Millis {
@@ -198,7 +228,7 @@ impl<'a> Search<'a> {
     }
 
     /// Every candidate with the first destination that would take it, or else the coldest.
-    pub(super) fn weigh(&self) -> Vec<Weighed> {
+    pub(super) fn weigh(&self) -> Vec<CandidateEvaluation> {
         let limits = self.view.limits;
         let weigh = |candidate: &Candidate<'a>| {
             let mut asking = self.asking(candidate)?;
@@ -213,27 +243,43 @@ impl<'a> Search<'a> {
             }
             let (dst, offer) = first?;
             let (replica, dst) = (candidate.id.clone(), dst.id.clone());
-            Some(Weighed { replica, dst, relief: candidate.relief, gates: offer.gates(limits) })
+            Some(CandidateEvaluation {
+                replica,
+                dst,
+                relief: candidate.relief,
+                gates: offer.gates(limits),
+            })
         };
         self.candidates().iter().filter_map(weigh).collect()
     }
 
     /// Replicas on the node that may be moved at all, the one that relieves it most first.
     fn candidates(&self) -> Vec<Candidate<'a>> {
-        let View { state, .. } = *self.view;
+        let CycleInputs { state, .. } = *self.view;
         let capacity = self.view.capacity(self.src);
         let tenants = state.load(self.src).into_iter().flat_map(|load| &load.tenants);
+        // Tenants come sorted by service, so each is asked once.
+        let mut asked: Option<(&ServiceKey, bool)> = None;
         let movable = tenants.filter_map(|id| {
             let replica = state.replica(id)?;
             let assignment = replica.assignment.as_ref().filter(|at| at.node == *self.src)?;
-            let spec = state.service(&id.service)?.desired()?;
-            let stays = spec.is_stateful() || spec.placement.mode == Mode::Global;
-            if stays || replica.successor.is_some() || !replica.is_running() {
+            let service = state.service(&id.service)?;
+            let spec = service.desired()?;
+            let known = asked.filter(|(key, _)| **key == id.service);
+            let (_, may_move) =
+                *asked.insert(known.unwrap_or_else(|| (&id.service, self.may_move(service, spec))));
+            // What is to be replaced or has data here leaves for that reason, or not at all.
+            let is_current = assignment.spec == spec.hash
+                && !replica.is_stale(assignment)
+                && matches!(id.slot, Slot::Index(_));
+            if !may_move || !replica.is_running() || !is_current || has_data(service, replica) {
                 return None;
             }
             let off = self.view.footprint(id, spec, capacity);
-            let (before, after) = (self.pressure, less(self.pressure, off));
-            let (relief, post_src) = (self.of(less(before, after)), self.of(after));
+            // What stays hot in the other dimension is not relieved.
+            let (before, post_src) = (self.pressure.top(), self.pressure.minus(off).top());
+            let relief = before.millionths().saturating_sub(post_src.millionths());
+            let relief = Pressure::from_millionths(relief);
             Some(Candidate { id, spec, assignment, off, post_src, relief })
         });
         let mut candidates: Vec<Candidate<'a>> = movable.collect();
@@ -241,8 +287,24 @@ impl<'a> Search<'a> {
         candidates
     }
 
+    /// Whether a replica of the service may leave the node now at all, for the node's sake. It must run elsewhere before it
+    /// stops here: a hot node is no reason to drop a request. What may not stay here leaves for that reason, and the service
+    /// has one budget for every cause.
+    fn may_move(&self, service: &Service, spec: &ServiceSpec) -> bool {
+        let CycleInputs { roster, policy, now, .. } = *self.view;
+        let ask = PlacementRequest::new(spec, &service.row.failures, policy, now);
+        let is_misplaced =
+            roster.place_of(self.src).is_none_or(|at| misplaced(&ask, roster, at).is_some());
+        if !spec.can_run_twice() || spec.placement.mode == Mode::Global || is_misplaced {
+            return false;
+        }
+        let replicas = service.replicas.values().filter(|replica| replica.heading().is_some());
+        let budget = replicas.map(|replica| (replica.successor.is_some(), replica.is_running()));
+        DisruptionBudget::new(budget).allows(1, DisruptionCost::Nothing)
+    }
+
     fn asking(&self, candidate: &Candidate<'a>) -> Option<Asking<'a>> {
-        let View { state, roster, policy, now, .. } = *self.view;
+        let CycleInputs { state, roster, policy, now, .. } = *self.view;
         let service = state.service(&candidate.id.service)?;
         let mut here = vec![0; roster.len()];
         for at in service.replicas.values().filter_map(Replica::heading) {
@@ -250,7 +312,7 @@ impl<'a> Search<'a> {
                 here[at] += 1;
             }
         }
-        let ask = Ask::new(candidate.spec, &service.row.failures, policy, now);
+        let ask = PlacementRequest::new(candidate.spec, &service.row.failures, policy, now);
         let capacity = self.view.capacity(self.src);
         Some(Asking { ask, here, on: (capacity, candidate.off) })
     }
@@ -261,37 +323,49 @@ impl<'a> Search<'a> {
         candidate: &Candidate<'a>,
         asking: &mut Asking<'a>,
         dst: &Destination<'a>,
-    ) -> Option<Offer> {
+    ) -> Option<CandidateMove> {
         let spec = candidate.spec;
-        let mut constraints = spec.placement.constraints.iter();
-        if !constraints.all(|wants| dst.node.facts.meets(dst.id, wants)) {
-            return None;
-        }
         let on = asking.on(self.view, candidate, dst.capacity);
         let here = asking.here[dst.at];
         let turned = filter(&asking.ask, self.view.roster, dst.at, here).map(|it| it.word());
-        let fits = !matches!(
-            turned,
-            Some(FilterWord::InsufficientCapacity | FilterWord::NoGpu | FilterWord::PortTaken)
-        );
-        let collides = match &spec.placement.mode {
-            Mode::Spread { .. } => here > 0,
-            Mode::Hosts { hosts, .. } => !hosts.contains(dst.id),
-            Mode::Pack { .. } => turned == Some(FilterWord::MaxPerNode),
-            Mode::Global => true,
+        let is_crowded = match turned {
+            None
+            | Some(FilterWord::InsufficientCapacity | FilterWord::NoGpu | FilterWord::PortTaken) => {
+                false
+            }
+            Some(FilterWord::NotListed | FilterWord::MaxPerNode) => true,
+            // It is no destination of this service at all.
+            Some(
+                FilterWord::NotReady
+                | FilterWord::Cordoned
+                | FilterWord::Draining
+                | FilterWord::Constraint
+                | FilterWord::RuntimeLacks
+                | FilterWord::RecentFailures
+                | FilterWord::IdTaken,
+            ) => return None,
         };
-        Some(Offer {
+        let meets_own = matches!(spec.placement.mode, Mode::Spread { .. }) && here > 0;
+        // Asked for itself: what may not be there may have no room there as well.
+        let fits = no_room(&asking.ask, &self.view.roster.slots[dst.at]).is_none();
+        let collides = is_crowded || meets_own || spec.placement.mode == Mode::Global;
+        Some(CandidateMove {
             rested: self.rested(candidate),
             dst_rested: dst.received_at.map(|at| self.view.now.since(at)),
-            post_dst: more(dst.before, on),
+            post_dst: dst.before.plus(on),
             fits,
             collides,
-            pre_src: self.of(self.pressure),
+            pre_src: self.pressure.top(),
             post_src: candidate.post_src,
         })
     }
 
-    fn relief(&self, candidate: &Candidate<'_>, dst: &Destination<'_>, offer: &Offer) -> Relief {
+    fn relief(
+        &self,
+        candidate: &Candidate<'_>,
+        dst: &Destination<'_>,
+        offer: &CandidateMove,
+    ) -> Relief {
         let Candidate { id, relief, .. } = *candidate;
         let move_cost = self.view.limits.move_cost;
         Relief {
@@ -304,8 +378,9 @@ impl<'a> Search<'a> {
             move_cost,
             src_before: offer.pre_src,
             src_after: offer.post_src,
-            dst_before: top(dst.before),
-            dst_after: top(offer.post_dst),
+            dst_before: dst.before.top(),
+            dst_after: offer.post_dst.top(),
+            refused: Vec::new(),
         }
     }
 
@@ -313,14 +388,9 @@ impl<'a> Search<'a> {
         &self,
         candidate: &Candidate<'_>,
         dst: &Destination<'_>,
-        on: [Pressure; 2],
-    ) -> Moving {
-        Moving { src: self.src.clone(), dst: dst.id.clone(), off: candidate.off, on }
-    }
-
-    /// In what the source is hot in.
-    fn of(&self, pressure: [Pressure; 2]) -> Pressure {
-        pressure[usize::from(self.dominant == Dimension::Memory)]
+        on: NodePressure,
+    ) -> MoveInFlight {
+        MoveInFlight { src: self.src.clone(), dst: dst.id.clone(), off: candidate.off, on }
     }
 }
 

@@ -1,5 +1,6 @@
-use plimsoll_model::testkit::{Cell, cell, cpus, global, node_id, pack, replica_id, spread};
-use plimsoll_model::{Change, Millis, MoveCause, ObservedState, Writer};
+use plimsoll_model::spec::UpdateOrder;
+use plimsoll_model::testkit::{Cell, cell, cpus, global, hosts, node_id, pack, replica_id, spread};
+use plimsoll_model::{Change, Millis, MoveCause, NodePressure, ObservedState, Writer};
 
 use super::*;
 use crate::Signals;
@@ -10,55 +11,56 @@ const CYCLE: Millis = Millis::seconds(30);
 /// A cell and its rebalancer. Each replica uses what it is given, in thousandths of its node's four cores.
 struct Bench {
     cell: Cell,
-    memory: Memory,
+    memory: RebalanceMemory,
     readings: Readings,
 }
 
 impl Bench {
     fn new(cell: Cell) -> Self {
         let cell = cell.settle().later(Millis::minutes(20));
-        Self { cell, memory: Memory::default(), readings: Readings::default() }
+        Self { cell, memory: RebalanceMemory::default(), readings: Readings::default() }
     }
 
     /// What a replica uses, of four cores: 240 is 0.24 of its node.
     fn uses(mut self, replica: &str, thousandths: u64) -> Self {
-        let usage = Usage { cpu: MilliCpus(4 * thousandths), memory: Bytes(0) };
+        let usage = ReplicaUsage { cpu: MilliCpus(4 * thousandths), memory: Bytes(0) };
         self.readings.replicas.insert(replica_id(replica), usage);
         self
     }
 
-    fn cycle(&mut self, cpu: &[(&str, u32)]) -> Outcome {
+    fn cycle(&mut self, cpu: &[(&str, u32)]) -> CycleOutcome {
         self.cycle_of(&cpu.iter().map(|(node, it)| (*node, *it, 0)).collect::<Vec<_>>())
     }
 
     /// One cycle with these samples, in hundredths of cpu and memory.
-    fn cycle_of(&mut self, samples: &[(&str, u32, u32)]) -> Outcome {
+    fn cycle_of(&mut self, samples: &[(&str, u32, u32)]) -> CycleOutcome {
         self.cell.now = self.cell.now.plus(CYCLE);
         self.readings.nodes = samples
             .iter()
             .map(|(node, cpu, memory)| {
-                let pressure = [Pressure::percent(*cpu), Pressure::percent(*memory)];
-                (node_id(node), Sample { at: self.cell.now, pressure })
+                let pressure =
+                    NodePressure::new(Pressure::percent(*cpu), Pressure::percent(*memory));
+                (node_id(node), PressureSample { at: self.cell.now, pressure })
             })
             .collect();
         let policy = Policy::default();
         let roster = Roster::new(&self.cell.state, &Signals::default(), &policy);
         let (state, readings) = (&self.cell.state, &self.readings);
-        let (limits, now) = (Limits::default(), self.cell.now);
-        cycle(state, &roster, &policy, &limits, readings, &mut self.memory, now)
+        let now = self.cell.now;
+        cycle(state, &roster, &policy, readings, &mut self.memory, now)
     }
 
     /// What a replica uses of memory, in thousandths of its node's.
     fn uses_memory(mut self, replica: &str, cpu: u64, thousandths: u64) -> Self {
         let memory = Bytes(cpus(4).capacity.memory.0 / 1_000 * thousandths);
-        let usage = Usage { cpu: MilliCpus(4 * cpu), memory };
+        let usage = ReplicaUsage { cpu: MilliCpus(4 * cpu), memory };
         self.readings.replicas.insert(replica_id(replica), usage);
         self
     }
 
     /// Two cycles alike, of which the second may act.
-    fn twice(&mut self, cpu: &[(&str, u32)]) -> Outcome {
-        assert_eq!(self.cycle(cpu), Outcome::Calm, "one hot cycle is a spike");
+    fn twice(&mut self, cpu: &[(&str, u32)]) -> CycleOutcome {
+        assert_eq!(self.cycle(cpu), CycleOutcome::Calm, "one hot cycle is a spike");
         self.cycle(cpu)
     }
 
@@ -70,15 +72,15 @@ impl Bench {
     }
 }
 
-fn why(outcome: &Outcome) -> Option<&'static str> {
+fn why(outcome: &CycleOutcome) -> Option<&'static str> {
     match outcome {
-        Outcome::Skipped(skipped) => Some(skipped.why.word()),
-        Outcome::Calm | Outcome::Moved { .. } => None,
+        CycleOutcome::Skipped(skipped) => Some(skipped.why.word()),
+        CycleOutcome::Calm | CycleOutcome::Moved { .. } => None,
     }
 }
 
-fn moved(outcome: Outcome) -> Relief {
-    let Outcome::Moved { relief, .. } = outcome else { panic!("{outcome:?}") };
+fn moved(outcome: CycleOutcome) -> Relief {
+    let CycleOutcome::Moved { relief, .. } = outcome else { panic!("{outcome:?}") };
     *relief
 }
 
@@ -96,7 +98,7 @@ fn hot() -> Bench {
 fn one_hot_cycle_is_a_spike_and_two_are_a_trend() {
     let mut bench = hot();
     let samples = [("ash", 96), ("birch", 10)];
-    assert_eq!(bench.cycle(&samples), Outcome::Calm);
+    assert_eq!(bench.cycle(&samples), CycleOutcome::Calm);
     let relief = moved(bench.cycle(&samples));
     assert_eq!((relief.replica.to_string().as_str(), relief.dst.as_str()), ("d-s-1", "birch"));
     assert_eq!((relief.relief, relief.score), (Pressure::percent(24), 230_000));
@@ -114,10 +116,10 @@ fn one_hot_cycle_is_a_spike_and_two_are_a_trend() {
 fn a_gap_restarts_the_count() {
     let mut bench = hot();
     let samples = [("ash", 96), ("birch", 10)];
-    assert_eq!(bench.cycle(&samples), Outcome::Calm);
-    assert_eq!(bench.cycle(&[("birch", 10)]), Outcome::Calm, "silence is not data");
-    assert_eq!(bench.cycle(&samples), Outcome::Calm, "it begins anew");
-    assert!(matches!(bench.cycle(&samples), Outcome::Moved { .. }));
+    assert_eq!(bench.cycle(&samples), CycleOutcome::Calm);
+    assert_eq!(bench.cycle(&[("birch", 10)]), CycleOutcome::Calm, "silence is not data");
+    assert_eq!(bench.cycle(&samples), CycleOutcome::Calm, "it begins anew");
+    assert!(matches!(bench.cycle(&samples), CycleOutcome::Moved { .. }));
 }
 
 #[test]
@@ -127,13 +129,13 @@ fn one_hotspot_costs_one_move_and_not_three() {
     bench.cycle(&samples);
     let relief = moved(bench.cycle(&samples));
     bench.take(&relief);
-    assert_eq!(bench.cycle(&samples), Outcome::Calm, "what is on its way counts at both ends");
+    assert_eq!(bench.cycle(&samples), CycleOutcome::Calm, "what is on its way counts at both ends");
     bench.cell = bench.cell.clone().obey().pass().obey();
     assert!(bench.cell.state.replica(&relief.replica).unwrap().successor.is_none());
     for _ in 0..20 {
         assert_eq!(
             bench.cycle(&[("ash", 72), ("birch", 34)]),
-            Outcome::Calm,
+            CycleOutcome::Calm,
             "the mean has followed"
         );
     }
@@ -143,7 +145,7 @@ fn one_hotspot_costs_one_move_and_not_three() {
 fn a_uniformly_busy_cell_moves_nothing_and_says_nothing() {
     let mut bench = hot();
     for _ in 0..10 {
-        assert_eq!(bench.cycle(&[("ash", 90), ("birch", 85)]), Outcome::Calm);
+        assert_eq!(bench.cycle(&[("ash", 90), ("birch", 85)]), CycleOutcome::Calm);
     }
     let mut gap = hot();
     gap.cycle(&[("ash", 85), ("birch", 60)]);
@@ -158,7 +160,7 @@ fn samples_that_take_turns_trigger_nothing() {
         let (ash, memory) = if nth % 2 == 0 { (90, 10) } else { (10, 90) };
         let outcome = bench.cycle_of(&[("ash", ash, memory), ("birch", 0, 0)]);
         // The first sample seeds the mean; what is promised is of the means.
-        assert!(nth == 0 || outcome == Outcome::Calm, "{nth}: {outcome:?}");
+        assert!(nth == 0 || outcome == CycleOutcome::Calm, "{nth}: {outcome:?}");
     }
 }
 
@@ -167,7 +169,7 @@ fn without_data_or_others_nothing_happens() {
     let mut bench = hot();
     for samples in [&[][..], &[("ash", 99)][..]] {
         for _ in 0..3 {
-            assert_eq!(bench.cycle(samples), Outcome::Calm);
+            assert_eq!(bench.cycle(samples), CycleOutcome::Calm);
         }
     }
 }
@@ -186,7 +188,7 @@ fn each_gate_is_named_by_the_one_that_blocks_first() {
     let cell = cell().node("ash", cpus(4)).deploy("d", [("s", pack(1))]).settle();
     let mut young = Bench {
         cell: cell.node("birch", cpus(4)).later(Millis::minutes(1)),
-        memory: Memory::default(),
+        memory: RebalanceMemory::default(),
         readings: Readings::default(),
     };
     young.cycle(&samples);
@@ -256,7 +258,7 @@ fn a_move_that_ends_before_the_next_cycle_is_counted_all_the_same() {
     assert!(bench.cell.state.moving().is_empty());
     for nth in 0..20 {
         let outcome = bench.cycle(&[("ash", 72), ("birch", 34)]);
-        assert_eq!(outcome, Outcome::Calm, "{nth}: the mean was shifted");
+        assert_eq!(outcome, CycleOutcome::Calm, "{nth}: the mean was shifted");
     }
 }
 
@@ -273,16 +275,16 @@ fn a_move_that_was_never_written_shifts_nothing() {
 fn a_sample_that_was_counted_says_nothing_new() {
     let mut bench = hot();
     let samples = [("ash", 96), ("birch", 10)];
-    assert_eq!(bench.cycle(&samples), Outcome::Calm);
-    let (limits, policy) = (Limits::default(), Policy::default());
+    assert_eq!(bench.cycle(&samples), CycleOutcome::Calm);
+    let policy = Policy::default();
     for _ in 0..2 {
         bench.cell.now = bench.cell.now.plus(CYCLE);
         let roster = Roster::new(&bench.cell.state, &Signals::default(), &policy);
         let (state, readings, now) = (&bench.cell.state, &bench.readings, bench.cell.now);
-        let outcome = cycle(state, &roster, &policy, &limits, readings, &mut bench.memory, now);
-        assert_eq!(outcome, Outcome::Calm, "nobody has spoken since");
+        let outcome = cycle(state, &roster, &policy, readings, &mut bench.memory, now);
+        assert_eq!(outcome, CycleOutcome::Calm, "nobody has spoken since");
     }
-    assert!(matches!(bench.cycle(&samples), Outcome::Moved { .. }));
+    assert!(matches!(bench.cycle(&samples), CycleOutcome::Moved { .. }));
 }
 
 #[test]
@@ -290,11 +292,11 @@ fn a_new_leader_waits_for_two_cycles_and_keeps_the_cooldowns() {
     let mut bench = hot();
     let samples = [("ash", 96), ("birch", 10)];
     bench.cycle(&samples);
-    bench.memory = Memory::default();
+    bench.memory = RebalanceMemory::default();
     let relief = moved(bench.twice(&samples));
     bench.take(&relief);
     bench.cell = bench.cell.clone().obey().pass().obey();
-    bench.memory = Memory::default();
+    bench.memory = RebalanceMemory::default();
     let outcome = bench.twice(&samples);
     assert_eq!(why(&outcome), Some("cooldown_node"), "birch was given one a minute ago");
     for _ in 0..2 {
@@ -308,7 +310,7 @@ fn a_new_leader_waits_for_two_cycles_and_keeps_the_cooldowns() {
 fn a_memory_hotspot_is_relieved_by_what_a_replica_takes_of_memory() {
     let mut bench = hot().uses_memory("d/s/1", 300, 20).uses_memory("d/s/2", 10, 200);
     let samples = [("ash", 40, 90), ("birch", 10, 10)];
-    assert_eq!(bench.cycle_of(&samples), Outcome::Calm);
+    assert_eq!(bench.cycle_of(&samples), CycleOutcome::Calm);
     let relief = moved(bench.cycle_of(&samples));
     assert_eq!(
         (relief.replica.to_string().as_str(), relief.dominant),
@@ -318,7 +320,45 @@ fn a_memory_hotspot_is_relieved_by_what_a_replica_takes_of_memory() {
     let mut tie = hot().uses_memory("d/s/1", 120, 400);
     tie.cycle_of(&[("ash", 90, 90), ("birch", 10, 10)]);
     let relief = moved(tie.cycle_of(&[("ash", 90, 90), ("birch", 10, 10)]));
-    assert_eq!((relief.dominant, relief.replica.to_string().as_str()), (Dimension::Cpu, "d-s-2"));
+    // The others would take cpu alone and leave it as hot as it is.
+    assert_eq!((relief.dominant, relief.replica.to_string().as_str()), (Dimension::Cpu, "d-s-1"));
+    assert_eq!((relief.src_after, relief.relief), (Pressure::percent(78), Pressure::percent(12)));
+}
+
+#[test]
+fn what_relieves_one_dimension_alone_relieves_nothing() {
+    let mut bench = hot();
+    let samples = [("ash", 90, 90), ("birch", 10, 10)];
+    bench.cycle_of(&samples);
+    assert_eq!(why(&bench.cycle_of(&samples)), Some("relief_floor"));
+}
+
+#[test]
+fn every_candidate_that_was_refused_is_named_with_its_gate() {
+    let samples = [("ash", 96), ("birch", 10)];
+    // The one that would relieve it most has just been placed.
+    let mut bench = hot().uses("e/x/1", 500);
+    bench.cell = bench.cell.clone().deploy("e", [("x", hosts(1, ["ash"]))]).settle();
+    let relief = moved(bench.twice(&samples));
+    let named = relief.refused.iter().map(|it| (it.replica.to_string(), it.why));
+    let expected = [("e-x-1".to_owned(), Skip::CooldownReplica)];
+    assert_eq!(named.collect::<Vec<_>>(), expected);
+    let mut all = hot();
+    all.cell.now = Timestamp(all.cell.now.0 - Millis::minutes(20).0);
+    let CycleOutcome::Skipped(skipped) = all.twice(&samples) else { panic!("all are fresh") };
+    assert_eq!(skipped.refused.len(), 4);
+    assert!(skipped.refused.iter().all(|it| it.why == Skip::CooldownReplica));
+}
+
+#[test]
+fn what_a_paused_rollout_left_outdated_stays_where_it_is() {
+    let samples = [("ash", 96), ("birch", 10)];
+    let mut bench = hot();
+    bench.cell = bench.cell.clone().deploy("d", [("s", pack(4).image("app:2"))]);
+    let service = plimsoll_model::testkit::service_key("d/s");
+    let why_paused = plimsoll_model::rollout::RolloutHalt::Operator;
+    bench.cell.change(Writer::Operator, Change::PauseRollout { service, why: why_paused });
+    assert_eq!(why(&bench.twice(&samples)), Some("no_candidate"));
 }
 
 #[test]
@@ -344,10 +384,10 @@ fn a_node_that_is_cool_for_a_moment_is_no_destination() {
         bench.cycle(&[("ash", 50), ("birch", 80)]);
     }
     // Both change places. After ten minutes birch is cool, but was not long ago.
-    let outcomes: Vec<Outcome> =
+    let outcomes: Vec<CycleOutcome> =
         (0..120).map(|_| bench.cycle(&[("ash", 99), ("birch", 5)])).collect();
     assert_eq!(why(&outcomes[20]), Some("dst_cap"));
-    let first = outcomes.iter().position(|it| matches!(it, Outcome::Moved { .. })).unwrap();
+    let first = outcomes.iter().position(|it| matches!(it, CycleOutcome::Moved { .. })).unwrap();
     assert!((30..90).contains(&first), "within the hour it is forgotten: {first}");
 }
 
@@ -364,13 +404,13 @@ fn destinations_are_ready_open_and_heard() {
     }
     let mut down = hot();
     down.cell = down.cell.clone().down("birch");
-    assert_eq!(down.twice(&samples), Outcome::Calm, "there is nothing to compare ash with");
+    assert_eq!(down.twice(&samples), CycleOutcome::Calm, "there is nothing to compare ash with");
     let mut stale = hot();
     stale.twice(&[("birch", 10), ("ash", 10)]);
     for _ in 0..4 {
         stale.cell.now = stale.cell.now.plus(CYCLE);
     }
-    assert_eq!(stale.twice(&[("ash", 96)]), Outcome::Calm, "birch has not spoken of late");
+    assert_eq!(stale.twice(&[("ash", 96)]), CycleOutcome::Calm, "birch has not spoken of late");
 }
 
 #[test]
@@ -386,12 +426,19 @@ fn what_may_not_move_is_no_candidate() {
 
     let mut moving = hot().uses("d/s/1", 90);
     for index in 2..=4 {
-        moving.readings.replicas.insert(replica_id(&format!("d/s/{index}")), Usage::NOTHING);
+        moving.readings.replicas.insert(replica_id(&format!("d/s/{index}")), ReplicaUsage::NOTHING);
     }
     let relief = Relief { replica: replica_id("d/s/1"), ..moved(hot().twice(&samples)) };
     moving.take(&relief);
     let outcome = moving.twice(&[("ash", 99), ("birch", 10)]);
-    assert_eq!(why(&outcome), Some("cooldown_node"), "the one that is on its way is left alone");
+    assert_eq!(why(&outcome), Some("no_candidate"), "one of the service at a time, for any cause");
+
+    let mut once = pack(4);
+    once.update.order = UpdateOrder::StopFirst;
+    let cell = cell().node("ash", cpus(4)).deploy("d", [("s", once)]).settle();
+    let mut bench = Bench::new(cell.node("birch", cpus(4)).settle());
+    let said = why(&bench.twice(&samples));
+    assert_eq!(said, Some("no_candidate"), "it would stop before it runs elsewhere");
 }
 
 #[test]
@@ -402,7 +449,7 @@ fn where_it_neither_fits_nor_may_be_the_room_is_named() {
     let mut bench = Bench::new(cell.deploy("d", [("s", spec)]));
     let outcome = bench.twice(&samples);
     assert_eq!(why(&outcome), Some("resource_limits"), "birch holds the other, and has no room");
-    let Outcome::Skipped(skipped) = outcome else { panic!("{outcome:?}") };
+    let CycleOutcome::Skipped(skipped) = outcome else { panic!("{outcome:?}") };
     let nearest = skipped.nearest.unwrap();
     assert_eq!((nearest.dst.as_str(), nearest.relief), ("birch", Pressure::percent(12)));
 }
@@ -418,10 +465,10 @@ fn different_reasons_are_no_eligible_destination() {
 
 #[test]
 fn what_is_kept_of_a_node_is_small() {
-    assert!(size_of::<Felt>() <= 100, "{}", size_of::<Felt>());
+    assert!(size_of::<NodeTrend>() <= 100, "{}", size_of::<NodeTrend>());
     let mut bench = hot();
     bench.cycle(&[("ash", 96), ("birch", 10)]);
-    let names: Vec<&str> = bench.memory.nodes().iter().map(|felt| felt.node.as_str()).collect();
+    let names: Vec<&str> = bench.memory.nodes().iter().map(|trend| trend.node.as_str()).collect();
     assert_eq!(names, ["ash", "birch"]);
     let (kept, _) = bench.cell.state.nodes().get_key_value(&node_id("ash")).unwrap();
     let shared = bench.memory.nodes()[0].node.as_str();
@@ -434,11 +481,15 @@ fn a_memory_that_was_written_down_goes_on_as_it_was() {
     bench.cycle(&[("ash", 96), ("birch", 10)]);
     bench.cycle(&[("ash", 87), ("birch", 13)]);
     let (nodes, moving) = (bench.memory.nodes(), bench.memory.moving());
-    let nodes = nodes.iter().rev().map(|felt| {
-        let recall = |all: [Ewma; 2]| all.map(|it| Ewma::recall(it.at(), it.fine()));
-        Felt::new(felt.node.clone(), recall(felt.means), recall(felt.crests), felt.hot)
+    let nodes = nodes.iter().rev().map(|trend| {
+        let again = |it: Ewma| Ewma::recall(it.at(), it.fine());
+        let recall = |it: SmoothedPressure| SmoothedPressure {
+            cpu: again(it.cpu),
+            memory: again(it.memory),
+        };
+        NodeTrend::new(trend.node.clone(), recall(trend.mean), recall(trend.peak), trend.hot)
     });
-    let recalled = Memory::recall(nodes.collect(), moving.clone());
+    let recalled = RebalanceMemory::recall(nodes.collect(), moving.clone());
     let mut other = Bench { cell: bench.cell.clone(), memory: recalled, ..hot() };
     for samples in [[("ash", 96), ("birch", 11)], [("ash", 50), ("birch", 12)]] {
         assert_eq!(bench.cycle(&samples), other.cycle(&samples));
@@ -454,6 +505,6 @@ fn a_sample_beyond_full_counts_as_full_and_one_move_is_still_enough() {
     bench.take(&relief);
     for _ in 0..5 {
         let outcome = bench.cycle(&[("ash", 125), ("birch", 10)]);
-        assert_eq!(outcome, Outcome::Calm, "it is on its way, and counted");
+        assert_eq!(outcome, CycleOutcome::Calm, "it is on its way, and counted");
     }
 }

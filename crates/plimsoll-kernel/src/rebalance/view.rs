@@ -3,27 +3,38 @@
 use std::collections::BTreeMap;
 
 use plimsoll_model::{
-    Bytes, MilliCpus, NodeId, Pressure, ReplicaId, Resources, ServiceSpec, State, Timestamp,
+    Bytes, MilliCpus, NodeId, NodePressure, Pressure, ReplicaId, Resources, ServiceSpec, State,
+    Timestamp,
 };
 
-use super::gates::Limits;
-use super::memory::Moving;
-use super::{Dimension, Readings};
+use super::Readings;
+use super::gates::RebalanceLimits;
+use super::memory::MoveInFlight;
 use crate::place::Roster;
 use crate::policy::Policy;
 
-pub(super) struct View<'a> {
+pub(super) struct CycleInputs<'a> {
     pub(super) state: &'a State,
     pub(super) roster: &'a Roster,
     pub(super) policy: &'a Policy,
-    pub(super) limits: &'a Limits,
+    pub(super) limits: &'a RebalanceLimits,
     pub(super) readings: &'a Readings,
     pub(super) now: Timestamp,
 }
 
-impl View<'_> {
+impl<'a> CycleInputs<'a> {
+    pub(super) fn new(
+        state: &'a State,
+        roster: &'a Roster,
+        policy: &'a Policy,
+        readings: &'a Readings,
+        now: Timestamp,
+    ) -> Self {
+        Self { state, roster, policy, limits: &policy.rebalance, readings, now }
+    }
+
     /// What is on its way between two nodes.
-    pub(super) fn moving(&self) -> BTreeMap<ReplicaId, Moving> {
+    pub(super) fn moving(&self) -> BTreeMap<ReplicaId, MoveInFlight> {
         let moving = self.state.moving().iter().filter_map(|id| {
             let replica = self.state.replica(id)?;
             let (src, dst) = (replica.assignment.as_ref()?, replica.successor.as_ref()?);
@@ -34,7 +45,7 @@ impl View<'_> {
             let spec = self.state.service(&id.service)?.desired()?;
             let footprint = |node| self.footprint(id, spec, self.capacity(node));
             let (off, on) = (footprint(src), footprint(dst));
-            Some((id.clone(), Moving { src: src.clone(), dst: dst.clone(), off, on }))
+            Some((id.clone(), MoveInFlight { src: src.clone(), dst: dst.clone(), off, on }))
         });
         moving.collect()
     }
@@ -49,7 +60,7 @@ impl View<'_> {
         id: &ReplicaId,
         spec: &ServiceSpec,
         capacity: Resources,
-    ) -> [Pressure; 2] {
+    ) -> NodePressure {
         if let Some(usage) = self.readings.replicas.get(id) {
             return share(usage.cpu, usage.memory, capacity);
         }
@@ -58,30 +69,17 @@ impl View<'_> {
         let or = |declared: Pressure, is_declared: bool, unknown: Pressure| {
             if is_declared { declared } else { unknown }
         };
-        let [cpu, memory] = self.limits.unknown;
-        [or(declared[0], limits.cpu.0 > 0, cpu), or(declared[1], limits.memory.0 > 0, memory)]
+        let unknown = self.limits.unknown;
+        NodePressure {
+            cpu: or(declared.cpu, limits.cpu.0 > 0, unknown.cpu),
+            memory: or(declared.memory, limits.memory.0 > 0, unknown.memory),
+        }
     }
 }
 
-fn share(cpu: MilliCpus, memory: Bytes, capacity: Resources) -> [Pressure; 2] {
-    [Pressure::of(cpu.0, capacity.cpu.0), Pressure::of(memory.0, capacity.memory.0)]
-}
-
-pub(super) fn top(pressure: [Pressure; 2]) -> Pressure {
-    pressure[0].max(pressure[1])
-}
-
-/// What the node is hot in; of equals, cpu.
-pub(super) fn dominant(pressure: [Pressure; 2]) -> Dimension {
-    if pressure[1] > pressure[0] { Dimension::Memory } else { Dimension::Cpu }
-}
-
-pub(super) fn more(one: [Pressure; 2], other: [Pressure; 2]) -> [Pressure; 2] {
-    let sum = |at: usize| one[at].millionths().saturating_add(other[at].millionths());
-    [0, 1].map(|at| Pressure::from_millionths(sum(at)))
-}
-
-pub(super) fn less(one: [Pressure; 2], other: [Pressure; 2]) -> [Pressure; 2] {
-    let rest = |at: usize| one[at].millionths().saturating_sub(other[at].millionths());
-    [0, 1].map(|at| Pressure::from_millionths(rest(at)))
+fn share(cpu: MilliCpus, memory: Bytes, capacity: Resources) -> NodePressure {
+    NodePressure {
+        cpu: Pressure::of(cpu.0, capacity.cpu.0),
+        memory: Pressure::of(memory.0, capacity.memory.0),
+    }
 }

@@ -1,19 +1,20 @@
 //! `global` services: one replica on every node that may hold it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use plimsoll_model::reason::FilterWord;
+use plimsoll_model::reason::{AbandonReason, FilterWord, WaitReason};
 use plimsoll_model::state::Service;
-use plimsoll_model::{Change, Replica, ReplicaId, ServiceKey, ServiceSpec, Slot};
+use plimsoll_model::{Change, Replica, ReplicaId, Resources, ServiceKey, ServiceSpec, Slot};
 
 use super::Pass;
-use super::counted::cause;
-use super::nowhere::{Among, Nowhere};
-use super::plight::Plight;
-use crate::budget::{Budget, Cost};
-use crate::moves::Step;
-use crate::place::Roster;
-use crate::place::filter::{Ask, filter, misplaced};
+use super::replicated::cause;
+use super::unplaced::{CandidateNodes, UnplacedService};
+use crate::budget::{DisruptionBudget, DisruptionCost};
+use crate::condition::PlacementCondition;
+use crate::moves::MoveStep;
+use crate::place::filter::{PlacementRequest, filter, misfit, misplaced};
+use crate::place::{Roster, take_in_place};
 use crate::rollout;
 
 impl<'s> Pass<'s> {
@@ -24,13 +25,19 @@ impl<'s> Pass<'s> {
         service: &'s Service,
         spec: &'s Arc<ServiceSpec>,
     ) {
-        let ask = Ask::new(spec, &service.row.failures, self.policy, self.now);
+        let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
         let mut holds = vec![false; roster.len()];
-        let mut kept: Vec<(&Slot, &Replica, Plight)> = Vec::new();
+        let mut kept: Vec<(&Slot, &Replica, PlacementCondition)> = Vec::new();
         let mut others: Vec<&Slot> = Vec::new();
         for (slot, replica) in &service.replicas {
             let Slot::Node(node) = slot else {
                 others.push(slot);
+                if replica.successor.is_some() {
+                    // It stays until it goes: nothing of its kind moves any more.
+                    let id = ReplicaId::new(key.clone(), slot.clone());
+                    let why = AbandonReason::Needless;
+                    self.about(&id, Change::Abandon { replica: id.clone(), why });
+                }
                 continue;
             };
             let at = roster.place_of(node);
@@ -43,33 +50,59 @@ impl<'s> Pass<'s> {
             if at.is_none_or(|at| misplaced(&ask, roster, at).is_some()) {
                 self.retire(&ReplicaId::new(key.clone(), slot.clone()));
             } else {
-                let plight = self.plight(roster, &ask, replica, assignment, spec.hash);
-                kept.push((slot, replica, plight));
+                let condition = self.condition(roster, &ask, replica, assignment);
+                kept.push((slot, replica, condition));
             }
         }
         let lacking = self.fill(roster, &ask, key, spec, &holds);
         if lacking.is_empty() {
             self.explain_missing(key, service, 0, None);
         } else {
-            let (missing, waiting, among) = (lacking.len(), Vec::new(), Among::Places(lacking));
-            self.nowhere.push(Nowhere { key, service, spec, missing, waiting, among });
+            let (missing, waiting) = (lacking.len(), Vec::new());
+            let among = CandidateNodes::Places(lacking.clone());
+            self.unplaced.push(UnplacedService { key, service, spec, missing, waiting, among });
         }
+        if !others.is_empty() && kept.iter().all(|(_, replica, _)| replica.is_running()) {
+            let is_meant = |at: usize| {
+                misfit(spec, roster.id_at(at), &roster.class_of(at).facts, false).is_none()
+            };
+            // Where no node is meant to have one, there is none to wait for.
+            let may_go = !kept.is_empty() || !(0..roster.len()).any(is_meant);
+            self.drop_former_kind(roster, key, service, &others, &lacking, may_go);
+        }
+        self.roll_in_place(roster, &ask, key, service, &kept);
+    }
 
-        if kept.iter().all(|(_, replica, _)| replica.is_running()) && !kept.is_empty() {
-            for slot in others {
-                if service.replicas[slot].assignment.is_some() {
-                    self.retire(&ReplicaId::new(key.clone(), slot.clone()));
-                }
+    /// Numbered replicas are left from before the service was `global`. Where one is in the way of what is lacking it goes
+    /// first; the others go once those that are here run.
+    fn drop_former_kind(
+        &mut self,
+        roster: &Roster,
+        key: &ServiceKey,
+        service: &Service,
+        others: &[&Slot],
+        lacking: &[usize],
+        may_go: bool,
+    ) {
+        let assigned = |slot: &&&Slot| service.replicas[**slot].assignment.as_ref();
+        let is_in_the_way = |slot: &&&Slot| {
+            let at = assigned(slot).and_then(|it| roster.place_of(&it.node));
+            at.is_some_and(|at| lacking.contains(&at))
+        };
+        if others.iter().any(|slot| is_in_the_way(&slot)) {
+            self.make_way(key, service, others.iter().filter(is_in_the_way).copied());
+        } else if may_go {
+            for slot in others.iter().filter(|slot| assigned(slot).is_some()) {
+                self.retire(&ReplicaId::new(key.clone(), (*slot).clone()));
             }
         }
-        self.roll_in_place(key, service, spec, &kept);
     }
 
     /// Places one on each node that may hold it and has none. Returns the nodes that should have one and cannot.
     fn fill(
         &mut self,
         roster: &mut Roster,
-        ask: &Ask<'_>,
+        ask: &PlacementRequest<'_>,
         key: &ServiceKey,
         spec: &ServiceSpec,
         holds: &[bool],
@@ -79,10 +112,14 @@ impl<'s> Pass<'s> {
             match filter(ask, roster, at, 0).map(|filter| filter.word()) {
                 None | Some(FilterWord::RecentFailures) => {}
                 // Not meant for this node, or the node is not ready: nothing is missing there.
-                Some(FilterWord::NotReady | FilterWord::Cordoned | FilterWord::Draining) => {
-                    continue;
-                }
-                Some(FilterWord::Constraint | FilterWord::NotListed) => continue,
+                Some(
+                    FilterWord::NotReady
+                    | FilterWord::Cordoned
+                    | FilterWord::Draining
+                    | FilterWord::Constraint
+                    | FilterWord::NotListed
+                    | FilterWord::RuntimeLacks,
+                ) => continue,
                 Some(_) => {
                     lacking.push(at);
                     continue;
@@ -106,45 +143,65 @@ impl<'s> Pass<'s> {
     /// `global`.
     fn roll_in_place(
         &mut self,
+        roster: &mut Roster,
+        ask: &PlacementRequest<'_>,
         key: &ServiceKey,
         service: &Service,
-        spec: &ServiceSpec,
-        kept: &[(&Slot, &Replica, Plight)],
+        kept: &[(&Slot, &Replica, PlacementCondition)],
     ) {
-        for (slot, replica, plight) in kept {
+        let spec = ask.spec;
+        for (slot, replica, condition) in kept {
             let id = ReplicaId::new(key.clone(), (*slot).clone());
-            match self.advance_one(&id, replica, (service, spec), *plight == Plight::Settled) {
-                Step::None | Step::Wait(_) => {}
-                Step::Promote | Step::Abandon(_) => return,
+            self.stop_waiting(&id, replica, spec, *condition);
+        }
+        for (slot, replica, condition) in kept {
+            let id = ReplicaId::new(key.clone(), (*slot).clone());
+            match self.advance_one(
+                &id,
+                replica,
+                (service, spec),
+                *condition == PlacementCondition::Settled,
+            ) {
+                MoveStep::None | MoveStep::Wait(_) => {}
+                MoveStep::Promote | MoveStep::Abandon(_) => return,
             }
         }
-        let Some(goes_on) = self.rollout(key, service, spec) else { return };
+        // What this pass retires has no part in the rollout any more.
+        let staying: BTreeSet<&Slot> = kept.iter().map(|(slot, ..)| *slot).collect();
+        let is_kept = |slot: &Slot| staying.contains(slot);
+        let Some(goes_on) = self.rollout(key, service, spec, is_kept) else { return };
         let rollout = service.row.rollout.as_ref();
         let may_go = |slot: &Slot, replica: &Replica| {
             let has_tried = rollout.is_some_and(|rollout| rollout.has_tried(slot));
             let is_stopped = replica.assignment.as_ref().is_some_and(|it| replica.is_stopped(it));
             let is_restart = replica.assignment.as_ref().is_some_and(|it| it.spec == spec.hash);
-            ((goes_on || is_restart) && !has_tried) || is_stopped
+            is_restart || (goes_on && !has_tried) || is_stopped
         };
         // What is on a node that is down is nobody's fault here, and a failure that is allowed for is not waited for.
-        let mut budget = Budget::new(kept.iter().map(|(slot, replica, plight)| {
-            let is_away = matches!(plight, Plight::InGrace(_) | Plight::Lost);
+        let mut budget = DisruptionBudget::new(kept.iter().map(|(slot, replica, condition)| {
+            let is_away =
+                matches!(condition, PlacementCondition::InGrace { .. } | PlacementCondition::Lost);
             let is_allowed = is_away || rollout.is_some_and(|rollout| rollout.has_tried(slot));
             (replica.successor.is_some(), replica.is_running() || is_allowed)
         }));
-        let outdated = kept.iter().filter(|(slot, replica, plight)| {
-            *plight == Plight::Outdated && replica.successor.is_none() && may_go(slot, replica)
+        let outdated = kept.iter().filter(|(slot, replica, condition)| {
+            condition.is_recreated() && replica.successor.is_none() && may_go(slot, replica)
         });
         let mut outdated: Vec<_> = outdated.collect();
         outdated.sort_by_key(|(slot, replica, _)| (replica.is_running(), *slot));
         for (slot, replica, _) in outdated {
             let Some(assignment) = &replica.assignment else { continue };
             let runs = replica.is_running();
-            let cost = if runs { Cost::OneServing } else { Cost::Nothing };
+            let cost = if runs { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
             if !budget.allows(rollout::width(spec), cost) {
                 return;
             }
             let id = ReplicaId::new(key.clone(), (*slot).clone());
+            let freed = service.spec_of(assignment).map_or(Resources::NONE, |old| old.request());
+            if let Err(filter) = take_in_place(roster, ask, &id, &assignment.node, freed) {
+                self.wait(&id, WaitReason::NoRoomInPlace(filter));
+                continue;
+            }
             let (node, cause) = (assignment.node.clone(), cause(assignment, spec));
             self.about(&id, Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause });
             self.about(&id, Change::Promote { replica: id.clone() });

@@ -6,48 +6,50 @@ use plimsoll_model::{
 };
 
 use super::Pass;
-use crate::rollout::{Given, Verdict, judge};
+use crate::rollout::{RolloutContext, RolloutDecision, judge};
 
 impl Pass<'_> {
-    /// Whether steps may begin; none once the service should run something else.
+    /// Whether steps may begin; none once the service should run something else. It is judged by the replicas that stay.
     pub(super) fn rollout(
         &mut self,
         key: &ServiceKey,
         service: &Service,
         spec: &ServiceSpec,
+        stays: impl Fn(&Slot) -> bool,
     ) -> Option<bool> {
         let Some(rollout) = &service.row.rollout else { return Some(true) };
-        let given = Given { spec, policy: self.policy, now: self.now };
+        let given = RolloutContext { spec, policy: self.policy, now: self.now };
         // What is on a node that is down says nothing of the new spec.
         let is_down =
             |node: &NodeId| self.state.node(node).is_none_or(|it| it.status == NodeStatus::Down);
-        let is_there = |(_, replica): &(&Slot, &Replica)| {
-            replica.assignment.as_ref().is_some_and(|assignment| !is_down(&assignment.node))
+        let is_there = |(slot, replica): &(&Slot, &Replica)| {
+            stays(slot)
+                && replica.assignment.as_ref().is_some_and(|assignment| !is_down(&assignment.node))
         };
         match judge(rollout, given, service.replicas.iter().filter(is_there)) {
-            Verdict::Go => Some(true),
-            Verdict::Hold(until) => {
+            RolloutDecision::Go => Some(true),
+            RolloutDecision::Hold(until) => {
                 if let Some(until) = until {
                     self.wake_at(until);
                 }
                 Some(false)
             }
-            Verdict::Late(slots) => {
+            RolloutDecision::Late(slots) => {
                 for slot in slots {
                     let id = ReplicaId::new(key.clone(), slot);
                     self.about(&id, Change::StepLate { replica: id.clone() });
                 }
                 Some(false)
             }
-            Verdict::Pause(why) => {
+            RolloutDecision::Pause(why) => {
                 self.of_service(key, Change::PauseRollout { service: key.clone(), why });
                 Some(false)
             }
-            Verdict::Abort(why) => {
+            RolloutDecision::Abort(why) => {
                 self.of_service(key, Change::AbortRollout { service: key.clone(), why });
                 None
             }
-            Verdict::End => {
+            RolloutDecision::End => {
                 self.of_service(key, Change::EndRollout { service: key.clone() });
                 Some(true)
             }

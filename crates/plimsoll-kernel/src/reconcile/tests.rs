@@ -1,11 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_model::reason::{FilterWord, NoPlace, Waiting};
+use plimsoll_model::reason::{FilterWord, UnplacedReason, WaitReason};
 use plimsoll_model::testkit::{
     Cell, cell, cpus, global, hosts, node_id, pack, replica_id, service_key, spread,
 };
 use plimsoll_model::{
-    Change, Generation, Happening, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Writer,
+    AuditKind, Capability, Change, Generation, Millis, NodeId, ObservedCode, ObservedState,
+    ReplicaId, Writer,
 };
 
 use crate::testkit::{Passes, decide};
@@ -90,13 +91,13 @@ fn hosts_changed_from_a_b_to_b_c_moves_only_what_must_move() {
     assert_eq!(cell.nodes_of("shop/web"), names(["birch", "cedar"]));
     assert!(cell.placed("shop/web").contains(&stays), "{stays} was left alone");
     let moves = cell.state.audit().events();
-    let moves = moves.filter(|event| matches!(event.what, Happening::MoveStarted { .. })).count();
+    let moves = moves.filter(|event| matches!(event.what, AuditKind::MoveStarted { .. })).count();
     assert_eq!(moves, 1);
 }
 
 #[test]
 fn pack_counts_replicas_of_any_service_and_counts_within_the_pass() {
-    let cell = three().deploy("a", [("x", hosts(2, ["ash"]))]).settle();
+    let cell = three().deploy("a", [("w", hosts(1, ["ash"])), ("x", hosts(1, ["ash"]))]).settle();
     let cell = cell.deploy("b", [("y", pack(1))]).settle();
     assert_eq!(cell.placed("b/y"), ["1@birch"], "fewest of any service, then by name");
     let cell = cell.deploy("c", [("z", pack(3))]).pass();
@@ -215,7 +216,7 @@ fn an_unschedulable_deployment_is_written_once_and_clears_itself_when_a_node_com
     let turned_away = BTreeMap::from([(FilterWord::InsufficientCapacity, 1)]);
     assert_eq!(
         (unplaced.missing, unplaced.why),
-        (1, NoPlace::NoEligibleNode { nodes: 1, turned_away })
+        (1, UnplacedReason::NoEligibleNode { nodes: 1, turned_away })
     );
     let later = cell.later(Millis::minutes(10));
     assert_eq!(decide(&later).batch, vec![], "ten minutes later there is nothing new to say");
@@ -231,7 +232,7 @@ fn an_unschedulable_deployment_is_written_once_and_clears_itself_when_a_node_com
 fn a_cell_without_nodes_says_so() {
     let cell = cell().deploy("shop", [("web", spread(2)), ("agent", global())]).settle();
     let service = cell.state.service(&service_key("shop/web")).unwrap();
-    assert_eq!(service.row.unplaced.as_ref().unwrap().why, NoPlace::NoNodes);
+    assert_eq!(service.row.unplaced.as_ref().unwrap().why, UnplacedReason::NoNodes);
 }
 
 #[test]
@@ -275,9 +276,9 @@ fn data_stays_where_it_is() {
     let before = cell.placed("shop/db");
     let cell = cell.down("cedar").later(Millis::minutes(1)).settle();
     assert_eq!(cell.placed("shop/db"), before);
-    let waiting: Vec<Waiting> =
+    let waiting: Vec<WaitReason> =
         cell.state.replicas().filter_map(|(_, r)| r.waiting.clone()).collect();
-    assert_eq!(waiting, [Waiting::Stateful]);
+    assert_eq!(waiting, [WaitReason::Stateful]);
     let cell = cell.up("cedar").settle();
     assert!(
         cell.state.replicas().all(|(_, replica)| replica.waiting.is_none()),
@@ -292,7 +293,7 @@ fn when_more_than_half_of_the_nodes_vanish_replacement_pauses_and_says_so() {
     let cell = cell.down("birch").down("cedar").later(Millis::minutes(1)).settle();
     assert_eq!(cell.placed("shop/web"), before);
     let waiting = cell.state.replicas().find_map(|(_, r)| r.waiting.clone()).unwrap();
-    assert_eq!(waiting, Waiting::MassLoss { down: 2, nodes: 3 });
+    assert_eq!(waiting, WaitReason::MassLoss { down: 2, nodes: 3 });
     let cell = cell.up("birch").settle();
     assert_eq!(
         cell.nodes_of("shop/web"),
@@ -511,4 +512,196 @@ fn going_back_to_the_spec_that_runs_starts_nothing_anew() {
     let touches = |cell: &Cell| decide(cell).batch.iter().any(|it| it.change.replica().is_some());
     assert!(!touches(&cell), "all of it runs as it should");
     assert_eq!(cell.placed("shop/web"), running);
+}
+
+#[test]
+fn a_node_whose_runtime_lacks_what_a_container_needs_gets_none_of_it() {
+    let cell = cell()
+        .node("ash", cpus(4).lacks(Capability::ImageCommand))
+        .node("birch", cpus(4))
+        .deploy("shop", [("web", spread(3)), ("job", spread(2).command("run"))])
+        .settle();
+    assert_eq!(cell.nodes_of("shop/web"), names(["birch"]));
+    assert_eq!(cell.nodes_of("shop/job"), names(["ash", "birch"]), "it brings its own command");
+
+    let cell = self::cell()
+        .node("ash", cpus(4).lacks(Capability::ImageCommand))
+        .deploy("shop", [("web", spread(1))])
+        .settle();
+    let unplaced = cell.state.service(&service_key("shop/web")).unwrap().row.unplaced.clone();
+    let turned_away = BTreeMap::from([(FilterWord::RuntimeLacks, 1)]);
+    let why = UnplacedReason::NoEligibleNode { nodes: 1, turned_away };
+    assert_eq!(unplaced.unwrap().why, why);
+}
+
+#[test]
+fn a_late_step_of_a_replica_that_ends_in_the_same_pass_is_no_part_of_its_rollout() {
+    let all = |image: &str| global().image(image);
+    let cell = three().deploy("d", [("all", all("a"))]).settle();
+    // Every step is begun and none ever runs; the node of one of them is drained when they are late.
+    let cell = cell.deploy("d", [("all", all("b"))]).pass().drain("ash");
+    let cell = cell.later(Millis::minutes(20)).pass();
+    let late = cell.state.audit().events().filter(|event| event.what.word() == "retired").count();
+    assert_eq!(late, 1, "one decision does both, and can be applied");
+}
+
+/// The spec asks for so many processors of its node.
+fn wants_cpus(cpus: u64) -> plimsoll_model::ServiceSpec {
+    spread(1).volume("d").reserve(cpus * 1_000, 0)
+}
+
+#[test]
+fn a_raised_reservation_waits_for_room_in_its_own_place() {
+    let cell = cell()
+        .node("ash", cpus(4))
+        .deploy("a", [("x", spread(1).reserve(2_000, 0))])
+        .deploy("d", [("s", wants_cpus(1))])
+        .settle();
+    let cell = cell.deploy("d", [("s", wants_cpus(3))]).settle();
+    let replica = cell.state.replica(&replica_id("d/s/1")).unwrap();
+    let waiting = replica.waiting.clone().unwrap();
+    assert_eq!(
+        waiting.to_string(),
+        "the new copy does not fit on its node: asks for 3 cpu, 2 free"
+    );
+    assert!(replica.is_running(), "the old copy runs on");
+    let cell = cell.undeploy("a").settle();
+    let replica = cell.state.replica(&replica_id("d/s/1")).unwrap();
+    assert_eq!(replica.waiting, None);
+    let reserved = cell.state.load(&node_id("ash")).unwrap().reserved;
+    assert_eq!(reserved.cpu.0, 3_000, "it has what it asks for, once there is room");
+}
+
+#[test]
+fn a_host_port_that_another_replica_holds_is_waited_for() {
+    let cell = cell()
+        .node("ash", cpus(4))
+        .deploy("a", [("x", spread(1).host_port(80))])
+        .deploy("d", [("s", spread(1).host_port(81)), ("g", global().host_port(82))])
+        .settle();
+    let cell =
+        cell.deploy("d", [("s", spread(1).host_port(80)), ("g", global().host_port(81))]).settle();
+    let waits = |id: &str| {
+        let waiting = cell.state.replica(&replica_id(id)).unwrap().waiting.clone();
+        waiting.map(|waiting| waiting.to_string()).unwrap_or_default()
+    };
+    assert_eq!(waits("d/s/1"), "the new copy does not fit on its node: a-x-1 holds 80/tcp");
+    assert_eq!(waits("d/g/@ash"), "the new copy does not fit on its node: d-s-1 holds 81/tcp");
+    let cell = cell.undeploy("a").settle();
+    assert!(cell.state.replicas().all(|(_, replica)| replica.waiting.is_none()));
+}
+
+#[test]
+fn what_may_leave_its_node_finds_the_room_it_asks_for_elsewhere() {
+    let stop_first = |cpu| {
+        let mut spec = spread(1).reserve(cpu, 0);
+        spec.update.order = plimsoll_model::spec::UpdateOrder::StopFirst;
+        spec
+    };
+    let cell = cell().node("ash", cpus(4)).deploy("d", [("s", stop_first(1_000))]).settle();
+    let cell = cell.node("birch", cpus(16)).deploy("d", [("s", stop_first(8_000))]).settle();
+    assert_eq!(cell.nodes_of("d/s"), names(["birch"]));
+}
+
+#[test]
+fn global_and_replicated_change_into_each_other_over_one_port() {
+    let kinds = [global().host_port(80), spread(3).host_port(80)];
+    for (before, after) in [(0, 1), (1, 0)] {
+        let cell = three().deploy("d", [("s", kinds[before].clone())]).settle();
+        let mut cell = cell.deploy("d", [("s", kinds[after].clone())]);
+        let mut fewest = usize::MAX;
+        for _ in 0..60 {
+            cell = cell.pass().obey();
+            let running = cell.state.replicas().filter(|(_, it)| it.is_running()).count();
+            fewest = fewest.min(running);
+        }
+        let cell = cell.settle();
+        assert_eq!(cell.placed("d/s").len(), 3);
+        let is_global = cell.placed("d/s").contains(&"ash@ash".to_owned());
+        assert_eq!(is_global, after == 0, "{:?}", cell.placed("d/s"));
+        assert!(fewest >= 1, "one after the other makes way: {fewest}");
+    }
+}
+
+#[test]
+fn a_replica_whose_volume_a_rollout_drops_does_not_leave_it_behind() {
+    let cell = three().deploy("d", [("s", spread(2).volume("v"))]).settle();
+    let before = cell.nodes_of("d/s");
+    let cell = cell.deploy("d", [("s", spread(2).image("app:2"))]).pass();
+    let lost = before.first().unwrap().clone();
+    let cell = cell.down(lost.as_str()).later(Millis::minutes(1)).settle();
+    assert_eq!(cell.nodes_of("d/s"), before, "the rollout may be taken back: nothing moves");
+}
+
+#[test]
+fn a_cordoned_host_is_there_for_what_it_runs() {
+    let cell = three().deploy("d", [("s", hosts(2, ["ash", "birch"]))]).settle();
+    let cell =
+        cell.cordon("ash").deploy("d", [("s", hosts(3, ["ash", "birch", "cedar"]))]).settle();
+    assert_eq!(cell.nodes_of("d/s"), names(["ash", "birch", "cedar"]));
+}
+
+#[test]
+fn stacks_that_reserve_nothing_leave_no_node_more_than_one_above_another() {
+    for seed in 0..300_u64 {
+        let mut cell = (0..3 + seed % 5).fold(cell(), |it, n| it.node(&format!("n{n}"), cpus(4)));
+        let mut draw = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for stack in 0..=seed % 4 {
+            let services: Vec<(String, plimsoll_model::ServiceSpec)> = (0..=draw % 7)
+                .map(|service| {
+                    draw = draw.rotate_left(13).wrapping_mul(5).wrapping_add(seed);
+                    let replicas = u32::try_from(draw % 4).unwrap();
+                    (format!("{}{service}", word(draw)), spread(replicas))
+                })
+                .collect();
+            cell = cell.deploy(&format!("stack{stack}"), services).settle();
+        }
+        let loads = cell.state.nodes().keys();
+        let loads = loads.map(|node| cell.state.load(node).map_or(0, |load| load.replicas));
+        let loads: Vec<u32> = loads.collect();
+        let (least, most) = (loads.iter().min().unwrap(), loads.iter().max().unwrap());
+        assert!(most - least <= 1, "seed {seed}: {loads:?}");
+    }
+}
+
+#[test]
+fn a_service_that_becomes_global_where_no_node_is_meant_for_it_ends() {
+    let cell = three().deploy("d", [("s", spread(2))]).settle();
+    let cell = cell.deploy("d", [("s", global().wants_label("disk", "ssd"))]).settle();
+    assert_eq!(cell.placed("d/s").len(), 0);
+}
+
+#[test]
+fn what_fails_wherever_it_goes_is_tried_ever_more_seldom() {
+    let cell = three().deploy("d", [("s", spread(1))]).settle();
+    let home = cell.nodes_of("d/s").first().unwrap().clone();
+    let mut cell = cell.down(home.as_str());
+    let mut moves = 0;
+    for _ in 0..600 {
+        cell = cell.later(Millis::seconds(1)).pass();
+        let id = replica_id("d/s/1");
+        let successor = cell.state.replica(&id).unwrap().successor.clone();
+        if let Some(successor) = successor {
+            moves += 1;
+            let generation = successor.assignment.generation;
+            cell.report(&id, generation, ObservedState::Failed, None);
+        }
+    }
+    assert!((5..=15).contains(&moves), "ten minutes of failures: {moves} moves");
+}
+
+#[test]
+fn a_replica_whose_step_failed_can_be_restarted_once_the_rollout_is_taken_back() {
+    let cell = three().deploy("d", [("s", spread(2).image("a"))]).settle();
+    let mut cell = cell.deploy("d", [("s", spread(2).image("b"))]).pass();
+    let id = replica_id("d/s/1");
+    let generation =
+        cell.state.replica(&id).unwrap().successor.clone().unwrap().assignment.generation;
+    cell.report(&id, generation, ObservedState::Failed, None);
+    let mut cell = cell.pass().obey().settle();
+    let before = cell.state.replica(&id).unwrap().assignment.clone().unwrap().generation;
+    cell.change(Writer::Operator, Change::Renew { replica: id.clone() });
+    let cell = cell.settle();
+    let after = cell.state.replica(&id).unwrap().assignment.clone().unwrap().generation;
+    assert!(after > before, "it was asked for");
 }

@@ -1,4 +1,4 @@
-use plimsoll_model::rollout::{Halt, Phase};
+use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::spec::{OnFailure, UpdateOrder};
 use plimsoll_model::testkit::{Cell, cell, cpus, global, service_key, spread};
 use plimsoll_model::{
@@ -90,8 +90,8 @@ fn a_spec_that_never_gets_healthy_is_aborted_once_and_all_replicas_run_the_old_o
     }
     assert_eq!((aborts, on(&cell, old(3).hash)), (1, 3));
     let rollout = rollout(&cell);
-    assert_eq!(rollout.phase, Phase::Undone);
-    assert_eq!(rollout.why, Some(Halt::Failures { failed: 1, of: 3 }));
+    assert_eq!(rollout.phase, RolloutPhase::Undone);
+    assert_eq!(rollout.why, Some(RolloutHalt::Failures { failed: 1, of: 3 }));
     assert!(decide(&cell).batch.is_empty(), "nothing flips ten minutes later");
 
     let cell = cell.deploy("shop", [("web", new(3))]).pass();
@@ -111,7 +111,7 @@ fn steps_already_taken_are_taken_back_the_same_careful_way() {
         assert!(moving <= 1 && running(&cell) == 3, "{moving} moving");
         cell = cell.obey();
     }
-    assert_eq!((on(&cell, old(3).hash), rollout(&cell).phase), (3, Phase::Undone));
+    assert_eq!((on(&cell, old(3).hash), rollout(&cell).phase), (3, RolloutPhase::Undone));
     let service = cell.state.service(&service_key(WEB)).unwrap();
     assert_eq!(service.row.revision.0, 1, "the service is of the revision it returned to");
 }
@@ -134,13 +134,13 @@ fn what_fails_after_its_step_counts_while_it_is_watched() {
     for _ in 0..8 {
         cell = cell.pass().obey();
     }
-    assert_eq!((on(&cell, to.hash), rollout(&cell).phase), (2, Phase::Rolling));
+    assert_eq!((on(&cell, to.hash), rollout(&cell).phase), (2, RolloutPhase::Rolling));
     assert!(decide(&cell).wake.is_some(), "the end is looked for");
     let fine = cell.clone().later(Millis::seconds(30)).pass();
-    assert_eq!(rollout(&fine).phase, Phase::Done);
+    assert_eq!(rollout(&fine).phase, RolloutPhase::Done);
     let (id, generation) = tries(&cell, to.hash).remove(0);
     cell.report(&id, generation, ObservedState::Failed, None);
-    assert_eq!(rollout(&cell.pass()).phase, Phase::Undoing);
+    assert_eq!(rollout(&cell.pass()).phase, RolloutPhase::Undoing);
 }
 
 #[test]
@@ -175,13 +175,17 @@ fn a_share_of_failures_may_be_allowed() {
     for _ in 0..20 {
         cell = cell.pass().obey().later(Millis::seconds(2));
     }
-    assert_eq!((on(&cell, to.hash), rollout(&cell).phase), (3, Phase::Done), "one of four may");
+    assert_eq!(
+        (on(&cell, to.hash), rollout(&cell).phase),
+        (3, RolloutPhase::Done),
+        "one of four may"
+    );
 }
 
 #[test]
 fn on_failure_it_pauses_or_goes_on_where_the_file_says_so() {
     for (on_failure, phase, reached) in
-        [(OnFailure::Pause, Phase::Paused, 0), (OnFailure::Continue, Phase::Done, 2)]
+        [(OnFailure::Pause, RolloutPhase::Paused, 0), (OnFailure::Continue, RolloutPhase::Done, 2)]
     {
         let mut to = new(3);
         to.update.on_failure = on_failure;
@@ -200,7 +204,7 @@ fn on_failure_it_pauses_or_goes_on_where_the_file_says_so() {
 fn a_pause_lets_what_moves_finish_and_begins_nothing() {
     let service = service_key(WEB);
     let mut cell = rolling(old(3), new(3)).pass();
-    let pause = Change::PauseRollout { service: service.clone(), why: Halt::Operator };
+    let pause = Change::PauseRollout { service: service.clone(), why: RolloutHalt::Operator };
     cell.change(Writer::Operator, pause);
     for _ in 0..10 {
         cell = cell.pass().obey();
@@ -210,8 +214,8 @@ fn a_pause_lets_what_moves_finish_and_begins_nothing() {
     for _ in 0..20 {
         cell = cell.pass().obey().later(Millis::seconds(2));
     }
-    assert_eq!((on(&cell, new(3).hash), rollout(&cell).phase), (3, Phase::Done));
-    let abort = Change::AbortRollout { service, why: Halt::Operator };
+    assert_eq!((on(&cell, new(3).hash), rollout(&cell).phase), (3, RolloutPhase::Done));
+    let abort = Change::AbortRollout { service, why: RolloutHalt::Operator };
     assert!(cell.apply(Writer::Operator, vec![abort.free()]).is_err(), "it is over");
 }
 
@@ -233,7 +237,7 @@ fn what_runs_everywhere_is_returned_to_though_it_was_still_watched() {
     for _ in 0..8 {
         cell = cell.pass().obey();
     }
-    assert_eq!((on(&cell, new(3).hash), rollout(&cell).phase), (3, Phase::Rolling));
+    assert_eq!((on(&cell, new(3).hash), rollout(&cell).phase), (3, RolloutPhase::Rolling));
     let cell = cell.deploy("shop", [("web", spread(3).image("app:3"))]);
     assert_eq!(rollout(&cell).from.unwrap().spec.hash, new(3).hash);
 }
@@ -244,7 +248,7 @@ fn a_restart_does_not_wait_until_a_rollout_is_watched_or_resumed() {
     for _ in 0..4 {
         cell = cell.pass().obey();
     }
-    assert_eq!(rollout(&cell).phase, Phase::Rolling);
+    assert_eq!(rollout(&cell).phase, RolloutPhase::Rolling);
     let replica = cell.state.replicas().next().unwrap().0;
     cell.change(Writer::Operator, Change::Renew { replica });
     assert!(cell.pass().state.replicas().any(|(_, replica)| replica.successor.is_some()));
@@ -258,7 +262,7 @@ fn who_goes_back_by_hand_half_way_has_nothing_to_abort_to() {
     for _ in 0..20 {
         cell = cell.pass().obey().later(Millis::seconds(2));
     }
-    assert_eq!((on(&cell, old(3).hash), rollout(&cell).phase), (3, Phase::Done));
+    assert_eq!((on(&cell, old(3).hash), rollout(&cell).phase), (3, RolloutPhase::Done));
 }
 
 #[test]
@@ -276,7 +280,7 @@ fn what_makes_way_first_is_missed_one_at_a_time_and_given_up_when_it_is_late() {
     let cell = cell.later(Millis::seconds(60)).pass();
     assert!(rollout(&cell).failed.contains_key(&id.slot), "a minute is enough");
     let cell = cell.pass();
-    assert_eq!(rollout(&cell).phase, Phase::Undoing);
+    assert_eq!(rollout(&cell).phase, RolloutPhase::Undoing);
     assert_eq!(on(&cell.settle(), old(3).hash), 3);
 }
 
@@ -290,7 +294,7 @@ fn a_global_service_rolls_node_by_node_and_back() {
     for _ in 0..20 {
         cell = obey_but(cell.pass(), to.hash);
     }
-    assert_eq!((on(&cell, global().hash), rollout(&cell).phase), (3, Phase::Undone));
+    assert_eq!((on(&cell, global().hash), rollout(&cell).phase), (3, RolloutPhase::Undone));
 }
 
 #[test]
@@ -313,7 +317,7 @@ fn a_node_lost_on_the_way_is_not_held_against_the_new_spec() {
     }
     let node = cell.nodes_of(WEB).into_iter().next().unwrap();
     let cell = cell.down(node.as_str()).later(Millis::minutes(2)).pass().pass();
-    assert_ne!(rollout(&cell).phase, Phase::Undoing);
+    assert_ne!(rollout(&cell).phase, RolloutPhase::Undoing);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Fault, History, Log, Moment, Outcome, Read, Write};
+use super::{Anomaly, History, Log, Moment, Read, Write, WriteOutcome};
 
 fn at(second: u64) -> Moment {
     Duration::from_secs(second)
@@ -22,23 +22,23 @@ fn story(log: &[&str]) -> Story {
 }
 
 impl Story {
-    fn done(mut self, value: &str, invoked: u64, outcome: Outcome) -> Self {
+    fn done(mut self, value: &str, invoked: u64, outcome: WriteOutcome) -> Self {
         let (register, value, invoked) = ("x".to_owned(), value.to_owned(), at(invoked));
         self.history.writes.push(Write { register, value, invoked, outcome });
         self
     }
 
     fn write(self, value: &str, from: u64, to: u64, revision: u64) -> Self {
-        let outcome = Outcome::Acknowledged { at: at(to), revision, index: 10 * revision };
+        let outcome = WriteOutcome::Acknowledged { at: at(to), revision, index: 10 * revision };
         self.done(value, from, outcome)
     }
 
     fn unknown(self, value: &str, from: u64) -> Self {
-        self.done(value, from, Outcome::Unknown)
+        self.done(value, from, WriteOutcome::Unknown)
     }
 
     fn refused(self, value: &str, from: u64) -> Self {
-        self.done(value, from, Outcome::Refused)
+        self.done(value, from, WriteOutcome::Refused)
     }
 
     fn read(mut self, from: u64, to: u64, seen: Option<(u64, &str)>) -> Self {
@@ -58,15 +58,15 @@ impl Story {
     }
 
     #[track_caller]
-    fn is_bad(&self, is_so: impl Fn(&Fault) -> bool) {
+    fn is_bad(&self, is_so: impl Fn(&Anomaly) -> bool) {
         let faults = self.history.check(&self.log);
         assert!(!faults.is_empty(), "nothing was found");
         assert!(faults.iter().all(is_so), "{:#?}", self.told());
     }
 }
 
-fn is_order(fault: &Fault) -> bool {
-    matches!(fault, Fault::OutOfOrder { .. })
+fn is_order(fault: &Anomaly) -> bool {
+    matches!(fault, Anomaly::OutOfOrder { .. })
 }
 
 #[test]
@@ -103,20 +103,20 @@ fn what_nobody_knows_may_be_there_or_not_and_come_late() {
 #[test]
 fn an_acknowledged_write_that_is_not_there_is_lost() {
     let story = story(&["a"]).write("a", 0, 1, 1).write("b", 2, 3, 2);
-    story.is_bad(|fault| matches!(fault, Fault::Lost { write } if write.value == "b"));
+    story.is_bad(|fault| matches!(fault, Anomaly::Lost { write } if write.value == "b"));
 }
 
 #[test]
 fn an_acknowledged_write_that_another_took_the_place_of_is_lost() {
     let story = story(&["a", "c"]).write("a", 0, 1, 1).write("b", 2, 3, 2).write("c", 4, 5, 2);
-    story.is_bad(|fault| matches!(fault, Fault::Lost { write } if write.value == "b"));
+    story.is_bad(|fault| matches!(fault, Anomaly::Lost { write } if write.value == "b"));
 }
 
 #[test]
 fn a_write_done_twice_is_told() {
     let story = story(&["a", "b", "a"]).write("a", 0, 1, 1).write("b", 0, 1, 2);
     let told = story.history.check(&story.log);
-    let twice = Fault::Twice { value: "a".to_owned(), revisions: (1, 3) };
+    let twice = Anomaly::Twice { value: "a".to_owned(), revisions: (1, 3) };
     assert!(told.contains(&twice), "{told:#?}");
 }
 
@@ -124,19 +124,19 @@ fn a_write_done_twice_is_told() {
 fn a_refused_write_must_not_be_there() {
     story(&["a"]).write("a", 0, 1, 1).refused("b", 2).is_good();
     let story = story(&["a", "b"]).write("a", 0, 1, 1).refused("b", 2);
-    story.is_bad(|fault| matches!(fault, Fault::RefusedAndDone { found: 2, .. }));
+    story.is_bad(|fault| matches!(fault, Anomaly::RefusedAndDone { found: 2, .. }));
 }
 
 #[test]
 fn an_answer_with_a_strangers_revision_is_told() {
     let story = story(&["a", "b"]).write("a", 0, 2, 2).write("b", 1, 3, 2);
-    story.is_bad(|fault| matches!(fault, Fault::OtherRevision { found: 1, .. }));
+    story.is_bad(|fault| matches!(fault, Anomaly::OtherRevision { found: 1, .. }));
 }
 
 #[test]
 fn a_value_that_nobody_wrote_is_told() {
     let story = story(&["a", "ghost"]).write("a", 0, 1, 1);
-    story.is_bad(|fault| matches!(fault, Fault::Invented { revision: 2, .. }));
+    story.is_bad(|fault| matches!(fault, Anomaly::Invented { revision: 2, .. }));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_missing_revision_is_told() {
     let mut story = story(&["a", "b"]).write("a", 0, 1, 1);
     story.log.get_mut("x").unwrap().remove(&1);
     let told = story.history.check(&story.log);
-    assert!(matches!(told[0], Fault::Gap { expected: 1, found: 2, .. }), "{told:#?}");
+    assert!(matches!(told[0], Anomaly::Gap { expected: 1, found: 2, .. }), "{told:#?}");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_read_must_not_see_what_was_written_after_it() {
 #[test]
 fn a_read_must_not_see_what_is_not_there_in_the_end() {
     let story = story(&["a"]).write("a", 0, 1, 1).unknown("b", 2).read(3, 4, Some((2, "b")));
-    story.is_bad(|fault| matches!(fault, Fault::ReadOther { kept: None, .. }));
+    story.is_bad(|fault| matches!(fault, Anomaly::ReadOther { kept: None, .. }));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_log_of_all_registers_keeps_the_order_too() {
         register: register.to_owned(),
         value: value.to_owned(),
         invoked: at(second),
-        outcome: Outcome::Acknowledged { at: at(second + 1), revision: 1, index },
+        outcome: WriteOutcome::Acknowledged { at: at(second + 1), revision: 1, index },
     };
     story.history.writes = vec![write("x", "a", 0, 7), write("y", "b", 2, 8)];
     story.is_good();
@@ -196,19 +196,19 @@ fn the_log_of_all_registers_keeps_the_order_too() {
 /// The pass is a short cut: any pair of operations says the same.
 #[test]
 fn the_pass_finds_what_looking_at_every_pair_finds() {
-    let mut chance = crate::Chance::new(5);
+    let mut rng = crate::LabRng::new(5);
     let (mut good, mut bad) = (0, 0);
     for _ in 0..2_000 {
         let mut story = story(&["a", "b", "c"]);
         for (revision, value) in [(1, "a"), (2, "b"), (3, "c")] {
-            let from = chance.between(2 * revision, 2 * revision + 4);
-            story = story.write(value, from, from + chance.between(0, 4), revision);
+            let from = rng.between(2 * revision, 2 * revision + 4);
+            story = story.write(value, from, from + rng.between(0, 4), revision);
         }
         for _ in 0..2 {
-            let revision = chance.below(3);
-            let from = chance.between(0, 12);
+            let revision = rng.below(3);
+            let from = rng.between(0, 12);
             let seen = (revision as u64 + 1, ["a", "b", "c"][revision]);
-            story = story.read(from, from + chance.between(0, 3), Some(seen));
+            story = story.read(from, from + rng.between(0, 3), Some(seen));
         }
         let is_bad = by_pairs(&story.history);
         assert_eq!(!story.told().is_empty(), is_bad, "{:#?}", story.history);
@@ -219,7 +219,7 @@ fn the_pass_finds_what_looking_at_every_pair_finds() {
 
 fn by_pairs(history: &History) -> bool {
     let writes = history.writes.iter().map(|write| match write.outcome {
-        Outcome::Acknowledged { at, revision, .. } => ((revision, 0), write.invoked, at),
+        WriteOutcome::Acknowledged { at, revision, .. } => ((revision, 0), write.invoked, at),
         _ => unreachable!("all are acknowledged"),
     });
     let reads = history.reads.iter().map(|read| {

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::outcome::{Failure, Outcome};
-use super::{Aim, Manner, PATIENCE, Progress};
+use super::report::{LoadReport, RequestFailure};
+use super::{Aim, LoadProgress, Manner, PATIENCE};
 
 /// The longest answer there is.
 const ANSWER: usize = 64 << 10;
@@ -20,11 +20,11 @@ const ANSWER: usize = 64 << 10;
 const BREATH: Duration = Duration::from_millis(20);
 
 /// All clients of one thread, until it is over.
-pub(super) fn all(aims: &[Aim], progress: &Progress) -> Outcome {
+pub(super) fn all(aims: &[Aim], progress: &LoadProgress) -> LoadReport {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a thread can wait for sockets");
     runtime.block_on(async {
-        let mut outcome = Outcome::default();
+        let mut outcome = LoadReport::default();
         let mut asking: FuturesUnordered<_> = aims.iter().map(|aim| live(aim, progress)).collect();
         while let Some(one) = asking.next().await {
             outcome.add(one);
@@ -33,8 +33,8 @@ pub(super) fn all(aims: &[Aim], progress: &Progress) -> Outcome {
     })
 }
 
-async fn live(aim: &Aim, progress: &Progress) -> Outcome {
-    let mut outcome = Outcome::default();
+async fn live(aim: &Aim, progress: &LoadProgress) -> LoadReport {
+    let mut outcome = LoadReport::default();
     let mut kept = None;
     while !progress.is_over() {
         let begun = Instant::now();
@@ -48,7 +48,7 @@ async fn live(aim: &Aim, progress: &Progress) -> Outcome {
                 progress.answered.fetch_add(1, Relaxed);
             }
             Err(why) => {
-                outcome.note(Failure { at: aim.at, asked, took, why });
+                outcome.note(RequestFailure { at: aim.at, asked, took, why });
                 progress.failed.fetch_add(1, Relaxed);
                 sleep(BREATH).await;
             }
@@ -75,7 +75,7 @@ async fn ask(aim: &Aim, kept: Option<TcpStream>) -> Result<Option<TcpStream>, St
         let count = stream.read(&mut space).await.map_err(|error| said("hear", &error))?;
         heard.extend_from_slice(&space[..count]);
         match answer(&heard, count == 0)? {
-            Some(Answer { is_last }) => {
+            Some(HttpResponse { is_last }) => {
                 return Ok((aim.manner == Manner::KeepAlive && !is_last).then_some(stream));
             }
             None if heard.len() > ANSWER => return Err("an answer without an end".to_owned()),
@@ -84,13 +84,13 @@ async fn ask(aim: &Aim, kept: Option<TcpStream>) -> Result<Option<TcpStream>, St
     }
 }
 
-struct Answer {
+struct HttpResponse {
     /// No other comes on its connection.
     is_last: bool,
 }
 
 /// What was heard, once that is all of it.
-fn answer(heard: &[u8], has_ended: bool) -> Result<Option<Answer>, String> {
+fn answer(heard: &[u8], has_ended: bool) -> Result<Option<HttpResponse>, String> {
     let cut = || {
         let text = String::from_utf8_lossy(heard).into_owned();
         format!("cut off after {} bytes: {text:?}", heard.len())
@@ -115,9 +115,9 @@ fn answer(heard: &[u8], has_ended: bool) -> Result<Option<Answer>, String> {
         || status.starts_with("http/1.0")
         || field("connection").is_some_and(|fate| fate == "close");
     match length {
-        Some(length) if body >= length => Ok(Some(Answer { is_last })),
+        Some(length) if body >= length => Ok(Some(HttpResponse { is_last })),
         Some(_) if has_ended => Err(cut()),
-        None if has_ended => Ok(Some(Answer { is_last })),
+        None if has_ended => Ok(Some(HttpResponse { is_last })),
         _ => Ok(None),
     }
 }
@@ -130,8 +130,8 @@ mod tests {
     fn an_answer_counts_once_it_is_whole_and_only_if_it_is_good() {
         let whole = |text: &str, has_ended| match answer(text.as_bytes(), has_ended) {
             Ok(None) => "goes on",
-            Ok(Some(Answer { is_last: true })) => "last",
-            Ok(Some(Answer { is_last: false })) => "good",
+            Ok(Some(HttpResponse { is_last: true })) => "last",
+            Ok(Some(HttpResponse { is_last: false })) => "good",
             Err(_) => "failed",
         };
         for (case, text, has_ended, expected) in [

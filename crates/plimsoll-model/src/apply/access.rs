@@ -4,7 +4,7 @@ use super::Txn;
 use crate::access::{
     Access, Authority, Digest, JoinToken, KEY_MEMORY, MAX_TOKENS, Operator, Role, TOKEN_MEMORY,
 };
-use crate::audit::Happening;
+use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::NodeId;
 use crate::node::{Node, NodeFacts, NodeStatus};
@@ -50,7 +50,7 @@ impl Txn<'_> {
         let fresh = JoinToken { created_at: self.at, expires_at, used_by: None };
         access.join_tokens.insert(token, fresh);
         self.set_access(access);
-        self.happened(Happening::JoinTokenCreated { expires_at });
+        self.audit(AuditKind::JoinTokenCreated { expires_at });
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl Txn<'_> {
             let (status, at) = (NodeStatus::Ready, self.at);
             let node = Node { status, status_since: at, joined_at: at, ..node.clone() };
             self.set_node(id, Some(node));
-            self.happened(Happening::NodeJoined { node: id.clone() });
+            self.audit(AuditKind::NodeJoined { node: id.clone() });
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Txn<'_> {
         let operator = Operator { token, role, created_at: self.at };
         access.operators.insert(name.to_owned(), operator);
         self.set_access(access);
-        self.happened(Happening::OperatorAdded { name: name.to_owned(), role });
+        self.audit(AuditKind::OperatorAdded { name: name.to_owned(), role });
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl Txn<'_> {
             return Err(Refusal::NoSuchOperator { name: name.to_owned() });
         }
         self.set_access(access);
-        self.happened(Happening::OperatorRevoked { name: name.to_owned() });
+        self.audit(AuditKind::OperatorRevoked { name: name.to_owned() });
         Ok(())
     }
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Txn, ports};
-use crate::audit::Happening;
+use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{DeploymentName, ReplicaId, ServiceKey, ServiceName};
 use crate::reason::Unplaced;
 use crate::replica::Replica;
-use crate::rollout::Phase;
+use crate::rollout::RolloutPhase;
 use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
 use crate::state::{
     Deployment, MAX_NAMES, MAX_REPLICAS, MAX_REQUEST, MAX_REVISIONS, MAX_ROUTES, MAX_SERVICES,
@@ -65,7 +65,7 @@ impl Txn<'_> {
             }
         }
         self.desire_all(name, services, revision);
-        self.happened(Happening::Deployed { deployment: name.clone(), revision });
+        self.audit(AuditKind::Deployed { deployment: name.clone(), revision });
         self.retry(name)
     }
 
@@ -101,7 +101,9 @@ impl Txn<'_> {
         for key in self.services_of(name) {
             let Some(service) = self.state.services.get(&key) else { continue };
             let rollout = service.row.rollout.as_ref();
-            if rollout.is_some_and(|r| matches!(r.phase, Phase::Rolling | Phase::Paused)) {
+            if rollout
+                .is_some_and(|r| matches!(r.phase, RolloutPhase::Rolling | RolloutPhase::Paused))
+            {
                 self.resume_rollout(&key)?;
             }
             let Some(service) = self.state.services.get(&key) else { continue };
@@ -123,7 +125,7 @@ impl Txn<'_> {
         for key in self.services_of(name) {
             self.retire_service(&key);
         }
-        self.happened(Happening::Undeployed { deployment: name.clone() });
+        self.audit(AuditKind::Undeployed { deployment: name.clone() });
         Ok(())
     }
 
@@ -139,11 +141,11 @@ impl Txn<'_> {
         let row = ServiceRow { unplaced: unplaced.cloned(), ..service.row.clone() };
         self.set_service(key, Some(row));
         let service = key.clone();
-        self.happened(match unplaced {
+        self.audit(match unplaced {
             Some(Unplaced { missing, why, .. }) => {
-                Happening::Unplaced { service, missing: *missing, why: why.clone() }
+                AuditKind::Unplaced { service, missing: *missing, why: why.clone() }
             }
-            None => Happening::AllPlaced { service },
+            None => AuditKind::AllPlaced { service },
         });
         Ok(())
     }

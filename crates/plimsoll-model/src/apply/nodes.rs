@@ -1,7 +1,7 @@
 //! Changes to nodes.
 
 use super::Txn;
-use crate::audit::Happening;
+use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId};
 use crate::node::{Availability, DRAIN_TIMEOUT, Drain, Node, NodeFacts, NodeStatus};
@@ -27,7 +27,7 @@ impl Txn<'_> {
             Some(node) => {
                 let node = Node { facts: facts.clone(), ..node.clone() };
                 self.set_node(id, Some(node));
-                self.happened(Happening::NodeChanged { node: id.clone() });
+                self.audit(AuditKind::NodeChanged { node: id.clone() });
                 Ok(())
             }
             None => {
@@ -43,7 +43,7 @@ impl Txn<'_> {
                     received_at: None,
                 };
                 self.set_node(id, Some(node));
-                self.happened(Happening::NodeJoined { node: id.clone() });
+                self.audit(AuditKind::NodeJoined { node: id.clone() });
                 Ok(())
             }
         }
@@ -60,7 +60,7 @@ impl Txn<'_> {
         }
         let node = Node { status, status_since: self.at, ..node.clone() };
         self.set_node(id, Some(node));
-        self.happened(Happening::NodeStatus { node: id.clone(), status });
+        self.audit(AuditKind::NodeStatus { node: id.clone(), status });
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Txn<'_> {
         }
         let node = Node { availability: to, drain: None, ..node.clone() };
         self.set_node(id, Some(node));
-        self.happened(Happening::NodeAvailability { node: id.clone(), availability: to });
+        self.audit(AuditKind::NodeAvailability { node: id.clone(), availability: to });
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Txn<'_> {
         let drain = Drain { since, timeout, is_forced, progressed_at, has_timed_out };
         let node = Node { availability: to, drain: Some(drain), ..node.clone() };
         self.set_node(id, Some(node));
-        self.happened(Happening::NodeAvailability { node: id.clone(), availability: to });
+        self.audit(AuditKind::NodeAvailability { node: id.clone(), availability: to });
         Ok(())
     }
 
@@ -117,15 +117,8 @@ impl Txn<'_> {
         self.set_node(id, Some(node));
         let left = self.state.load(id).map_or(0, |load| load.tenants.len());
         let left = u32::try_from(left).unwrap_or(u32::MAX);
-        self.happened(Happening::DrainTimedOut { node: id.clone(), left });
+        self.audit(AuditKind::DrainTimedOut { node: id.clone(), left });
         Ok(())
-    }
-
-    /// A replica is sent to the node from another.
-    pub(super) fn note_received(&mut self, id: &NodeId) {
-        let Some(node) = self.state.nodes.get(id) else { return };
-        let node = Node { received_at: Some(self.at), ..node.clone() };
-        self.set_node(id, Some(node));
     }
 
     /// A replica has left the node: the next has its own time.
@@ -175,7 +168,7 @@ impl Txn<'_> {
         }
         self.set_node(id, Some(node));
         let lost = u32::try_from(lost.len()).unwrap_or(u32::MAX);
-        self.happened(Happening::Survived { node: id.clone(), lost });
+        self.audit(AuditKind::Survived { node: id.clone(), lost });
         Ok(())
     }
 
@@ -201,7 +194,7 @@ impl Txn<'_> {
         self.forget_volumes(id);
         self.set_node(id, None);
         self.revoke_key(key);
-        self.happened(Happening::NodeRemoved { node: id.clone() });
+        self.audit(AuditKind::NodeRemoved { node: id.clone() });
     }
 
     fn forget_leaving(&mut self, id: &ReplicaId, node: &NodeId) {

@@ -1,10 +1,10 @@
 //! Changes to replicas: the steps of placing, moving and ending them, and what their nodes report.
 
 use super::Txn;
-use crate::audit::Happening;
+use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId, Slot};
-use crate::reason::{Undone, Waiting};
+use crate::reason::{AbandonReason, WaitReason};
 use crate::replica::{
     Assignment, MAX_LEAVING, MoveCause, Observation, ObservedState, Replica, Successor,
 };
@@ -36,7 +36,7 @@ impl Txn<'_> {
         }
         let assignment = self.assign(id, node, spec)?;
         self.set_replica(id, Some(Replica { assignment: Some(assignment), ..Replica::default() }));
-        self.happened(Happening::Placed { replica: id.clone(), node: node.clone() });
+        self.audit(AuditKind::Placed { replica: id.clone(), node: node.clone() });
         Ok(())
     }
 
@@ -63,10 +63,11 @@ impl Txn<'_> {
         moving.waiting = None;
         self.set_replica(id, Some(moving));
         let (replica, dst) = (id.clone(), node.clone());
-        if cause == MoveCause::Pressure {
-            self.note_received(&dst);
+        // Whatever the cause: a node that was just given something shows only later how it bears it.
+        if src != dst {
+            self.set_received(&dst);
         }
-        self.happened(Happening::MoveStarted { replica, src, dst, cause });
+        self.audit(AuditKind::MoveStarted { replica, src, dst, cause });
         Ok(())
     }
 
@@ -82,11 +83,11 @@ impl Txn<'_> {
         if src != dst {
             self.note_left(&src);
         }
-        self.happened(Happening::MoveFinished { replica: id.clone(), src, dst, cause: new.cause });
+        self.audit(AuditKind::MoveFinished { replica: id.clone(), src, dst, cause: new.cause });
         Ok(())
     }
 
-    pub(super) fn abandon(&mut self, id: &ReplicaId, why: &Undone) -> Result<(), Refusal> {
+    pub(super) fn abandon(&mut self, id: &ReplicaId, why: &AbandonReason) -> Result<(), Refusal> {
         let mut replica = self.replica(id)?.clone();
         let (Some(old), Some(new)) = (&replica.assignment, replica.successor.take()) else {
             return Err(Refusal::NotMoving { replica: id.clone() });
@@ -94,7 +95,7 @@ impl Txn<'_> {
         let (src, dst) = (old.node.clone(), new.assignment.node.clone());
         self.leave(&mut replica, new.assignment);
         self.put_or_drop(id, replica);
-        self.happened(Happening::MoveUndone { replica: id.clone(), src, dst, why: why.clone() });
+        self.audit(AuditKind::MoveUndone { replica: id.clone(), src, dst, why: why.clone() });
         Ok(())
     }
 
@@ -112,7 +113,7 @@ impl Txn<'_> {
         replica.fresh_from = self.state.next_generation;
         replica.waiting = None;
         self.set_replica(id, Some(replica));
-        self.happened(Happening::RestartAsked { replica: id.clone() });
+        self.audit(AuditKind::RestartAsked { replica: id.clone() });
         Ok(())
     }
 
@@ -124,7 +125,7 @@ impl Txn<'_> {
         let (is_assignment, is_successor) = (fails(replica.assignment.as_ref()), fails(next));
         self.set_waiting(id, None)?;
         if is_successor {
-            self.abandon(id, &Undone::Needless)?;
+            self.abandon(id, &AbandonReason::Needless)?;
         }
         if is_assignment {
             self.renew(id)?;
@@ -141,7 +142,7 @@ impl Txn<'_> {
         }
         replica.waiting = None;
         self.put_or_drop(id, replica);
-        self.happened(Happening::Retired { replica: id.clone() });
+        self.audit(AuditKind::Retired { replica: id.clone() });
         Ok(())
     }
 
@@ -195,7 +196,7 @@ impl Txn<'_> {
     pub(super) fn set_waiting(
         &mut self,
         id: &ReplicaId,
-        waiting: Option<&Waiting>,
+        waiting: Option<&WaitReason>,
     ) -> Result<(), Refusal> {
         let replica = self.replica(id)?;
         if replica.waiting.as_ref() == waiting {
@@ -204,7 +205,7 @@ impl Txn<'_> {
         let replica = Replica { waiting: waiting.cloned(), ..replica.clone() };
         self.set_replica(id, Some(replica));
         if let Some(why) = waiting {
-            self.happened(Happening::Waiting { replica: id.clone(), why: why.clone() });
+            self.audit(AuditKind::Waiting { replica: id.clone(), why: why.clone() });
         }
         Ok(())
     }
@@ -273,7 +274,7 @@ impl Txn<'_> {
         let row = ServiceRow { failures, ..service.row.clone() };
         self.set_service(&id.service, Some(row));
         let (replica, node, code) = (id.clone(), node.clone(), seen.code.clone());
-        self.happened(Happening::ReplicaFailed { replica, node, code });
+        self.audit(AuditKind::ReplicaFailed { replica, node, code });
     }
 
     pub(super) fn replica(&self, id: &ReplicaId) -> Result<&Replica, Refusal> {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::Txn;
 use super::deployments::specs_in_use;
-use crate::audit::Happening;
+use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{ReplicaId, ServiceKey};
 use crate::replica::{Assignment, Observation, Replica};
-use crate::rollout::{Halt, Phase, Previous, Rollout, StepFailure};
+use crate::rollout::{PreviousSpec, Rollout, RolloutHalt, RolloutPhase, StepFailure};
 use crate::spec::ServiceSpec;
 use crate::state::{Service, ServiceRow};
 use crate::units::Revision;
@@ -24,61 +24,69 @@ impl Txn<'_> {
     ) -> Option<Rollout> {
         let service = self.state.services.get(key)?;
         let from = last_good(service).filter(|previous| previous.spec.hash != spec.hash);
-        self.happened(Happening::RolloutStarted { service: key.clone(), revision });
+        self.audit(AuditKind::RolloutStarted { service: key.clone(), revision });
         Some(Rollout {
             to: spec.hash,
             revision,
             from,
             since: self.at,
-            phase: Phase::Rolling,
+            phase: RolloutPhase::Rolling,
             why: None,
             failed: BTreeMap::new(),
         })
     }
 
-    pub(super) fn pause_rollout(&mut self, key: &ServiceKey, why: Halt) -> Result<(), Refusal> {
+    pub(super) fn pause_rollout(
+        &mut self,
+        key: &ServiceKey,
+        why: RolloutHalt,
+    ) -> Result<(), Refusal> {
         let rollout = self.rollout(key)?;
-        if rollout.phase == Phase::Paused {
+        if rollout.phase == RolloutPhase::Paused {
             return Ok(());
         }
-        if rollout.phase != Phase::Rolling {
+        if rollout.phase != RolloutPhase::Rolling {
             return Err(no_rollout(key));
         }
-        let rollout = Rollout { phase: Phase::Paused, why: Some(why), ..rollout.clone() };
+        let rollout = Rollout { phase: RolloutPhase::Paused, why: Some(why), ..rollout.clone() };
         self.set_rollout(key, rollout);
-        self.happened(Happening::RolloutPaused { service: key.clone(), why });
+        self.audit(AuditKind::RolloutPaused { service: key.clone(), why });
         Ok(())
     }
 
     /// Goes on, with another try of what failed.
     pub(super) fn resume_rollout(&mut self, key: &ServiceKey) -> Result<(), Refusal> {
         let rollout = self.rollout(key)?;
-        if rollout.phase == Phase::Rolling && rollout.failed.is_empty() {
+        if rollout.phase == RolloutPhase::Rolling && rollout.failed.is_empty() {
             return Ok(());
         }
-        if !matches!(rollout.phase, Phase::Rolling | Phase::Paused) {
+        if !matches!(rollout.phase, RolloutPhase::Rolling | RolloutPhase::Paused) {
             return Err(no_rollout(key));
         }
-        let (phase, failed) = (Phase::Rolling, BTreeMap::new());
+        let (phase, failed) = (RolloutPhase::Rolling, BTreeMap::new());
         let rollout = Rollout { phase, why: None, failed, ..rollout.clone() };
         self.set_rollout(key, rollout);
-        self.happened(Happening::RolloutResumed { service: key.clone() });
+        self.audit(AuditKind::RolloutResumed { service: key.clone() });
         Ok(())
     }
 
     /// The service goes back to what it ran before, all of it: container, count and placement.
-    pub(super) fn abort_rollout(&mut self, key: &ServiceKey, why: Halt) -> Result<(), Refusal> {
+    pub(super) fn abort_rollout(
+        &mut self,
+        key: &ServiceKey,
+        why: RolloutHalt,
+    ) -> Result<(), Refusal> {
         let rollout = self.rollout(key)?;
-        if rollout.phase == Phase::Undoing {
+        if rollout.phase == RolloutPhase::Undoing {
             return Ok(());
         }
         if rollout.is_over() {
             return Err(no_rollout(key));
         }
-        let Some(Previous { spec, revision }) = rollout.from.clone() else {
+        let Some(PreviousSpec { spec, revision }) = rollout.from.clone() else {
             return Err(Refusal::NothingBefore { service: key.clone() });
         };
-        let rollout = Rollout { phase: Phase::Undoing, why: Some(why), ..rollout.clone() };
+        let rollout = Rollout { phase: RolloutPhase::Undoing, why: Some(why), ..rollout.clone() };
         let service = self.service(key)?;
         let mut specs = specs_in_use(service);
         let desired = Some(spec.hash);
@@ -89,7 +97,7 @@ impl Txn<'_> {
             key,
             Some(ServiceRow { desired, revision, specs, unplaced, failures, rollout }),
         );
-        self.happened(Happening::RolloutAborted { service: key.clone(), why });
+        self.audit(AuditKind::RolloutAborted { service: key.clone(), why });
         Ok(())
     }
 
@@ -97,14 +105,18 @@ impl Txn<'_> {
     pub(super) fn end_rollout(&mut self, key: &ServiceKey) -> Result<(), Refusal> {
         let rollout = self.rollout(key)?;
         let (phase, what) = match rollout.phase {
-            Phase::Rolling => (Phase::Done, Happening::RolloutDone { service: key.clone() }),
-            Phase::Undoing => (Phase::Undone, Happening::RolloutUndone { service: key.clone() }),
-            Phase::Done | Phase::Undone => return Ok(()),
-            Phase::Paused => return Err(no_rollout(key)),
+            RolloutPhase::Rolling => {
+                (RolloutPhase::Done, AuditKind::RolloutDone { service: key.clone() })
+            }
+            RolloutPhase::Undoing => {
+                (RolloutPhase::Undone, AuditKind::RolloutUndone { service: key.clone() })
+            }
+            RolloutPhase::Done | RolloutPhase::Undone => return Ok(()),
+            RolloutPhase::Paused => return Err(no_rollout(key)),
         };
         let rollout = Rollout { phase, ..rollout.clone() };
         self.set_rollout(key, rollout);
-        self.happened(what);
+        self.audit(what);
         Ok(())
     }
 
@@ -136,7 +148,7 @@ impl Txn<'_> {
         let Some(rollout) = service.and_then(|service| service.row.rollout.as_ref()) else {
             return;
         };
-        let counts = matches!(rollout.phase, Phase::Rolling | Phase::Paused);
+        let counts = matches!(rollout.phase, RolloutPhase::Rolling | RolloutPhase::Paused);
         if !counts || of.spec != rollout.to || rollout.failed.contains_key(&id.slot) {
             return;
         }
@@ -166,18 +178,18 @@ fn is_everywhere(service: &Service, rollout: &Rollout) -> bool {
     let is_whole = |(replica, at): (&Replica, &Assignment)| {
         at.spec == rollout.to && replica.is_running() && replica.successor.is_none()
     };
-    rollout.phase == Phase::Rolling && rollout.failed.is_empty() && live.all(is_whole)
+    rollout.phase == RolloutPhase::Rolling && rollout.failed.is_empty() && live.all(is_whole)
 }
 
 /// What the service ran when last all was well. What never got through is nothing to return to.
-fn last_good(service: &Service) -> Option<Previous> {
+fn last_good(service: &Service) -> Option<PreviousSpec> {
     match &service.row.rollout {
         Some(rollout) if !rollout.is_over() && !is_everywhere(service, rollout) => {
             rollout.from.clone()
         }
         _ => {
             let spec = service.desired()?.clone();
-            Some(Previous { spec, revision: service.row.revision })
+            Some(PreviousSpec { spec, revision: service.row.revision })
         }
     }
 }

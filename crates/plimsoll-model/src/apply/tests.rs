@@ -10,7 +10,7 @@ use crate::command::{Change, Command, Guarded, Refusal, Require};
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
 use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
-use crate::reason::{NoPlace, Undone, Unplaced, Waiting};
+use crate::reason::{AbandonReason, Unplaced, UnplacedReason, WaitReason};
 use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
 use crate::spec::{RouteSpec, ServiceSpec, Tls};
 use crate::state::{MAX_REPLICAS, MAX_REVISIONS, State};
@@ -96,7 +96,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         select(vec![Availability::Active, Availability::Cordoned, Availability::Draining]);
     let unplaced = select(vec![
         None,
-        Some(Unplaced { missing: 1, why: NoPlace::NoNodes, since: Timestamp(1) }),
+        Some(Unplaced { missing: 1, why: UnplacedReason::NoNodes, since: Timestamp(1) }),
     ]);
     prop_oneof![
         4 => (any_node(), 1_u64..3)
@@ -115,7 +115,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         4 => (any_replica(), any_node(), hash, cause)
             .prop_map(|(replica, node, spec, cause)| Change::Succeed { replica, node, spec, cause }),
         2 => any_replica().prop_map(|replica| Change::Promote { replica }),
-        1 => any_replica().prop_map(|replica| Change::Abandon { replica, why: Undone::Needless }),
+        1 => any_replica().prop_map(|replica| Change::Abandon { replica, why: AbandonReason::Needless }),
         2 => any_replica().prop_map(|replica| Change::Retire { replica }),
         1 => any_replica().prop_map(|replica| Change::Renew { replica }),
         2 => any_access(),
@@ -124,7 +124,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         }),
         1 => (any_service(), unplaced)
             .prop_map(|(service, unplaced)| Change::SetUnplaced { service, unplaced }),
-        1 => (any_replica(), select(vec![None, Some(Waiting::Stateful)]))
+        1 => (any_replica(), select(vec![None, Some(WaitReason::Stateful)]))
             .prop_map(|(replica, waiting)| Change::SetWaiting { replica, waiting }),
     ]
 }
@@ -200,7 +200,7 @@ proptest! {
             prop_assert_eq!((&one.unplaced, &one.prefixes), (&unplaced, &prefixes));
             prop_assert_eq!((&one.moving, &one.draining), (&moving, &one.derive_draining()));
             for service in one.services().values() {
-                prop_assert_eq!(service.rest, service.derive_rest());
+                prop_assert_eq!(service.quiescence, service.derive_quiescence());
             }
             for (_, replica) in one.replicas() {
                 prop_assert!(replica.leaving.len() <= MAX_LEAVING);

@@ -11,8 +11,8 @@ use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, Node};
 use crate::replica::Replica;
-use crate::state::{Deployment, Rest, Service, ServiceRow, State};
-use crate::units::{Generation, Revision};
+use crate::state::{Deployment, Quiescence, Service, ServiceRow, State};
+use crate::units::{Generation, Revision, Timestamp};
 use crate::volumes::Volumes;
 
 /// What a row was before it was written.
@@ -23,6 +23,7 @@ pub(super) enum Undo {
     // Rows are boxed: a batch that places a whole cell replaces none, and need not carry room for them.
     Access(Box<Access>),
     Node(NodeId, Option<Box<Node>>),
+    Received(NodeId, Option<Timestamp>),
     Deployment(DeploymentName, Option<Box<Deployment>>),
     Revision(DeploymentName, Option<Revision>),
     NextIndex(ServiceKey, Option<u32>),
@@ -36,6 +37,14 @@ impl Txn<'_> {
         let old = self.state.put_node(id, node);
         self.undo.push(Undo::Node(id.clone(), old.map(Box::new)));
         self.emit(Event::Node(id.clone()));
+    }
+
+    /// A replica is sent to the node from another. No event says so: nothing waits for it, and who looks at it looks by
+    /// itself.
+    pub(super) fn set_received(&mut self, id: &NodeId) {
+        let Some(node) = self.state.nodes.get_mut(id) else { return };
+        let old = node.received_at.replace(self.at);
+        self.undo.push(Undo::Received(id.clone(), old));
     }
 
     pub(super) fn set_access(&mut self, access: Access) {
@@ -92,6 +101,11 @@ impl Txn<'_> {
                 Undo::Level(level) => state.level = level,
                 Undo::Access(access) => state.access = *access,
                 Undo::Node(id, row) => drop(state.put_node(&id, row.map(|row| *row))),
+                Undo::Received(id, at) => {
+                    if let Some(node) = state.nodes.get_mut(&id) {
+                        node.received_at = at;
+                    }
+                }
                 Undo::Deployment(name, row) => {
                     drop(put(&mut state.deployments, &name, row.map(|row| *row)));
                 }
@@ -137,14 +151,14 @@ impl State {
             (Some(service), Some(row)) => {
                 let old = mem::replace(&mut service.row, row);
                 if old.desired != service.row.desired {
-                    service.rest = service.derive_rest();
+                    service.quiescence = service.derive_quiescence();
                 }
                 Some(old)
             }
             (None, Some(row)) => {
                 self.prefixes.add(key);
-                let (replicas, rest) = (BTreeMap::new(), Rest::default());
-                self.services.insert(key.clone(), Service { row, replicas, rest });
+                let (replicas, quiescence) = (BTreeMap::new(), Quiescence::default());
+                self.services.insert(key.clone(), Service { row, replicas, quiescence });
                 None
             }
             (_, None) => {
@@ -164,7 +178,7 @@ impl State {
         let service = self.services.get_mut(&id.service)?;
         let old = service.replicas.get(&id.slot);
         self.loads.exchange(&service.row.specs, id, old, new.as_ref(), touched);
-        service.rest.exchange(service.row.desired, &id.slot, old, new.as_ref());
+        service.quiescence.exchange(service.row.desired, &id.slot, old, new.as_ref());
         let moves = |replica: Option<&Replica>| replica.is_some_and(|it| it.successor.is_some());
         match (moves(old), moves(new.as_ref())) {
             (false, true) => {

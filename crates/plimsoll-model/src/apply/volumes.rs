@@ -1,7 +1,7 @@
 //! Changes to where the volumes of deployments lie.
 
 use super::Txn;
-use crate::audit::Happening;
+use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{DeploymentName, NodeId};
 use crate::units::Revision;
@@ -20,7 +20,7 @@ impl Txn<'_> {
         }
         let volumes = Volumes { doomed: last, ..volumes.clone() };
         self.set_volumes(name, Some(volumes));
-        self.happened(Happening::VolumesDoomed { deployment: name.clone() });
+        self.audit(AuditKind::VolumesDoomed { deployment: name.clone() });
         Ok(())
     }
 
@@ -37,7 +37,7 @@ impl Txn<'_> {
         }
         self.drop_volumes(name, node);
         let (deployment, node) = (name.clone(), node.clone());
-        self.happened(Happening::VolumesRemoved { deployment, node });
+        self.audit(AuditKind::VolumesRemoved { deployment, node });
     }
 
     /// A deployment that comes back under the name keeps its data.

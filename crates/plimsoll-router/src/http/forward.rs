@@ -1,4 +1,4 @@
-//! One request: finds its route, has an upstream answer it, and counts what became of it.
+//! One request: finds its route, proxies it to an upstream, and counts the response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,27 +8,30 @@ use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-use super::answer::{Answer, Busy, Held};
-use super::page::{Problem, accepted};
-use super::passage::{Passage, Passed};
-use super::{Door, Guest, head, upgrade};
-use crate::table::{Route, Tls, bare_host};
+use super::error_page::{ErrorPage, accepted};
+use super::proxy::{ProxiedRequest, ProxiedResponse};
+use super::response_body::{ActiveRequest, ResponseBody, ResponseResources};
+use super::{ClientConnection, HttpListenerKind, head, upgrade};
+use crate::table::{RouteEntry, RouteTls, bare_host};
 
-/// Answers one request, whatever becomes of it.
-pub(super) async fn answer(guest: Arc<Guest>, request: Request<Incoming>) -> Response<Answer> {
-    let busy = Busy::new(guest);
+/// Answers one request, with an error page if no upstream does.
+pub(super) async fn answer(
+    client: Arc<ClientConnection>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let busy = ActiveRequest::new(client);
     let began = Instant::now();
     let accept = accepted(request.headers());
     let (route, response) = match find(&busy.0, &request) {
         Err(problem) => return problem.answer(accept.as_ref(), busy),
-        Ok(Found::Elsewhere(address)) => return redirect(&address, busy),
-        Ok(Found::Here(route)) => {
-            let passed = Passage::new(&busy.0, &route, request).run().await;
-            (route, passed)
+        Ok(RouteMatch::RedirectedToHttps(address)) => return redirect(&address, busy),
+        Ok(RouteMatch::Proxied(route)) => {
+            let proxied = ProxiedRequest::new(&busy.0, &route, request).run().await;
+            (route, proxied)
         }
     };
     let response = match response {
-        Ok(passed) => pass(&route, passed, began, busy),
+        Ok(proxied) => respond(&route, proxied, began, busy),
         Err(problem) => {
             route.meter.unserved.add(1);
             problem.answer(accept.as_ref(), busy)
@@ -39,50 +42,52 @@ pub(super) async fn answer(guest: Arc<Guest>, request: Request<Incoming>) -> Res
     response
 }
 
-/// Where a request belongs.
-enum Found {
-    Here(Arc<Route>),
-    /// The same with TLS.
-    Elsewhere(String),
+/// Where a request is routed.
+enum RouteMatch {
+    Proxied(Arc<RouteEntry>),
+    /// The same URL with HTTPS.
+    RedirectedToHttps(String),
 }
 
-fn find(guest: &Guest, request: &Request<Incoming>) -> Result<Found, Problem> {
+fn find(client: &ClientConnection, request: &Request<Incoming>) -> Result<RouteMatch, ErrorPage> {
     if request.method() == Method::CONNECT {
-        return Err(Problem::NotHere { method: request.method().to_string() });
+        return Err(ErrorPage::MethodNotSupported { method: request.method().to_string() });
     }
     let authority = authority(request)?;
     let (host, path) = (bare_host(authority), request.uri().path());
-    let no_route = || Problem::NoRoute { host: host.to_owned(), path: path.to_owned() };
-    let table = guest.core.table.load();
+    let no_route = || ErrorPage::NoRoute { host: host.to_owned(), path: path.to_owned() };
+    let table = client.core.table.load();
     let route = table.route(host, path).ok_or_else(no_route)?;
-    match (guest.door, route.spec.tls) {
-        (Door::Plain { .. }, Tls::Off) | (Door::Secure, Tls::Internal | Tls::Files) => {
-            Ok(Found::Here(Arc::clone(route)))
+    match (client.listener, route.spec.tls) {
+        (HttpListenerKind::Plain { .. }, RouteTls::Off)
+        | (HttpListenerKind::Tls, RouteTls::Internal | RouteTls::Files) => {
+            Ok(RouteMatch::Proxied(Arc::clone(route)))
         }
-        (Door::Plain { secure_port: Some(port) }, _) => {
+        (HttpListenerKind::Plain { https_port: Some(port) }, _) => {
             let port = if port == 443 { String::new() } else { format!(":{port}") };
             let rest = request.uri().path_and_query().map_or("/", |rest| rest.as_str());
-            Ok(Found::Elsewhere(format!("https://{host}{port}{rest}")))
+            Ok(RouteMatch::RedirectedToHttps(format!("https://{host}{port}{rest}")))
         }
-        (Door::Plain { secure_port: None }, _) | (Door::Secure, Tls::Off) => Err(no_route()),
+        (HttpListenerKind::Plain { https_port: None }, _)
+        | (HttpListenerKind::Tls, RouteTls::Off) => Err(no_route()),
     }
 }
 
-/// The host that is asked for. Two of them are none: one of those who read the request would believe the other.
-fn authority(request: &Request<Incoming>) -> Result<&str, Problem> {
+/// The host of the request. Two of them are refused: the router and the upstream might each go by another.
+fn authority(request: &Request<Incoming>) -> Result<&str, ErrorPage> {
     if let Some(authority) = request.uri().authority() {
         return Ok(authority.as_str());
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.to_str().map_err(|_| Problem::NoHost),
+        (Some(host), None) => host.to_str().map_err(|_| ErrorPage::NoHost),
         (None, _) if request.version() == Version::HTTP_10 => Ok(""),
-        _ => Err(Problem::NoHost),
+        _ => Err(ErrorPage::NoHost),
     }
 }
 
-fn redirect(address: &str, busy: Busy) -> Response<Answer> {
-    let mut response = Response::new(Answer::page(Bytes::new(), busy));
+fn redirect(address: &str, busy: ActiveRequest) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::page(Bytes::new(), busy));
     *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
     if let Ok(address) = HeaderValue::from_str(address) {
         response.headers_mut().insert(LOCATION, address);
@@ -90,9 +95,14 @@ fn redirect(address: &str, busy: Busy) -> Response<Answer> {
     response
 }
 
-/// Gives the client what the upstream answered.
-fn pass(route: &Route, passed: Passed, began: Instant, busy: Busy) -> Response<Answer> {
-    let Passed { mut response, first, in_flight, link, source, near } = passed;
+/// The upstream's response as the client gets it.
+fn respond(
+    route: &RouteEntry,
+    proxied: ProxiedResponse,
+    began: Instant,
+    busy: ActiveRequest,
+) -> Response<ResponseBody> {
+    let ProxiedResponse { mut response, first, in_flight, link, source, near } = proxied;
     let meter = &in_flight.upstream().meter;
     meter.classes.note(response.status().as_u16());
     meter.latency.note(began.elapsed());
@@ -104,13 +114,13 @@ fn pass(route: &Route, passed: Passed, began: Instant, busy: Busy) -> Response<A
         let protocol = response.headers().get(hyper::header::UPGRADE).cloned().unwrap_or(protocol);
         upgrade::carry(&busy.0, near, far, in_flight);
         let (mut parts, _) = response.into_parts();
-        head::strip_hops(&mut parts.headers);
+        head::strip_hop_by_hop(&mut parts.headers);
         head::ask_upgrade(&mut parts.headers, protocol);
-        return Response::from_parts(parts, Answer::page(Bytes::new(), busy));
+        return Response::from_parts(parts, ResponseBody::page(Bytes::new(), busy));
     }
     let (mut parts, body) = response.into_parts();
-    head::strip_hops(&mut parts.headers);
+    head::strip_hop_by_hop(&mut parts.headers);
     parts.version = Version::HTTP_11;
-    let held = Held { in_flight, link, source };
-    Response::from_parts(parts, Answer::streamed(first, body, held, busy))
+    let held = ResponseResources { in_flight, link, source };
+    Response::from_parts(parts, ResponseBody::streamed(first, body, held, busy))
 }

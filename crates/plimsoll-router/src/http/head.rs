@@ -1,5 +1,4 @@
-//! The heads of requests and answers as they pass: what concerns one connection only is taken out, and upstreams are told
-//! who asks, for which host, and how.
+//! Headers of proxied requests and responses: hop-by-hop headers are removed, and forwarding headers added for upstreams.
 
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
@@ -9,8 +8,8 @@ use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::{Uri, Version};
 
-use super::{Door, Guest};
-use crate::table::RouteSpec;
+use super::{ClientConnection, HttpListenerKind};
+use crate::table::RouteConfig;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -19,12 +18,12 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
-/// Concern one connection, not the message.
-const HOPS: [HeaderName; 7] =
+/// Hop-by-hop headers: they concern one connection, not the message.
+const HOP_BY_HOP: [HeaderName; 7] =
     [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, EXPECT];
 
-/// The protocol that a request asks its connection to become, if any. HTTP/2 is not one of them: what followed would
-/// pass by every route (h2c smuggling).
+/// The protocol that a request asks to upgrade to, if any. HTTP/2 is not offered: what followed would bypass every route
+/// (h2c smuggling).
 pub(super) fn wanted_upgrade(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
     let upgrade = headers.get(UPGRADE)?;
     let is_http = upgrade.to_str().is_ok_and(|name| name.to_ascii_lowercase().contains("h2c"));
@@ -32,7 +31,7 @@ pub(super) fn wanted_upgrade(version: Version, headers: &HeaderMap) -> Option<He
     (is_asked && !is_http).then(|| upgrade.clone())
 }
 
-/// Whether it is a call that only HTTP/2 can carry.
+/// Whether it is a gRPC call, which only HTTP/2 can carry.
 pub(super) fn is_grpc(parts: &Parts) -> bool {
     parts.version == Version::HTTP_2
         && parts
@@ -46,10 +45,10 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(token))
 }
 
-/// Takes out what concerns one connection only, also what `Connection` names.
-pub(super) fn strip_hops(headers: &mut HeaderMap) {
-    // Most heads have nothing of the kind, and looking once is cheaper than asking for each.
-    if !headers.keys().any(|name| HOPS.contains(name)) {
+/// Removes hop-by-hop headers, also those that `Connection` names.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    // Most messages have none, and one pass is cheaper than a lookup for each.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
         return;
     }
     let named: Vec<HeaderName> = headers
@@ -59,15 +58,15 @@ pub(super) fn strip_hops(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|word| word.trim().parse().ok())
         .collect();
-    // That trailers are understood holds for the whole way, since we pass them on.
+    // Trailers are forwarded, so that the client accepts them holds for the upstream too.
     let takes_trailers = headers.get_all(TE).iter().any(|value| {
         value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("trailers"))
     });
     if headers.contains_key(TRANSFER_ENCODING) {
-        // A length beside chunks is a lie to one of those who read it (RFC 9112, 6.3).
+        // A length beside chunks is a smuggling attempt (RFC 9112, 6.3).
         headers.remove(CONTENT_LENGTH);
     }
-    for name in named.iter().chain(&HOPS) {
+    for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
     if takes_trailers {
@@ -75,17 +74,22 @@ pub(super) fn strip_hops(headers: &mut HeaderMap) {
     }
 }
 
-/// Asks again for what was stripped: a connection that becomes something else.
+/// Adds the headers of an upgrade, which were removed as hop-by-hop headers.
 pub(super) fn ask_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
 }
 
-/// Makes a client's head an upstream's.
-pub(super) fn forward(parts: &mut Parts, guest: &Guest, route: &RouteSpec, is_http2: bool) {
-    strip_hops(&mut parts.headers);
+/// Turns the head of a client's request into that for an upstream.
+pub(super) fn forward(
+    parts: &mut Parts,
+    client: &ClientConnection,
+    route: &RouteConfig,
+    is_http2: bool,
+) {
+    strip_hop_by_hop(&mut parts.headers);
     let host = host_value(parts);
-    set_forwarded(&mut parts.headers, guest, host.as_ref());
+    set_forwarded(&mut parts.headers, client, host.as_ref());
     if route.strip_path && route.path != "/" {
         strip_path(parts, &route.path);
     }
@@ -101,18 +105,18 @@ fn host_value(parts: &Parts) -> Option<HeaderValue> {
     }
 }
 
-fn set_forwarded(headers: &mut HeaderMap, guest: &Guest, host: Option<&HeaderValue>) {
+fn set_forwarded(headers: &mut HeaderMap, client: &ClientConnection, host: Option<&HeaderValue>) {
     let from = match headers.get(FORWARDED_FOR) {
-        None => guest.address.clone(),
+        None => client.address.clone(),
         Some(before) => {
-            let both = [before.as_bytes(), b", ", guest.address.as_bytes()].concat();
-            HeaderValue::from_bytes(&both).unwrap_or_else(|_| guest.address.clone())
+            let both = [before.as_bytes(), b", ", client.address.as_bytes()].concat();
+            HeaderValue::from_bytes(&both).unwrap_or_else(|_| client.address.clone())
         }
     };
     headers.insert(FORWARDED_FOR, from);
-    let proto = match guest.door {
-        Door::Plain { .. } => HeaderValue::from_static("http"),
-        Door::Secure => HeaderValue::from_static("https"),
+    let proto = match client.listener {
+        HttpListenerKind::Plain { .. } => HeaderValue::from_static("http"),
+        HttpListenerKind::Tls => HeaderValue::from_static("https"),
     };
     headers.insert(FORWARDED_PROTO, proto);
     if let Some(host) = host {
@@ -120,7 +124,7 @@ fn set_forwarded(headers: &mut HeaderMap, guest: &Guest, host: Option<&HeaderVal
     }
 }
 
-/// `/api/x?y` below `/api` is `/x?y`. The upstream is told what was taken away.
+/// `/api/x?y` below `/api` is `/x?y`. The upstream gets the prefix in `X-Forwarded-Prefix`.
 fn strip_path(parts: &mut Parts, prefix: &str) {
     let Some(whole) = parts.uri.path_and_query().map(PathAndQuery::as_str) else { return };
     let prefix = prefix.trim_end_matches('/');
@@ -136,7 +140,7 @@ fn strip_path(parts: &mut Parts, prefix: &str) {
     }
 }
 
-/// The target in the form that the upstream's version takes.
+/// The request target in the form that the upstream's HTTP version takes.
 fn set_target(parts: &mut Parts, host: Option<HeaderValue>, is_http2: bool) {
     if is_http2 {
         parts.version = Version::HTTP_2;
@@ -164,12 +168,12 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        strip_hops(&mut headers);
+        strip_hop_by_hop(&mut headers);
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 
     #[test]
-    fn what_concerns_one_connection_is_taken_out() {
+    fn hop_by_hop_headers_are_removed() {
         for (case, fields, left) in [
             ("nothing to do", &[("accept", "*/*")][..], &["accept: */*"][..]),
             ("what is known", &[("keep-alive", "5"), ("te", "gzip"), ("upgrade", "x")], &[]),

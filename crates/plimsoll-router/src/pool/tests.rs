@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use super::*;
-use crate::upstream::{InFlight, SLOW_START, State, UpstreamKey};
+use crate::upstream::{InFlight, MemberState, SLOW_START, UpstreamKey};
 
 const START: Moment = Moment(1_000_000);
 
 fn upstream(name: &str) -> Arc<Upstream> {
     let key = UpstreamKey { replica: name.into(), generation: 1, port: 80 };
-    let upstream = Upstream::new(key, Target::Local(([127, 0, 0, 1], 80).into()));
-    upstream.settle(Some(State::In), START);
+    let upstream = Upstream::new(key, UpstreamTarget::Local(([127, 0, 0, 1], 80).into()));
+    upstream.set_state(Some(MemberState::Ready), START);
     Arc::new(upstream)
 }
 
@@ -98,15 +98,15 @@ fn an_upstream_that_refuses_is_left_out_for_longer_each_time_until_it_answers() 
 fn one_at_a_time_tries_an_upstream_that_failed_and_it_stays_out_until_that_is_done() {
     let members = upstreams(3);
     let at = |millis| old().after(Duration::from_millis(millis));
-    let due = |now| (0..100).any(|roll| due(&members, &[], now, roll).next().is_some());
-    assert!(!due(at(0)) && !members[0].claim_trial(at(0)), "all is well");
+    let due = |now| (0..100).any(|roll| due_for_probe(&members, &[], now, roll).next().is_some());
+    assert!(!due(at(0)) && !members[0].claim_probe(at(0)), "all is well");
     members[0].note_failure(at(0));
-    assert!(!due(at(249)) && !members[0].claim_trial(at(249)), "it has just failed");
-    assert!(due(at(250)) && members[0].claim_trial(at(250)));
-    assert!(!due(at(251)) && !members[0].claim_trial(at(251)), "somebody tries already");
+    assert!(!due(at(249)) && !members[0].claim_probe(at(249)), "it has just failed");
+    assert!(due(at(250)) && members[0].claim_probe(at(250)));
+    assert!(!due(at(251)) && !members[0].claim_probe(at(251)), "somebody tries already");
     assert_eq!(shares(&members, at(3_000))[0], 0, "and has not been answered");
-    members[0].note_failed_trial(at(3_000));
-    assert!(!members[0].claim_trial(at(3_499)) && members[0].claim_trial(at(3_500)));
+    members[0].note_failed_probe(at(3_000));
+    assert!(!members[0].claim_probe(at(3_499)) && members[0].claim_probe(at(3_500)));
     members[0].note_success();
     assert!(!members[0].is_suspect() && shares(&members, at(3_501))[0] > 0);
 }
@@ -162,8 +162,8 @@ fn an_ejected_one_is_tried_before_none() {
 #[test]
 fn a_newcomer_gets_its_share_by_and_by() {
     let members = upstreams(2);
-    members[1].settle(Some(State::Joining), old());
-    members[1].settle(Some(State::In), old());
+    members[1].set_state(Some(MemberState::Joining), old());
+    members[1].set_state(Some(MemberState::Ready), old());
     let mut before = 0;
     for (case, age, most) in
         [("at once", 0, 1_000), ("half way", 5, 4_000), ("in the end", 10, 5_500)]
@@ -184,22 +184,23 @@ fn newcomers_among_themselves_are_equals() {
 
 fn elsewhere(name: &str) -> Arc<Upstream> {
     let key = UpstreamKey { replica: name.into(), generation: 1, port: 0 };
-    let upstream = Upstream::new(key, Target::Via { node: "birch".into() });
-    upstream.settle(Some(State::In), START);
+    let upstream = Upstream::new(key, UpstreamTarget::Via { node: "birch".into() });
+    upstream.set_state(Some(MemberState::Ready), START);
     Arc::new(upstream)
 }
 
 #[test]
 fn what_is_on_this_node_comes_first_until_it_has_a_good_deal_more_to_do() {
     let members = [elsewhere("api-1"), upstream("api-2"), elsewhere("api-3")];
-    let chosen = |roll| pick_near(&members, &[], old(), roll).unwrap().key().replica.to_string();
+    let chosen =
+        |roll| pick_local_first(&members, &[], old(), roll).unwrap().key().replica.to_string();
     assert!((0..100).all(|roll| chosen(roll * 7_919) == "api-2"));
-    let busy: Vec<InFlight> = (0..=NEARNESS).map(|_| members[1].begin()).collect();
+    let busy: Vec<InFlight> = (0..=LOCAL_PREFERENCE).map(|_| members[1].begin()).collect();
     assert!((0..100).any(|roll| chosen(roll * 7_919) != "api-2"));
     drop(busy);
     members[1].note_failure(old());
     assert!((0..100).all(|roll| chosen(roll * 7_919) != "api-2"), "its connections fail");
     let tried = [Arc::clone(&members[1])];
-    let other = pick_near(&members, &tried, START.after(SLOW_START * 9), 1).unwrap();
+    let other = pick_local_first(&members, &tried, START.after(SLOW_START * 9), 1).unwrap();
     assert!(!Arc::ptr_eq(other, &members[1]), "it was tried already");
 }

@@ -1,27 +1,26 @@
-//! What is kept by host: under an exact name, under `*.` and a suffix, or for all hosts. Hosts are compared without case,
-//! port or final dot.
+//! A map by host: an exact name, a wildcard (`*.` and a suffix), or any host. Hosts are compared without case, port or
+//! trailing dot.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// See the module's own words.
+/// Values by host pattern.
 #[derive(Debug)]
-pub(super) struct Hosts<T> {
+pub(super) struct HostMap<T> {
     exact: BTreeMap<String, T>,
-    /// By what follows `*.`.
+    /// By the suffix after `*.`.
     wildcard: BTreeMap<String, T>,
     any: Option<T>,
 }
 
-impl<T> Default for Hosts<T> {
+impl<T> Default for HostMap<T> {
     fn default() -> Self {
         Self { exact: BTreeMap::new(), wildcard: BTreeMap::new(), any: None }
     }
 }
 
-impl<T> Hosts<T> {
-    /// What is found under the most specific name that has it: the host itself, then `*.` and ever shorter suffixes,
-    /// then what is for all.
+impl<T> HostMap<T> {
+    /// The match of the most specific pattern: the host itself, then `*.` with ever shorter suffixes, then any host.
     pub(super) fn find<'a, R>(&'a self, host: &str, has: impl Fn(&'a T) -> Option<R>) -> Option<R> {
         let host = lower(host);
         if let Some(found) = self.exact.get(&*host).and_then(&has) {
@@ -39,7 +38,7 @@ impl<T> Hosts<T> {
         self.any.as_ref().and_then(has)
     }
 
-    /// What is kept under exactly this pattern.
+    /// The value of exactly this pattern.
     pub(super) fn get(&self, pattern: Option<&str>) -> Option<&T> {
         let Some(pattern) = pattern else { return self.any.as_ref() };
         match lower(pattern).strip_prefix("*.") {
@@ -70,7 +69,7 @@ impl<T> Hosts<T> {
     }
 }
 
-impl<'a, T> FromIterator<(Option<&'a str>, T)> for Hosts<T> {
+impl<'a, T> FromIterator<(Option<&'a str>, T)> for HostMap<T> {
     fn from_iter<I: IntoIterator<Item = (Option<&'a str>, T)>>(all: I) -> Self {
         let mut hosts = Self::default();
         for (pattern, value) in all {

@@ -1,34 +1,35 @@
 use super::*;
 
-fn member(replica: &str, generation: u64, state: State) -> Member {
+fn member(replica: &str, generation: u64, state: MemberState) -> PoolMember {
     let octet = u8::try_from(generation).expect("a small number");
-    let target = Target::Local(([127, 0, 0, octet], 80).into());
-    Member { replica: replica.into(), generation, target, state }
+    let target = UpstreamTarget::Local(([127, 0, 0, octet], 80).into());
+    PoolMember { replica: replica.into(), generation, target, state }
 }
 
 fn web() -> PoolKey {
     PoolKey::new("shop/web", 80)
 }
 
-fn pools(members: &[Member]) -> Wanted {
-    Wanted { pools: [(web(), members.into())].into(), ..Wanted::default() }
+fn pools(members: &[PoolMember]) -> RouterConfig {
+    RouterConfig { pools: [(web(), members.into())].into(), ..RouterConfig::default() }
 }
 
-fn route(host: Option<&str>, path: &str, service: &str) -> RouteSpec {
-    RouteSpec {
+fn route(host: Option<&str>, path: &str, service: &str) -> RouteConfig {
+    RouteConfig {
         host: host.map(str::to_owned),
         path: path.to_owned(),
         strip_path: false,
         pool: PoolKey::new(service, 80),
-        tls: Tls::Off,
+        tls: RouteTls::Off,
     }
 }
 
-fn routed(routes: &[RouteSpec]) -> Table {
-    Table::default().next(&Wanted { routes: routes.to_vec(), ..Wanted::default() })
+fn routed(routes: &[RouteConfig]) -> RoutingTable {
+    RoutingTable::default()
+        .next(&RouterConfig { routes: routes.to_vec(), ..RouterConfig::default() })
 }
 
-fn service_of(table: &Table, host: &str, path: &str) -> String {
+fn service_of(table: &RoutingTable, host: &str, path: &str) -> String {
     let route = table.route(host, path);
     route.map_or_else(|| "none".to_owned(), |route| route.spec.pool.service.to_string())
 }
@@ -94,10 +95,10 @@ fn the_longest_prefix_wins_and_ends_at_a_segments_border() {
 #[test]
 fn only_what_is_in_takes_requests() {
     let grace = Duration::from_secs(1);
-    let table = Table::default().next(&pools(&[
-        member("web-1", 1, State::In),
-        member("web-2", 2, State::Joining),
-        member("web-3", 3, State::Draining { grace }),
+    let table = RoutingTable::default().next(&pools(&[
+        member("web-1", 1, MemberState::Ready),
+        member("web-2", 2, MemberState::Joining),
+        member("web-3", 3, MemberState::Draining { grace }),
     ]));
     let pool = table.pool(&web()).unwrap();
     let members: Vec<_> = pool.members().iter().map(|one| &*one.key().replica).collect();
@@ -106,13 +107,14 @@ fn only_what_is_in_takes_requests() {
 
 #[test]
 fn a_replica_is_routed_at_one_generation() {
-    let both = [member("web-1", 4, State::In), member("web-1", 7, State::In)];
-    let table = Table::default().next(&pools(&both));
+    let both = [member("web-1", 4, MemberState::Ready), member("web-1", 7, MemberState::Ready)];
+    let table = RoutingTable::default().next(&pools(&both));
     let pool = table.pool(&web()).unwrap();
     let generations: Vec<_> = pool.members().iter().map(|one| one.key().generation).collect();
     assert_eq!(generations, [7]);
-    assert!(matches!(pool.all()[0].1, State::Draining { .. }), "the older one ends in peace");
-    let joining = [member("web-1", 4, State::In), member("web-1", 7, State::Joining)];
+    assert!(matches!(pool.all()[0].1, MemberState::Draining { .. }), "the older one ends in peace");
+    let joining =
+        [member("web-1", 4, MemberState::Ready), member("web-1", 7, MemberState::Joining)];
     let table = table.next(&pools(&joining));
     let members = table.pool(&web()).unwrap().members();
     assert_eq!(members[0].key().generation, 4, "a newer one that is not healthy changes nothing");
@@ -121,12 +123,14 @@ fn a_replica_is_routed_at_one_generation() {
 #[test]
 fn what_is_known_of_an_upstream_outlives_tables() {
     let now = Moment(100_000);
-    let first = Table::default().next(&pools(&[member("web-1", 1, State::In)]));
+    let first = RoutingTable::default().next(&pools(&[member("web-1", 1, MemberState::Ready)]));
     let upstream = Arc::clone(&first.pool(&web()).unwrap().members()[0]);
     let _under_way = upstream.begin();
     upstream.note_failure(now);
-    let second =
-        first.next(&pools(&[member("web-2", 2, State::In), member("web-1", 1, State::In)]));
+    let second = first.next(&pools(&[
+        member("web-2", 2, MemberState::Ready),
+        member("web-1", 1, MemberState::Ready),
+    ]));
     let kept = &second.pool(&web()).unwrap().members()[1];
     assert!(Arc::ptr_eq(kept, &upstream));
     assert_eq!((kept.in_flight(), kept.is_ejected(now)), (1, true));
@@ -134,11 +138,13 @@ fn what_is_known_of_an_upstream_outlives_tables() {
 
 #[test]
 fn a_new_generation_or_place_is_a_new_upstream() {
-    let first = Table::default().next(&pools(&[member("web-1", 1, State::In)]));
+    let first = RoutingTable::default().next(&pools(&[member("web-1", 1, MemberState::Ready)]));
     let old = &first.pool(&web()).unwrap().members()[0];
-    let mut elsewhere = member("web-1", 1, State::In);
-    elsewhere.target = Target::Via { node: "ash".into() };
-    for (case, next) in [("generation", member("web-1", 2, State::In)), ("place", elsewhere)] {
+    let mut elsewhere = member("web-1", 1, MemberState::Ready);
+    elsewhere.target = UpstreamTarget::Via { node: "ash".into() };
+    for (case, next) in
+        [("generation", member("web-1", 2, MemberState::Ready)), ("place", elsewhere)]
+    {
         let second = first.next(&pools(&[next]));
         assert!(!Arc::ptr_eq(&second.pool(&web()).unwrap().members()[0], old), "{case}");
     }
@@ -146,11 +152,12 @@ fn a_new_generation_or_place_is_a_new_upstream() {
 
 #[test]
 fn a_pool_that_stayed_as_it_was_is_the_same_pool() {
-    let wanted = pools(&[member("web-1", 1, State::In)]);
-    let first = Table::default().next(&wanted);
-    for (case, again) in
-        [("the same slice", wanted), ("equal members", pools(&[member("web-1", 1, State::In)]))]
-    {
+    let wanted = pools(&[member("web-1", 1, MemberState::Ready)]);
+    let first = RoutingTable::default().next(&wanted);
+    for (case, again) in [
+        ("the same slice", wanted),
+        ("equal members", pools(&[member("web-1", 1, MemberState::Ready)])),
+    ] {
         let second = first.next(&again);
         assert!(Arc::ptr_eq(first.pool(&web()).unwrap(), second.pool(&web()).unwrap()), "{case}");
     }
@@ -161,42 +168,42 @@ fn the_counters_of_a_route_outlive_tables() {
     let routes = [route(Some("*.a.example"), "/x", "one")];
     let first = routed(&routes);
     first.routes().next().unwrap().meter.classes.note(200);
-    let second = first.next(&Wanted {
+    let second = first.next(&RouterConfig {
         routes: vec![route(Some("*.a.example"), "/x", "two")],
-        ..Wanted::default()
+        ..RouterConfig::default()
     });
     assert_eq!(second.routes().next().unwrap().meter.classes.read()[1], 1);
 }
 
 #[test]
 fn upstreams_are_told_how_they_stand_and_a_drain_keeps_its_end() {
-    use crate::upstream::Standing;
+    use crate::upstream::UpstreamState;
     let (now, grace) = (Moment(5_000), Duration::from_secs(3));
-    let empty = Table::default();
-    let first = empty.next(&pools(&[member("web-1", 1, State::In)]));
-    first.settle(&empty, now);
+    let empty = RoutingTable::default();
+    let first = empty.next(&pools(&[member("web-1", 1, MemberState::Ready)]));
+    first.set_states(&empty, now);
     let upstream = Arc::clone(&first.pool(&web()).unwrap().members()[0]);
-    assert_eq!(upstream.standing(), Standing::In);
+    assert_eq!(upstream.state(), UpstreamState::Ready);
 
-    let draining = pools(&[member("web-1", 1, State::Draining { grace })]);
+    let draining = pools(&[member("web-1", 1, MemberState::Draining { grace })]);
     let second = first.next(&draining);
-    second.settle(&first, now);
+    second.set_states(&first, now);
     let until = Moment(8_000);
-    assert_eq!(upstream.standing(), Standing::Draining { until });
+    assert_eq!(upstream.state(), UpstreamState::Draining { until });
 
     let third = second.next(&pools(&[
-        member("web-1", 1, State::Draining { grace }),
-        member("web-2", 2, State::In),
+        member("web-1", 1, MemberState::Draining { grace }),
+        member("web-2", 2, MemberState::Ready),
     ]));
-    third.settle(&second, Moment(7_000));
-    assert_eq!(upstream.standing(), Standing::Draining { until }, "said twice, begun once");
+    third.set_states(&second, Moment(7_000));
+    assert_eq!(upstream.state(), UpstreamState::Draining { until }, "said twice, begun once");
 
-    let fourth = third.next(&pools(&[member("web-2", 2, State::In)]));
-    fourth.settle(&third, Moment(7_500));
-    assert_eq!(upstream.standing(), Standing::Gone);
-    Table::default().settle(&fourth, Moment(8_000));
+    let fourth = third.next(&pools(&[member("web-2", 2, MemberState::Ready)]));
+    fourth.set_states(&third, Moment(7_500));
+    assert_eq!(upstream.state(), UpstreamState::Gone);
+    RoutingTable::default().set_states(&fourth, Moment(8_000));
     let last = &fourth.pool(&web()).unwrap().members()[0];
-    assert_eq!(last.standing(), Standing::Gone, "a pool that is gone takes its upstreams along");
+    assert_eq!(last.state(), UpstreamState::Gone, "a pool that is gone takes its upstreams along");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
 use plimsoll_router::{
-    Limits, Member, NoTunnel, PoolKey, Protocol, Published, Router, Stage, State, Target, Tunnel,
-    Wanted,
+    MemberState, NoTunnel, PoolKey, PoolMember, Protocol, PublishedPort, Router, RouterConfig,
+    RouterLimits, RouterStage, Tunnel, UpstreamTarget,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -29,57 +29,62 @@ pub(crate) fn web() -> PoolKey {
     PoolKey::new("shop/web", 80)
 }
 
-pub(crate) fn member(replica: &str, generation: u64, at: SocketAddr, state: State) -> Member {
-    Member { replica: replica.into(), generation, target: Target::Local(at), state }
+pub(crate) fn member(
+    replica: &str,
+    generation: u64,
+    at: SocketAddr,
+    state: MemberState,
+) -> PoolMember {
+    PoolMember { replica: replica.into(), generation, target: UpstreamTarget::Local(at), state }
 }
 
 /// A member that takes requests.
-pub(crate) fn inside(replica: &str, at: SocketAddr) -> Member {
-    member(replica, 1, at, State::In)
+pub(crate) fn inside(replica: &str, at: SocketAddr) -> PoolMember {
+    member(replica, 1, at, MemberState::Ready)
 }
 
-pub(crate) fn draining(replica: &str, at: SocketAddr, grace: Duration) -> Member {
-    member(replica, 1, at, State::Draining { grace })
+pub(crate) fn draining(replica: &str, at: SocketAddr, grace: Duration) -> PoolMember {
+    member(replica, 1, at, MemberState::Draining { grace })
 }
 
-pub(crate) fn published(address: SocketAddr, protocol: Protocol) -> Published {
-    Published { address, protocol }
+pub(crate) fn published(address: SocketAddr, protocol: Protocol) -> PublishedPort {
+    PublishedPort { address, protocol }
 }
 
 /// A router with one pool behind one published port.
 pub(crate) struct Bench {
     pub(crate) router: Router,
-    pub(crate) at: Published,
-    pub(crate) stage: watch::Sender<Stage>,
+    pub(crate) at: PublishedPort,
+    pub(crate) stage: watch::Sender<RouterStage>,
     pub(crate) listening: JoinHandle<()>,
 }
 
 impl Bench {
-    pub(crate) fn new(protocol: Protocol, limits: Limits, members: &[Member]) -> Self {
+    pub(crate) fn new(protocol: Protocol, limits: RouterLimits, members: &[PoolMember]) -> Self {
         Self::with(protocol, limits, Arc::new(NoTunnel), members)
     }
 
     pub(crate) fn with(
         protocol: Protocol,
-        limits: Limits,
+        limits: RouterLimits,
         tunnel: Arc<dyn Tunnel>,
-        members: &[Member],
+        members: &[PoolMember],
     ) -> Self {
         let router = Router::new(limits, tunnel);
         let at = published(address(), protocol);
         let publishing = router.clone();
-        let (stage, stages) = watch::channel(Stage::Open);
+        let (stage, stages) = watch::channel(RouterStage::Open);
         let listening = tokio::spawn(async move { publishing.publish(stages).await });
         let bench = Self { router, at, stage, listening };
-        bench.feed(members);
+        bench.update(members);
         bench
     }
 
-    pub(crate) fn feed(&self, members: &[Member]) {
-        self.router.feed(&Wanted {
+    pub(crate) fn update(&self, members: &[PoolMember]) {
+        self.router.update(&RouterConfig {
             pools: [(web(), members.into())].into(),
             published: [(self.at, web())].into(),
-            ..Wanted::default()
+            ..RouterConfig::default()
         });
     }
 

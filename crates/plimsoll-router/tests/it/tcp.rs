@@ -1,10 +1,10 @@
 //! Published TCP ports.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use plimsoll_router::{Limits, Protocol, State};
+use plimsoll_router::{MemberState, PoolKey, Protocol, Router, RouterConfig, RouterLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
@@ -13,8 +13,8 @@ use crate::kit::{
     Bench, PATIENCE, address, draining, echo, eventually, inside, member, resident, text,
 };
 
-fn bench(members: &[plimsoll_router::Member]) -> Bench {
-    Bench::new(Protocol::Tcp, Limits::default(), members)
+fn bench(members: &[plimsoll_router::PoolMember]) -> Bench {
+    Bench::new(Protocol::Tcp, RouterLimits::default(), members)
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn what_leaves_gets_nothing_new_and_ends_what_it_has_within_its_grace() {
 
     let grace = Duration::from_millis(600);
     let began = Instant::now();
-    bench.feed(&[draining("web-1", a, grace), inside("web-2", b)]);
+    bench.update(&[draining("web-1", a, grace), inside("web-2", b)]);
     for _ in 0..10 {
         assert_eq!(text(&mut bench.connect().await, 1).await, "B");
     }
@@ -130,7 +130,7 @@ async fn what_is_gone_is_cut_at_once() {
     let bench = bench(&[inside("web-1", a)]);
     let mut client = bench.connect().await;
     assert_eq!(text(&mut client, 1).await, "A");
-    bench.feed(&[]);
+    bench.update(&[]);
     let cut = timeout(PATIENCE, client.read(&mut [0; 1])).await.expect("in time");
     assert_eq!(cut.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
@@ -138,7 +138,7 @@ async fn what_is_gone_is_cut_at_once() {
 #[tokio::test]
 async fn a_replica_that_is_not_healthy_yet_gets_nothing() {
     let (a, b) = (echo("A").await, echo("B").await);
-    let bench = bench(&[inside("web-1", a), member("web-2", 1, b, State::Joining)]);
+    let bench = bench(&[inside("web-1", a), member("web-2", 1, b, MemberState::Joining)]);
     for _ in 0..20 {
         assert_eq!(text(&mut bench.connect().await, 1).await, "A");
     }
@@ -148,23 +148,21 @@ async fn a_replica_that_is_not_healthy_yet_gets_nothing() {
 async fn a_port_that_somebody_holds_is_in_trouble_until_it_is_free() {
     let bench = bench(&[]);
     eventually("it listens", || async { TcpStream::connect(bench.at.address).await.ok() }).await;
-    let second = Bench::new(Protocol::Tcp, Limits::default(), &[]);
+    let second = Bench::new(Protocol::Tcp, RouterLimits::default(), &[]);
     let mut at = second.at;
     at.address = bench.at.address;
-    let wanted = plimsoll_router::Wanted {
-        published: [(at, crate::kit::web())].into(),
-        ..plimsoll_router::Wanted::default()
-    };
-    second.router.feed(&wanted);
+    let wanted =
+        RouterConfig { published: [(at, crate::kit::web())].into(), ..RouterConfig::default() };
+    second.router.update(&wanted);
     let trouble = eventually("it is in trouble", || {
-        let trouble = second.router.troubles().borrow().get(&at).cloned();
+        let trouble = second.router.bind_errors().borrow().get(&at).cloned();
         async { trouble }
     })
     .await;
     assert!(trouble.starts_with(&format!("cannot listen on {at}: ")), "{trouble}");
     drop(bench);
     eventually("it is out of trouble", || {
-        let is_fine = second.router.troubles().borrow().is_empty();
+        let is_fine = second.router.bind_errors().borrow().is_empty();
         async move { is_fine.then_some(()) }
     })
     .await;
@@ -176,9 +174,9 @@ async fn a_port_that_is_no_longer_published_is_closed_and_its_connections_go_on(
     let bench = bench(&[inside("web-1", a)]);
     let mut client = bench.connect().await;
     assert_eq!(text(&mut client, 1).await, "A");
-    bench.router.feed(&plimsoll_router::Wanted {
+    bench.router.update(&RouterConfig {
         pools: [(crate::kit::web(), [inside("web-1", a)].into())].into(),
-        ..plimsoll_router::Wanted::default()
+        ..RouterConfig::default()
     });
     eventually("nobody listens", || async { TcpStream::connect(bench.at.address).await.err() })
         .await;
@@ -189,10 +187,11 @@ async fn a_port_that_is_no_longer_published_is_closed_and_its_connections_go_on(
 #[tokio::test]
 async fn an_upstream_that_does_not_accept_costs_each_of_the_first_one_wait_and_no_other() {
     let (deaf, _full) = crate::kit::deaf().await;
-    let limits = Limits { connect: Duration::from_millis(300), ..Limits::default() };
+    let limits = RouterLimits { connect: Duration::from_millis(300), ..RouterLimits::default() };
     let members = [inside("web-1", deaf), inside("web-2", echo("B").await)];
     let bench = Bench::new(Protocol::Tcp, limits, &members);
-    let errors = || bench.router.read().upstreams.iter().map(|one| one.connect_errors).sum::<u64>();
+    let errors =
+        || bench.router.metrics().upstreams.iter().map(|one| one.connect_errors).sum::<u64>();
     while errors() == 0 {
         assert_eq!(text(&mut bench.connect().await, 1).await, "B");
     }
@@ -205,7 +204,10 @@ async fn an_upstream_that_does_not_accept_costs_each_of_the_first_one_wait_and_n
 
 /// A server that reads what it is sent, says this of an answer, and is gone.
 async fn dies_saying(word: &'static str) -> SocketAddr {
-    let at = address();
+    dies_at(address(), word).await
+}
+
+async fn dies_at(at: SocketAddr, word: &'static str) -> SocketAddr {
     let listener = TcpListener::bind(at).await.unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -218,25 +220,81 @@ async fn dies_saying(word: &'static str) -> SocketAddr {
     at
 }
 
+/// All that is answered to this on a connection.
+async fn answered(mut client: TcpStream, words: &str) -> String {
+    client.write_all(words.as_bytes()).await.unwrap();
+    let mut all = String::new();
+    let _ = timeout(PATIENCE, client.read_to_string(&mut all)).await.expect("in time");
+    all
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn replays(router: &Router) -> u64 {
+    router.metrics().pools.iter().map(|pool| pool.replays).sum()
+}
+
 #[tokio::test]
-async fn a_request_that_changes_nothing_is_said_again_if_its_upstream_dies_before_it_answers() {
+async fn a_safe_request_is_replayed_if_its_upstream_dies_before_it_answers_and_that_is_counted() {
     let members = [inside("web-1", dies_saying("").await), inside("web-2", dies_saying("B").await)];
     let bench = bench(&members);
-    let said = async |words: &'static str| {
-        let mut client = bench.connect().await;
-        client.write_all(words.as_bytes()).await.unwrap();
-        let mut all = String::new();
-        let _ = timeout(PATIENCE, client.read_to_string(&mut all)).await.expect("in time");
-        all
-    };
     for _ in 0..20 {
-        assert_eq!(said("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await, "B");
+        assert_eq!(answered(bench.connect().await, GET).await, "B");
     }
+    let counted = replays(&bench.router);
+    assert!((1..=20).contains(&counted), "{counted} of 20");
     let mut lost = 0;
     for _ in 0..40 {
-        lost += usize::from(said("POST / HTTP/1.1\r\nHost: a\r\n\r\n").await.is_empty());
+        let words = GET.replace("GET", "POST");
+        lost += usize::from(answered(bench.connect().await, &words).await.is_empty());
     }
-    assert!(lost > 0, "what changes something is not");
+    assert!(lost > 0, "what changes something is not replayed");
+    assert_eq!(replays(&bench.router), counted);
+    bench.update(&members[1..]);
+    assert_eq!(replays(&bench.router), counted, "a counter outlives its table");
+}
+
+#[tokio::test]
+async fn a_service_without_replays_is_relayed_as_it_is_at_ports_and_by_name() {
+    // Two containers that listen on the same port, as the replicas of a service do.
+    let one = address();
+    let SocketAddr::V4(v4) = one else { panic!("loopback is IPv4") };
+    let other = (Ipv4Addr::from_bits(v4.ip().to_bits() ^ 0x80_0000), one.port()).into();
+    let (one, other) = (dies_at(one, "").await, dies_at(other, "B").await);
+    let members = [inside("web-1", one), inside("web-2", other)];
+    let bench = bench(&members);
+    let any = PoolKey::any("shop/web");
+    let update = |without_replay| {
+        let pools = [crate::kit::web(), any.clone()].map(|key| (key, members.as_slice().into()));
+        bench.router.update(&RouterConfig {
+            pools: pools.into(),
+            published: [(bench.at, crate::kit::web())].into(),
+            without_replay,
+            ..RouterConfig::default()
+        });
+    };
+    let by_name = async || {
+        let listener = TcpListener::bind(address()).await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let (router, any, port) = (bench.router.clone(), any.clone(), one.port());
+        tokio::spawn(async move { router.carry(accepted, &any, port).await });
+        answered(client, GET).await
+    };
+    update(["shop/web".into()].into());
+    let mut lost = [0, 0];
+    for _ in 0..40 {
+        lost[0] += usize::from(answered(bench.connect().await, GET).await.is_empty());
+        lost[1] += usize::from(by_name().await.is_empty());
+    }
+    assert!(lost.iter().all(|lost| (1..40).contains(lost)), "{lost:?}");
+    assert_eq!(replays(&bench.router), 0);
+    update([].into());
+    for _ in 0..20 {
+        assert_eq!(answered(bench.connect().await, GET).await, "B");
+        assert_eq!(by_name().await, "B");
+    }
+    assert!(replays(&bench.router) > 0, "it is on again");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_router::{Limits, Protocol, Stage};
+use plimsoll_router::{Protocol, RouterLimits, RouterStage};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
@@ -50,14 +50,14 @@ impl Client {
     }
 }
 
-fn bench(limits: Limits, members: &[plimsoll_router::Member]) -> Bench {
+fn bench(limits: RouterLimits, members: &[plimsoll_router::PoolMember]) -> Bench {
     Bench::new(Protocol::Udp, limits, members)
 }
 
 #[tokio::test]
 async fn a_client_keeps_its_upstream_and_others_have_sessions_of_their_own() {
     let members = [inside("dns-1", echo("A").await), inside("dns-2", echo("B").await)];
-    let bench = bench(Limits::default(), &members);
+    let bench = bench(RouterLimits::default(), &members);
     let first = Client::new(&bench).await;
     let met = first.ask("one").await;
     for _ in 0..20 {
@@ -74,7 +74,7 @@ async fn a_client_keeps_its_upstream_and_others_have_sessions_of_their_own() {
 
 #[tokio::test]
 async fn a_quiet_session_ends_and_the_next_datagram_begins_another() {
-    let limits = Limits { udp_idle: Duration::from_millis(80), ..Limits::default() };
+    let limits = RouterLimits { udp_idle: Duration::from_millis(80), ..RouterLimits::default() };
     let bench = bench(limits, &[inside("dns-1", echo("A").await)]);
     let client = Client::new(&bench).await;
     let before = client.ask("one").await;
@@ -85,7 +85,7 @@ async fn a_quiet_session_ends_and_the_next_datagram_begins_another() {
 
 #[tokio::test]
 async fn sessions_are_bounded_and_the_quietest_makes_room() {
-    let limits = Limits { udp_sessions: 8, ..Limits::default() };
+    let limits = RouterLimits { udp_sessions: 8, ..RouterLimits::default() };
     let bench = bench(limits, &[inside("dns-1", echo("A").await)]);
     let regular = Client::new(&bench).await;
     let met = regular.ask("here").await;
@@ -100,7 +100,7 @@ async fn sessions_are_bounded_and_the_quietest_makes_room() {
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_left_for_another() {
     let members = [inside("dns-1", address()), inside("dns-2", echo("B").await)];
-    let bench = bench(Limits::default(), &members);
+    let bench = bench(RouterLimits::default(), &members);
     for _ in 0..6 {
         assert_eq!(Client::new(&bench).await.ask("who?").await.0, "B");
     }
@@ -109,16 +109,16 @@ async fn an_upstream_that_is_not_there_is_left_for_another() {
 #[tokio::test]
 async fn a_session_moves_on_when_its_upstream_is_gone() {
     let (a, b) = (echo("A").await, echo("B").await);
-    let bench = bench(Limits::default(), &[inside("dns-1", a)]);
+    let bench = bench(RouterLimits::default(), &[inside("dns-1", a)]);
     let client = Client::new(&bench).await;
     assert_eq!(client.ask("one").await.0, "A");
-    bench.feed(&[inside("dns-2", b)]);
+    bench.update(&[inside("dns-2", b)]);
     eventually("it moved on", || async { (client.ask("two").await.0 == "B").then_some(()) }).await;
 }
 
 #[tokio::test]
 async fn who_was_heard_before_somebody_else_took_over_still_gets_its_answer() {
-    let (at, limits) = (address(), Limits::default());
+    let (at, limits) = (address(), RouterLimits::default());
     let server = UdpSocket::bind(at).await.unwrap();
     let mut bench = bench(limits, &[inside("dns-1", at)]);
     let client = Client::new(&bench).await;
@@ -130,11 +130,11 @@ async fn who_was_heard_before_somebody_else_took_over_still_gets_its_answer() {
     })
     .await;
     assert_eq!(length, 8);
-    bench.stage.send_replace(Stage::Leaving);
+    bench.stage.send_replace(RouterStage::HandingOver);
     server.send_to(b"here it is", from).await.unwrap();
     let heard = timeout(crate::kit::PATIENCE, client.0.recv(&mut space)).await;
     assert_eq!(&space[..heard.expect("in time").unwrap()], b"here it is");
-    bench.stage.send_replace(Stage::Closing);
+    bench.stage.send_replace(RouterStage::Closing);
     let ended = timeout(crate::kit::PATIENCE, &mut bench.listening).await;
     assert!(ended.is_ok(), "a router that closes waits for nobody");
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use plimsoll_router::{
-    Far, Limits, Member, NoTunnel, Opening, PoolKey, Protocol, Router, State, Target, Tunnel,
-    Wanted,
+    MemberState, NoTunnel, PoolKey, PoolMember, Protocol, RemoteUpstream, Router, RouterConfig,
+    RouterLimits, Tunnel, TunnelFuture, UpstreamTarget,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,11 +23,11 @@ pub(crate) struct Between {
 }
 
 impl Tunnel for Between {
-    fn open(&self, far: Far) -> Opening<'_> {
+    fn open(&self, far: RemoteUpstream) -> TunnelFuture<'_> {
         Box::pin(async move {
             self.opened.fetch_add(1, Relaxed);
             assert_eq!(&*far.node, "birch");
-            let arrival = self.far.arrive(&far.upstream, far.protocol).await;
+            let arrival = self.far.accept_tunnel(&far.upstream, far.protocol).await;
             let refused = |error| io::Error::new(io::ErrorKind::ConnectionRefused, error);
             let arrival = arrival.map_err(refused)?;
             let (here, mut there): (DuplexStream, DuplexStream) = tokio::io::duplex(16 << 10);
@@ -38,21 +38,25 @@ impl Tunnel for Between {
 }
 
 /// A tunnel to a node that runs these.
-pub(crate) fn between(members: &[Member]) -> Arc<Between> {
-    let far = Router::new(Limits::default(), Arc::new(NoTunnel));
-    far.feed(&Wanted { pools: [(web(), members.into())].into(), ..Wanted::default() });
+pub(crate) fn between(members: &[PoolMember]) -> Arc<Between> {
+    let far = Router::new(RouterLimits::default(), Arc::new(NoTunnel));
+    far.update(&RouterConfig {
+        pools: [(web(), members.into())].into(),
+        ..RouterConfig::default()
+    });
     Arc::new(Between { far, opened: AtomicUsize::new(0) })
 }
 
-pub(crate) fn via(replica: &str) -> Member {
-    let target = Target::Via { node: "birch".into() };
-    Member { replica: replica.into(), generation: 1, target, state: State::In }
+pub(crate) fn via(replica: &str) -> PoolMember {
+    let target = UpstreamTarget::Via { node: "birch".into() };
+    PoolMember { replica: replica.into(), generation: 1, target, state: MemberState::Ready }
 }
 
 #[tokio::test]
 async fn a_published_port_leads_to_a_replica_on_another_node() {
     let tunnel = between(&[inside("web-1", echo("A").await)]);
-    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &[via("web-1")]);
+    let bench =
+        Bench::with(Protocol::Tcp, RouterLimits::default(), tunnel.clone(), &[via("web-1")]);
     let mut client = bench.connect().await;
     client.write_all(b"hello").await.unwrap();
     client.shutdown().await.unwrap();
@@ -65,7 +69,7 @@ async fn a_published_port_leads_to_a_replica_on_another_node() {
 async fn a_replica_that_its_node_no_longer_has_is_left_for_another() {
     let tunnel = between(&[]);
     let members = [via("web-1"), inside("web-2", echo("B").await)];
-    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &members);
+    let bench = Bench::with(Protocol::Tcp, RouterLimits::default(), tunnel.clone(), &members);
     for _ in 0..10 {
         assert_eq!(text(&mut bench.connect().await, 1).await, "B");
     }
@@ -79,7 +83,7 @@ struct Lost {
 }
 
 impl Tunnel for Lost {
-    fn open(&self, _: Far) -> Opening<'_> {
+    fn open(&self, _: RemoteUpstream) -> TunnelFuture<'_> {
         self.opened.fetch_add(1, Relaxed);
         Box::pin(async {
             if self.fails.load(Relaxed) {
@@ -95,7 +99,7 @@ async fn a_node_that_falls_silent_holds_up_one_connection_for_a_moment_and_no_ot
     let tunnel = Arc::new(Lost { fails: AtomicBool::new(false), opened: AtomicUsize::new(0) });
     let members = [via("web-1"), inside("web-2", echo("B").await)];
     let late = Duration::from_millis(100);
-    let limits = Limits { late, ..Limits::default() };
+    let limits = RouterLimits { late, ..RouterLimits::default() };
     let bench = Bench::with(Protocol::Tcp, limits, tunnel.clone(), &members);
     let (began, mut waited) = (Instant::now(), 0);
     while began.elapsed() < Duration::from_secs(1) {
@@ -111,11 +115,11 @@ async fn a_node_that_falls_silent_holds_up_one_connection_for_a_moment_and_no_ot
 #[tokio::test]
 async fn where_there_is_no_other_a_node_is_waited_for_as_long_as_it_may_take() {
     let tunnel = Arc::new(Lost { fails: AtomicBool::new(false), opened: AtomicUsize::new(0) });
-    let limits = Limits {
+    let limits = RouterLimits {
         late: Duration::from_millis(1),
         connect_via: Duration::from_millis(300),
         tries: 1,
-        ..Limits::default()
+        ..RouterLimits::default()
     };
     let bench = Bench::with(Protocol::Tcp, limits, tunnel, &[via("web-1")]);
     let (mut client, began) = (bench.connect().await, Instant::now());
@@ -128,7 +132,7 @@ async fn where_there_is_no_other_a_node_is_waited_for_as_long_as_it_may_take() {
 struct Slow(Arc<Between>);
 
 impl Tunnel for Slow {
-    fn open(&self, far: Far) -> Opening<'_> {
+    fn open(&self, far: RemoteUpstream) -> TunnelFuture<'_> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(300)).await;
             self.0.open(far).await
@@ -140,9 +144,9 @@ impl Tunnel for Slow {
 async fn where_all_are_late_the_last_that_is_tried_is_waited_for() {
     let names: Vec<String> = (0..8).map(|number| format!("web-{number}")).collect();
     let near = echo("A").await;
-    let far: Vec<Member> = names.iter().map(|name| inside(name, near)).collect();
-    let members: Vec<Member> = names.iter().map(|name| via(name)).collect();
-    let limits = Limits { late: Duration::from_millis(50), ..Limits::default() };
+    let far: Vec<PoolMember> = names.iter().map(|name| inside(name, near)).collect();
+    let members: Vec<PoolMember> = names.iter().map(|name| via(name)).collect();
+    let limits = RouterLimits { late: Duration::from_millis(50), ..RouterLimits::default() };
     let bench = Bench::with(Protocol::Tcp, limits, Arc::new(Slow(between(&far))), &members);
     for _ in 0..5 {
         assert_eq!(text(&mut bench.connect().await, 1).await, "A");
@@ -154,7 +158,7 @@ async fn a_node_that_cannot_be_reached_is_left_with_all_its_replicas_at_once() {
     let tunnel = Arc::new(Lost { fails: AtomicBool::new(true), opened: AtomicUsize::new(0) });
     let mut members: Vec<_> = (0..50).map(|number| via(&format!("far-{number}"))).collect();
     members.push(inside("near", echo("B").await));
-    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &members);
+    let bench = Bench::with(Protocol::Tcp, RouterLimits::default(), tunnel.clone(), &members);
     for _ in 0..20 {
         assert_eq!(text(&mut bench.connect().await, 1).await, "B");
     }
@@ -164,10 +168,11 @@ async fn a_node_that_cannot_be_reached_is_left_with_all_its_replicas_at_once() {
 #[tokio::test]
 async fn a_connection_ends_on_both_nodes_when_the_replica_leaves_its_own() {
     let tunnel = between(&[inside("web-1", echo("A").await)]);
-    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &[via("web-1")]);
+    let bench =
+        Bench::with(Protocol::Tcp, RouterLimits::default(), tunnel.clone(), &[via("web-1")]);
     let mut client = bench.connect().await;
     assert_eq!(text(&mut client, 1).await, "A");
-    tunnel.far.feed(&Wanted::default());
+    tunnel.far.update(&RouterConfig::default());
     let end = timeout(PATIENCE, client.read(&mut [0; 1])).await.expect("in time");
     assert!(matches!(end, Ok(0) | Err(_)));
 }
@@ -176,7 +181,7 @@ async fn a_connection_ends_on_both_nodes_when_the_replica_leaves_its_own() {
 async fn a_node_that_has_yet_to_learn_of_a_stop_is_turned_away_and_tries_another() {
     let tunnel = between(&[inside("web-1", echo("A").await)]);
     let members = [via("web-1"), inside("web-2", echo("B").await)];
-    let bench = Bench::with(Protocol::Tcp, Limits::default(), tunnel.clone(), &members);
+    let bench = Bench::with(Protocol::Tcp, RouterLimits::default(), tunnel.clone(), &members);
     let mut under_way = Vec::new();
     while under_way.is_empty() {
         let mut client = bench.connect().await;
@@ -185,7 +190,7 @@ async fn a_node_that_has_yet_to_learn_of_a_stop_is_turned_away_and_tries_another
         }
     }
     let far = tunnel.far.clone();
-    let quiet = tokio::spawn(async move { far.is_quiet("web-1", 1, PATIENCE).await });
+    let quiet = tokio::spawn(async move { far.drained("web-1", 1, PATIENCE).await });
     let upstream = tunnel.far.table().upstreams().next().unwrap().clone();
     crate::kit::eventually("it takes nothing new", || async {
         upstream.begin_if_open().is_none().then_some(())
@@ -202,7 +207,8 @@ async fn a_node_that_has_yet_to_learn_of_a_stop_is_turned_away_and_tries_another
 #[tokio::test]
 async fn datagrams_keep_their_borders_on_the_way() {
     let tunnel = between(&[inside("dns-1", udp::echo("A").await)]);
-    let bench = Bench::with(Protocol::Udp, Limits::default(), tunnel.clone(), &[via("dns-1")]);
+    let bench =
+        Bench::with(Protocol::Udp, RouterLimits::default(), tunnel.clone(), &[via("dns-1")]);
     let client = udp::Client::new(&bench).await;
     let met = client.ask("one").await;
     for length in [0, 1, 1_400, 60_000] {
@@ -215,21 +221,23 @@ async fn datagrams_keep_their_borders_on_the_way() {
 async fn one_pool_leads_to_any_port_of_a_container_here_and_elsewhere() {
     let service = PoolKey::any("shop/db");
     let (one, two) = (echo("A").await, echo("B").await);
-    let all_ports = |target| Member { target, ..via("db-1") };
-    let here = all_ports(Target::Local((one.ip(), 0).into()));
+    let all_ports = |target| PoolMember { target, ..via("db-1") };
+    let here = all_ports(UpstreamTarget::Local((one.ip(), 0).into()));
     let tunnel = between(&[]);
-    tunnel
-        .far
-        .feed(&Wanted { pools: [(service.clone(), [here].into())].into(), ..Wanted::default() });
-    let near = Router::new(Limits::default(), Arc::new(NoTunnel));
-    near.feed(&Wanted {
-        pools: [(service.clone(), [all_ports(Target::Local((one.ip(), 0).into()))].into())].into(),
-        ..Wanted::default()
+    tunnel.far.update(&RouterConfig {
+        pools: [(service.clone(), [here].into())].into(),
+        ..RouterConfig::default()
     });
-    let far = Router::new(Limits::default(), tunnel.clone());
-    far.feed(&Wanted {
+    let near = Router::new(RouterLimits::default(), Arc::new(NoTunnel));
+    near.update(&RouterConfig {
+        pools: [(service.clone(), [all_ports(UpstreamTarget::Local((one.ip(), 0).into()))].into())]
+            .into(),
+        ..RouterConfig::default()
+    });
+    let far = Router::new(RouterLimits::default(), tunnel.clone());
+    far.update(&RouterConfig {
         pools: [(service.clone(), [via("db-1")].into())].into(),
-        ..Wanted::default()
+        ..RouterConfig::default()
     });
     let silent = deaf_port().await;
     for router in [near, far] {

@@ -11,24 +11,24 @@ use bollard::models::{
 use plimsoll_model::spec::{GpuRequest, Ulimit};
 use plimsoll_model::{ContainerSpec, Millis};
 
-use super::networks::Endpoint;
+use super::networks::NetworkEndpoint;
 use super::volumes::Names;
 use super::{labels, mounts};
-use crate::runtime::{Binding, DEFAULT_STOP_GRACE, Order};
+use crate::runtime::{Binding, DEFAULT_STOP_GRACE, StartRequest};
 
 /// Where a container is among others.
-pub(super) struct Place<'a> {
+pub(super) struct NetworkContext<'a> {
     /// The network it is created in.
-    pub(super) endpoint: Option<&'a Endpoint>,
+    pub(super) endpoint: Option<&'a NetworkEndpoint>,
     pub(super) resolvers: Vec<String>,
 }
 
 /// `security` are the spec's options with their profiles read; `volumes` are the names of its volumes.
 pub(super) fn body(
-    order: &Order,
+    order: &StartRequest,
     files: &Path,
     security: Vec<String>,
-    place: Place<'_>,
+    place: NetworkContext<'_>,
     volumes: &Names,
 ) -> ContainerCreateBody {
     let (spec, endpoint) = (&*order.spec, place.endpoint);
@@ -75,13 +75,13 @@ fn seconds(grace: Millis) -> i64 {
 }
 
 fn host(
-    order: &Order,
+    order: &StartRequest,
     files: &Path,
     security: Vec<String>,
-    place: Place<'_>,
+    place: NetworkContext<'_>,
     volumes: &Names,
 ) -> HostConfig {
-    let Place { endpoint, resolvers } = place;
+    let NetworkContext { endpoint, resolvers } = place;
     let spec = &*order.spec;
     let network_mode = match &spec.network_mode {
         Some(mode) => Some(mode.clone()),
@@ -207,7 +207,7 @@ pub(super) fn ports(bindings: &[Binding]) -> PortMap {
     ports
 }
 
-fn exposed(order: &Order) -> Vec<String> {
+fn exposed(order: &StartRequest) -> Vec<String> {
     let named = order.spec.expose.iter().flat_map(|text| expand(text));
     let mut ports: Vec<String> = named.chain(ports(&order.bindings).into_keys()).collect();
     ports.sort_unstable();
@@ -245,17 +245,17 @@ mod tests {
     use std::sync::Arc;
 
     use plimsoll_model::testkit::replica_id;
-    use plimsoll_model::{ClusterId, Generation};
+    use plimsoll_model::{CellId, Generation};
 
     use super::*;
     use crate::runtime::Tag;
 
     fn made(spec: ContainerSpec) -> ContainerCreateBody {
-        let cluster = ClusterId::new("harbour").unwrap();
-        let tag = Tag { cluster, replica: replica_id("shop/web/1"), generation: Generation(1) };
-        let place = Place { endpoint: None, resolvers: Vec::new() };
+        let cell_id = CellId::new("harbour").unwrap();
+        let tag = Tag { cell_id, replica: replica_id("shop/web/1"), generation: Generation(1) };
+        let place = NetworkContext { endpoint: None, resolvers: Vec::new() };
         body(
-            &Order::new(tag, Arc::new(spec)),
+            &StartRequest::new(tag, Arc::new(spec)),
             Path::new("/files"),
             Vec::new(),
             place,

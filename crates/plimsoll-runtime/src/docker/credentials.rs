@@ -29,7 +29,7 @@ pub(super) struct Keyring {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Config {
+struct DockerConfig {
     auths: HashMap<String, Auth>,
     creds_store: Option<String>,
     cred_helpers: HashMap<String, String>,
@@ -48,7 +48,7 @@ struct Auth {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct HelperCredentials {
     username: String,
     secret: String,
 }
@@ -80,7 +80,7 @@ impl Keyring {
         Some(DockerCredentials { serveraddress: Some(registry.to_owned()), ..credentials })
     }
 
-    fn read(&self) -> Option<Config> {
+    fn read(&self) -> Option<DockerConfig> {
         let path = self.file.as_deref()?;
         let text = match std::fs::read(path) {
             Ok(text) => text,
@@ -157,11 +157,11 @@ async fn ask(helper: &str, registry: &str) -> Option<DockerCredentials> {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(program, error, "a credential helper cannot be asked");
+            tracing::warn!(program, error, "cannot run the credential helper");
             return None;
         }
         Err(_) => {
-            tracing::warn!(program, "a credential helper does not answer");
+            tracing::warn!(program, "the credential helper timed out");
             return None;
         }
     };
@@ -170,7 +170,7 @@ async fn ask(helper: &str, registry: &str) -> Option<DockerCredentials> {
 }
 
 fn answer(text: &[u8], registry: &str) -> Option<DockerCredentials> {
-    let answer: Answer = serde_json::from_slice(text).ok()?;
+    let answer: HelperCredentials = serde_json::from_slice(text).ok()?;
     let serveraddress = Some(registry.to_owned());
     Some(if answer.username == TOKEN_USER {
         let identitytoken = Some(answer.secret);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bollard::{API_DEFAULT_VERSION, BollardRequest, ClientVersion, Docker};
 
-use super::fault::Fault;
+use super::engine_error::EngineError;
 
 /// How long the engine may take to begin an answer to a question. A busy one takes seconds; one that takes longer is
 /// not there for those who wait.
@@ -18,28 +18,28 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 pub(super) const WORK_WAIT: Duration = Duration::from_mins(2);
 
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct EngineClient {
     socket: PathBuf,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<NegotiatedClient>>,
     /// Somebody asked and got no answer.
     silence: AtomicBool,
 }
 
 /// A client that has agreed on a version with the engine behind this very socket.
 #[derive(Debug, Clone)]
-struct Known {
+struct NegotiatedClient {
     client: Docker,
     socket: (u64, u64),
 }
 
-impl Engine {
+impl EngineClient {
     pub(super) fn new(socket: PathBuf) -> Self {
         Self { socket, known: Mutex::default(), silence: AtomicBool::new(false) }
     }
 
     /// A client for questions. An engine that was started again has made its socket again, and is asked its version
     /// anew: it may have been upgraded.
-    pub(super) async fn client(&self) -> Result<Docker, Fault> {
+    pub(super) async fn client(&self) -> Result<Docker, EngineError> {
         let socket = identity(&self.socket);
         let known = self.known().clone();
         match known {
@@ -49,20 +49,20 @@ impl Engine {
     }
 
     /// A client for work that may take its time.
-    pub(super) async fn worker(&self) -> Result<Docker, Fault> {
+    pub(super) async fn worker(&self) -> Result<Docker, EngineError> {
         Ok(self.client().await?.with_timeout(WORK_WAIT))
     }
 
     /// Connects anew, whatever was known.
-    pub(super) async fn renew(&self) -> Result<Docker, Fault> {
+    pub(super) async fn renew(&self) -> Result<Docker, EngineError> {
         *self.known() = None;
         let found = identity(&self.socket);
         let client = self.connect().await.map_err(|error| {
             self.silence.store(true, Ordering::Relaxed);
-            Fault::silent(&self.socket, error)
+            EngineError::silent(&self.socket, error)
         })?;
         if let Some(socket) = found {
-            *self.known() = Some(Known { client: client.clone(), socket });
+            *self.known() = Some(NegotiatedClient { client: client.clone(), socket });
         }
         Ok(client)
     }
@@ -83,7 +83,7 @@ impl Engine {
         self.known().as_ref().map(|known| known.client.client_version())
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Option<Known>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, Option<NegotiatedClient>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,12 +9,12 @@ use bollard::Docker;
 use bollard::models::EventMessage;
 use bollard::query_parameters::EventsOptions;
 use futures_util::StreamExt;
-use plimsoll_model::{ClusterId, Timestamp};
+use plimsoll_model::{CellId, Timestamp};
 use tokio::time::sleep;
 
-use super::engine::Engine;
-use super::{labels, survey};
-use crate::runtime::{Bus, Event, Exit, Tag, wall_clock};
+use super::engine::EngineClient;
+use super::{labels, list};
+use crate::runtime::{Bus, Exit, RuntimeEvent, Tag, wall_clock};
 
 /// How often an engine that does not answer is tried again. It costs one look at a socket.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
@@ -25,9 +25,9 @@ const ACTIONS: [&str; 5] = ["start", "die", "died", "destroy", "remove"];
 
 /// Listens for ever, to what happens after `since`.
 pub(super) async fn listen(
-    engine: Arc<Engine>,
+    engine: Arc<EngineClient>,
     bus: Bus,
-    cluster: ClusterId,
+    cell_id: CellId,
     mut since: Timestamp,
 ) {
     let mut has_heard = false;
@@ -36,12 +36,12 @@ pub(super) async fn listen(
             // Told when the engine is back, and after the moment from which we hear everything: a list made now, and
             // the events that follow, leave nothing out.
             if engine.was_silent() || has_heard {
-                bus.tell(Event::Missed);
+                bus.tell(RuntimeEvent::Missed);
             }
-            hear(&docker, &bus, &cluster, since).await;
+            hear(&docker, &bus, &cell_id, since).await;
             has_heard = true;
             // Told when it went away, so that its absence is noticed at once.
-            bus.tell(Event::Missed);
+            bus.tell(RuntimeEvent::Missed);
         }
         sleep(TRY_AGAIN).await;
         since = wall_clock();
@@ -49,8 +49,8 @@ pub(super) async fn listen(
 }
 
 /// Until the stream ends, as it does when the engine stops.
-async fn hear(docker: &Docker, bus: &Bus, cluster: &ClusterId, since: Timestamp) {
-    let mut filters = labels::filter(cluster, None);
+async fn hear(docker: &Docker, bus: &Bus, cell_id: &CellId, since: Timestamp) {
+    let mut filters = labels::filter(cell_id, None);
     filters.insert("type".to_owned(), vec!["container".to_owned()]);
     filters.insert("event".to_owned(), ACTIONS.map(str::to_owned).to_vec());
     let since = format!("{}.{:03}000000", since.0 / 1_000, since.0 % 1_000);
@@ -63,17 +63,17 @@ async fn hear(docker: &Docker, bus: &Bus, cluster: &ClusterId, since: Timestamp)
     }
 }
 
-async fn understand(docker: &Docker, message: EventMessage) -> Option<Event> {
+async fn understand(docker: &Docker, message: EventMessage) -> Option<RuntimeEvent> {
     let actor = message.actor?;
     let attributes = actor.attributes.unwrap_or_default();
     let tag = labels::tag(&attributes)?;
     match message.action?.as_str() {
-        "start" => Some(Event::Started { tag }),
+        "start" => Some(RuntimeEvent::Started { tag }),
         "die" | "died" => {
             let exit = exit(docker, &actor.id.unwrap_or_default(), &tag, &attributes).await;
-            Some(Event::Exited { tag, exit })
+            Some(RuntimeEvent::Exited { tag, exit })
         }
-        "destroy" | "remove" => Some(Event::Removed { tag }),
+        "destroy" | "remove" => Some(RuntimeEvent::Removed { tag }),
         _ => None,
     }
 }
@@ -85,10 +85,10 @@ async fn exit(docker: &Docker, id: &str, tag: &Tag, told: &HashMap<String, Strin
     let status = status.and_then(|code| code.parse().ok());
     let container = docker.inspect_container(id, None).await.ok();
     let state = container
-        .filter(|container| survey::tag_of(container).as_ref() == Some(tag))
+        .filter(|container| list::tag_of(container).as_ref() == Some(tag))
         .and_then(|container| container.state)
         .filter(|state| state.running != Some(true));
-    let seen = state.as_ref().map(survey::exit);
+    let seen = state.as_ref().map(list::exit);
     match seen {
         Some(seen) if status.is_none() || seen.status == status => seen,
         _ => Exit { status, oom: false },

@@ -10,9 +10,9 @@ use futures_util::StreamExt;
 use rustix::process::{Pid, Signal};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::fault::Fault;
-use crate::process::table::{Identity, Table};
-use crate::runtime::{Exec, Executed, Outcome};
+use super::engine_error::EngineError;
+use crate::process::table::{ProcessIdentity, ProcessTable};
+use crate::runtime::{ExecOutcome, ExecOutput, ExecRequest};
 
 /// How often a command that says nothing is asked whether it still runs: what it left in the background may hold its
 /// output open.
@@ -21,7 +21,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long the engine may take to know the status of a command whose output has ended.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(docker: &Docker, id: &str, exec: &Exec) -> Result<Executed, Fault> {
+pub(super) async fn run(
+    docker: &Docker,
+    id: &str,
+    exec: &ExecRequest,
+) -> Result<ExecOutput, EngineError> {
     let deadline = exec.timeout.map(|timeout| Instant::now() + timeout);
     let options = CreateExecOptions {
         attach_stdout: Some(true),
@@ -30,7 +34,7 @@ pub(super) async fn run(docker: &Docker, id: &str, exec: &Exec) -> Result<Execut
         ..CreateExecOptions::default()
     };
     let made = docker.create_exec(id, options).await?.id;
-    let mut kept = Kept::new(exec.max_output);
+    let mut kept = CapturedOutput::new(exec.max_output);
     let outcome = match deadline {
         None => Some(follow(docker, &made, &mut kept).await?),
         Some(deadline) => {
@@ -40,16 +44,20 @@ pub(super) async fn run(docker: &Docker, id: &str, exec: &Exec) -> Result<Execut
     if outcome.is_none() {
         kill(docker, &made, id).await;
     }
-    let outcome = outcome.map_or(Outcome::TimedOut, |status| Outcome::Done { status });
-    let Kept { stdout, stderr, is_cut, .. } = kept;
-    Ok(Executed { outcome, stdout, stderr, is_cut })
+    let outcome = outcome.map_or(ExecOutcome::TimedOut, |status| ExecOutcome::Done { status });
+    let CapturedOutput { stdout, stderr, is_cut, .. } = kept;
+    Ok(ExecOutput { outcome, stdout, stderr, is_cut })
 }
 
 /// Reads what it prints until it ends, and returns its status.
-async fn follow(docker: &Docker, made: &str, kept: &mut Kept) -> Result<i32, Fault> {
-    let started = match docker.start_exec(made, None).await.map_err(Fault::from) {
+async fn follow(
+    docker: &Docker,
+    made: &str,
+    kept: &mut CapturedOutput,
+) -> Result<i32, EngineError> {
+    let started = match docker.start_exec(made, None).await.map_err(EngineError::from) {
         // Newer engines say so at once; older ones start it and let the status tell.
-        Err(Fault::Said { message, .. }) if cannot_run(&message).is_some() => {
+        Err(EngineError::Said { message, .. }) if cannot_run(&message).is_some() => {
             let status = cannot_run(&message).unwrap_or(126);
             kept.stderr.extend_from_slice(message.as_bytes());
             return Ok(status);
@@ -78,7 +86,9 @@ async fn follow(docker: &Docker, made: &str, kept: &mut Kept) -> Result<i32, Fau
             return Ok(status);
         }
         if begin.elapsed() > STATUS_WAIT {
-            return Err(Fault::Odd("a command that printed its last has no status".to_owned()));
+            return Err(EngineError::Odd(
+                "a command that printed its last has no status".to_owned(),
+            ));
         }
         sleep(Duration::from_millis(5)).await;
     }
@@ -105,10 +115,10 @@ async fn kill(docker: &Docker, made: &str, container: &str) {
     let Ok(exec) = docker.inspect_exec(made).await else { return };
     let pid = exec.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
     let Some(pid) = pid.filter(|_| exec.running == Some(true)) else { return };
-    let table = Table::read();
+    let table = ProcessTable::read();
     let family = table.descendants(pid).into_iter().map(|stat| stat.pid);
     for pid in std::iter::once(pid).chain(family) {
-        let process = Pid::from_raw(pid).and_then(Identity::of);
+        let process = Pid::from_raw(pid).and_then(ProcessIdentity::of);
         if let Some(process) = process.filter(|_| is_of(pid, container)) {
             process.signal(Signal::KILL);
         }
@@ -122,14 +132,14 @@ fn is_of(pid: i32, container: &str) -> bool {
 }
 
 /// The beginning of both outputs; the rest is read and dropped.
-struct Kept {
+struct CapturedOutput {
     max: usize,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     is_cut: bool,
 }
 
-impl Kept {
+impl CapturedOutput {
     fn new(max: usize) -> Self {
         Self { max, stdout: Vec::new(), stderr: Vec::new(), is_cut: false }
     }

@@ -11,29 +11,33 @@ use std::path::{Path, PathBuf};
 use plimsoll_model::spec::{FileContent, FileMount};
 use plimsoll_model::{ContainerSpec, Generation};
 
-use super::fault::Fault;
+use super::engine_error::EngineError;
 
 /// What a file may be by default: all in the container read it, as with Compose.
 const MODE: u32 = 0o444;
 
 /// The files of all containers of a cell on this node.
 #[derive(Debug, Clone)]
-pub(super) struct Files(pub(super) PathBuf);
+pub(super) struct ContainerFiles(pub(super) PathBuf);
 
-impl Files {
+impl ContainerFiles {
     pub(super) fn of(&self, generation: Generation) -> PathBuf {
         self.0.join(generation.to_string())
     }
 
     /// Writes what the spec carries. A spec without files leaves nothing behind.
-    pub(super) fn write(&self, generation: Generation, spec: &ContainerSpec) -> Result<(), Fault> {
+    pub(super) fn write(
+        &self,
+        generation: Generation,
+        spec: &ContainerSpec,
+    ) -> Result<(), EngineError> {
         let dir = self.of(generation);
         if spec.configs.is_empty() && spec.secrets.is_empty() {
             return Ok(());
         }
         let failed = |name: &str| {
             let name = name.to_owned();
-            move |source| Fault::File { name, source }
+            move |source| EngineError::File { name, source }
         };
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
@@ -100,7 +104,7 @@ mod tests {
     #[test]
     fn files_are_written_anew_and_go_with_their_container() {
         let root = tempfile::tempdir().unwrap();
-        let files = Files(root.path().join("files"));
+        let files = ContainerFiles(root.path().join("files"));
         for content in [b"first".as_slice(), b"2nd"] {
             let secrets = vec![file(content, Some(0o400)), file(content, None)];
             let spec = ContainerSpec { secrets, ..ContainerSpec::default() };

@@ -5,14 +5,17 @@ use bollard::models::HealthConfig;
 use plimsoll_model::Millis;
 use plimsoll_model::spec::{HealthTest, Healthcheck};
 
-use super::engine::Engine;
-use super::fault::Fault;
+use super::engine::EngineClient;
+use super::engine_error::EngineError;
 use crate::runtime::Description;
 
 /// The first version of the API that passes annotations on.
 const ANNOTATIONS: ClientVersion = ClientVersion { major_version: 1, minor_version: 43 };
 
-pub(super) async fn check(engine: &Engine, image: &str) -> Result<Option<Healthcheck>, Fault> {
+pub(super) async fn check(
+    engine: &EngineClient,
+    image: &str,
+) -> Result<Option<Healthcheck>, EngineError> {
     let inspected = engine.client().await?.inspect_image(image).await?;
     Ok(inspected.config.and_then(|config| config.healthcheck).as_ref().and_then(healthcheck))
 }
@@ -39,14 +42,17 @@ fn healthcheck(check: &HealthConfig) -> Option<Healthcheck> {
 }
 
 /// `has_names` says whether somebody else than the engine answers for names of services.
-pub(super) async fn describe(engine: &Engine, has_names: bool) -> Result<Description, Fault> {
+pub(super) async fn describe(
+    engine: &EngineClient,
+    has_names: bool,
+) -> Result<Description, EngineError> {
     let docker = engine.client().await?;
     let version = docker.version().await?;
     let components = version.components.unwrap_or_default();
     let is_podman = components.iter().any(|component| component.name.starts_with("Podman"));
     let mut limits = Vec::new();
     if !has_names {
-        limits.push("on its networks a service is found by name on this node only".to_owned());
+        limits.push("service names resolve on this node only".to_owned());
     }
     limits.push(
         "logs are kept as the engine is set up to keep them, where the service does not say"

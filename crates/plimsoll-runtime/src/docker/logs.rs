@@ -6,8 +6,8 @@ use bollard::query_parameters::LogsOptions;
 use futures_util::StreamExt;
 use plimsoll_model::Timestamp;
 
-use super::fault::Fault;
-use super::survey;
+use super::engine_error::EngineError;
+use super::list;
 use crate::error::Operation;
 use crate::logs::{LogLine, LogQuery, LogSender, Output};
 use crate::runtime::Tag;
@@ -37,7 +37,7 @@ pub(super) async fn answer(docker: Docker, id: String, tag: Tag, query: LogQuery
         let line = match output {
             None => return,
             Some(Ok(output)) => line(&output),
-            Some(Err(error)) => Err(Fault::from(error)),
+            Some(Err(error)) => Err(EngineError::from(error)),
         };
         let is_over = line.is_err();
         let line = line.map_err(|fault| fault.error(Operation::Logs, &tag));
@@ -51,7 +51,7 @@ pub(super) async fn answer(docker: Docker, id: String, tag: Tag, query: LogQuery
 }
 
 /// The engine sends a line at a time, or a part of a long one, each with its time in front.
-fn line(output: &LogOutput) -> Result<LogLine, Fault> {
+fn line(output: &LogOutput) -> Result<LogLine, EngineError> {
     let (from, bytes, is_terminal) = match output {
         LogOutput::StdErr { message } => (Output::Stderr, message, false),
         LogOutput::StdOut { message } | LogOutput::StdIn { message } => {
@@ -66,6 +66,6 @@ fn line(output: &LogOutput) -> Result<LogLine, Fault> {
         Some(space) => (&bytes[..space], &bytes[space + 1..]),
         None => (bytes, &[][..]),
     };
-    let at: Timestamp = survey::time(std::str::from_utf8(time).ok())?;
+    let at: Timestamp = list::time(std::str::from_utf8(time).ok())?;
     Ok(LogLine { at, from, text: text.to_vec() })
 }

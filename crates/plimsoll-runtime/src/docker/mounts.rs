@@ -12,7 +12,7 @@ use plimsoll_model::{ContainerSpec, DeploymentName};
 
 use super::files;
 use super::volumes::Names;
-use crate::runtime::Order;
+use crate::runtime::StartRequest;
 
 /// Binds in the engine's older words: only these create the path on the host, and only these know `SELinux`.
 pub(super) fn binds(spec: &ContainerSpec) -> Vec<String> {
@@ -39,7 +39,7 @@ fn is_old_bind(mount: &Mount) -> bool {
 }
 
 /// Everything else that is mounted, with the order's configs and secrets from `dir`.
-pub(super) fn mounts(order: &Order, dir: &Path, volumes: &Names) -> Vec<EngineMount> {
+pub(super) fn mounts(order: &StartRequest, dir: &Path, volumes: &Names) -> Vec<EngineMount> {
     let spec = &*order.spec;
     let declared = spec.mounts.iter().filter_map(|mount| modern(mount, volumes));
     let own = files::placed(spec, dir).map(|(file, path)| EngineMount {

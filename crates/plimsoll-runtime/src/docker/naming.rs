@@ -5,21 +5,21 @@ use std::path::Path;
 use bollard::Docker;
 use plimsoll_model::ContainerSpec;
 
-use super::fault::Fault;
-use super::networks::{self, Endpoint};
-use super::{Inner, Naming};
+use super::engine_error::EngineError;
+use super::networks::{self, NetworkEndpoint};
+use super::{DockerInner, Naming};
 use crate::bridge::{Bridge, name_servers};
 
 /// How many of this host's own name servers a container is given, for when nobody else answers. An engine takes three.
 const SPARE: usize = 2;
 
-impl Inner {
+impl DockerInner {
     /// Has names answered on the networks before a container is in them. Where nobody does, the engine's own stay.
     pub(super) async fn open_names(
         &self,
         docker: &Docker,
-        endpoints: &mut [Endpoint],
-    ) -> Result<Option<Bridge>, Fault> {
+        endpoints: &mut [NetworkEndpoint],
+    ) -> Result<Option<Bridge>, EngineError> {
         let Some(Naming { names, .. }) = &self.settings.naming else { return Ok(None) };
         let mut first = None;
         for endpoint in endpoints {
@@ -31,7 +31,11 @@ impl Inner {
                 }
                 Err(why) => {
                     let network = &bridge.name;
-                    tracing::warn!(network, why, "services of other nodes are not found by name");
+                    tracing::warn!(
+                        network,
+                        why,
+                        "services on other nodes do not resolve on this network"
+                    );
                 }
             }
         }
@@ -46,13 +50,17 @@ impl Inner {
     }
 
     /// Has names answered for the containers that run already.
-    pub(super) async fn open_all_names(&self) -> Result<(), Fault> {
+    pub(super) async fn open_all_names(&self) -> Result<(), EngineError> {
         let Some(Naming { names, .. }) = &self.settings.naming else { return Ok(()) };
         let docker = self.engine.client().await?;
-        for bridge in networks::bridges(&docker, &self.settings.cluster).await? {
+        for bridge in networks::bridges(&docker, &self.settings.cell_id).await? {
             if let Err(why) = names.open(&bridge).await {
                 let network = &bridge.name;
-                tracing::warn!(network, why, "services of other nodes are not found by name");
+                tracing::warn!(
+                    network,
+                    why,
+                    "services on other nodes do not resolve on this network"
+                );
             }
         }
         Ok(())

@@ -11,9 +11,9 @@ use bollard::Docker;
 use bollard::models::{EndpointIpamConfig, EndpointSettings, Network, NetworkCreateRequest};
 use bollard::query_parameters::{ListContainersOptions, ListNetworksOptions};
 use plimsoll_model::spec::NetworkAttachment;
-use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName};
+use plimsoll_model::{CellId, ContainerSpec, DeploymentName};
 
-use super::fault::Fault;
+use super::engine_error::EngineError;
 use super::{labels, subnets};
 use crate::bridge::{Block, Bridge};
 use crate::runtime::Tag;
@@ -23,7 +23,7 @@ const PLACES: u32 = 5;
 
 /// A network to be in, and how.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Endpoint {
+pub(super) struct NetworkEndpoint {
     /// Its name on the engine.
     pub(super) network: String,
     /// What specs call it.
@@ -36,12 +36,12 @@ pub(super) struct Endpoint {
 }
 
 /// Where the container is to be, the default network first. Empty for one that shares or forgoes a network.
-pub(super) fn endpoints(tag: &Tag, spec: &ContainerSpec) -> Vec<Endpoint> {
+pub(super) fn endpoints(tag: &Tag, spec: &ContainerSpec) -> Vec<NetworkEndpoint> {
     let joined = spec.joins(tag.deployment()).into_iter();
     joined.map(|(name, attachment)| endpoint(tag, name, &attachment)).collect()
 }
 
-fn endpoint(tag: &Tag, network: String, attachment: &NetworkAttachment) -> Endpoint {
+fn endpoint(tag: &Tag, network: String, attachment: &NetworkAttachment) -> NetworkEndpoint {
     let service = tag.replica.service.service.to_string();
     let aliases = std::iter::once(service).chain(attachment.aliases.iter().cloned()).collect();
     let (ipv4_address, ipv6_address) = (&attachment.ipv4_address, &attachment.ipv6_address);
@@ -52,7 +52,7 @@ fn endpoint(tag: &Tag, network: String, attachment: &NetworkAttachment) -> Endpo
         ..EndpointIpamConfig::default()
     });
     let is_ours = attachment.name.is_none() && !attachment.external;
-    Endpoint {
+    NetworkEndpoint {
         scoped: is_ours.then(|| labels::scoped(&network, tag)),
         name: network.clone(),
         network,
@@ -71,9 +71,9 @@ fn endpoint(tag: &Tag, network: String, attachment: &NetworkAttachment) -> Endpo
 pub(super) async fn ensure(
     docker: &Docker,
     tag: &Tag,
-    endpoint: &mut Endpoint,
+    endpoint: &mut NetworkEndpoint,
     pool: Option<Block>,
-) -> Result<(), Fault> {
+) -> Result<(), EngineError> {
     choose(docker, tag, endpoint).await?;
     make(docker, tag, endpoint, pool).await?;
     // Another cell may have made it in the same moment.
@@ -83,18 +83,21 @@ pub(super) async fn ensure(
 }
 
 /// The network on the engine as those know it who answer for names; none for one that was not made for that.
-pub(super) async fn bridge(docker: &Docker, endpoint: &Endpoint) -> Result<Option<Bridge>, Fault> {
+pub(super) async fn bridge(
+    docker: &Docker,
+    endpoint: &NetworkEndpoint,
+) -> Result<Option<Bridge>, EngineError> {
     Ok(find(docker, &endpoint.network).await?.first().and_then(subnets::bridge))
 }
 
 /// All of the cell's that names can be answered on.
-pub(super) async fn bridges(docker: &Docker, cluster: &ClusterId) -> Result<Vec<Bridge>, Fault> {
-    let filters = Some(labels::filter(cluster, None));
+pub(super) async fn bridges(docker: &Docker, cell_id: &CellId) -> Result<Vec<Bridge>, EngineError> {
+    let filters = Some(labels::filter(cell_id, None));
     let found = docker.list_networks(Some(ListNetworksOptions { filters })).await?;
     Ok(found.iter().filter_map(subnets::bridge).collect())
 }
 
-impl Endpoint {
+impl NetworkEndpoint {
     /// Leaves its names to somebody else than the engine, who would know of containers on this node alone.
     pub(super) fn leave_names(&mut self) {
         self.settings.aliases = None;
@@ -106,10 +109,10 @@ impl Endpoint {
 pub(super) async fn choose(
     docker: &Docker,
     tag: &Tag,
-    endpoint: &mut Endpoint,
-) -> Result<(), Fault> {
+    endpoint: &mut NetworkEndpoint,
+) -> Result<(), EngineError> {
     let Some(scoped) = endpoint.scoped.clone() else { return Ok(()) };
-    let is_taken = async || -> Result<bool, Fault> {
+    let is_taken = async || -> Result<bool, EngineError> {
         let found = find(docker, &endpoint.network).await?;
         Ok(found.first().is_some_and(|it| labels::is_of_another(tag, it.labels.as_ref())))
     };
@@ -122,22 +125,22 @@ pub(super) async fn choose(
 async fn make(
     docker: &Docker,
     tag: &Tag,
-    endpoint: &Endpoint,
+    endpoint: &NetworkEndpoint,
     pool: Option<Block>,
-) -> Result<(), Fault> {
+) -> Result<(), EngineError> {
     let name = &endpoint.network;
     if is_there(docker, tag, name).await? {
         return Ok(());
     }
     if endpoint.is_external {
-        return Err(Fault::NoNetwork { name: name.clone() });
+        return Err(EngineError::NoNetwork { name: name.clone() });
     }
     let mut request = NetworkCreateRequest {
         name: name.clone(),
         driver: Some("bridge".to_owned()),
         internal: Some(endpoint.is_internal),
         attachable: Some(true),
-        labels: Some(labels::shared(&tag.cluster, tag.deployment())),
+        labels: Some(labels::shared(&tag.cell_id, tag.deployment())),
         ..NetworkCreateRequest::default()
     };
     let mut places = PLACES;
@@ -147,7 +150,7 @@ async fn make(
             None => false,
         };
         places -= 1;
-        match docker.create_network(request.clone()).await.map_err(Fault::from) {
+        match docker.create_network(request.clone()).await.map_err(EngineError::from) {
             Ok(_) => break,
             Err(fault) if fault.status() == Some(409) => break,
             // Somebody took the place in the meantime.
@@ -162,16 +165,16 @@ async fn make(
 /// left to it.
 async fn place(
     docker: &Docker,
-    endpoint: &Endpoint,
+    endpoint: &NetworkEndpoint,
     pool: Block,
     request: &mut NetworkCreateRequest,
-) -> Result<bool, Fault> {
+) -> Result<bool, EngineError> {
     let mut taken = subnets::of(&docker.list_networks(None).await?);
     taken.extend(subnets::routed(Path::new("/")));
     let free = subnets::free(pool, &taken);
     let Some((network, services)) = free.and_then(|it| Some((it, subnets::virtual_block(it)?)))
     else {
-        tracing::warn!(%pool, network = endpoint.name, "no addresses are left: services of other nodes are not found by name");
+        tracing::warn!(%pool, network = endpoint.name, "address pool exhausted: services on other nodes do not resolve on this network");
         return Ok(false);
     };
     request.ipam = Some(subnets::ipam(network));
@@ -184,11 +187,11 @@ async fn place(
 
 /// Older engines let two networks have one name, and then know neither by it. Two daemons that made one at the same
 /// moment agree on the elder, and take the younger one back.
-async fn is_there(docker: &Docker, tag: &Tag, name: &str) -> Result<bool, Fault> {
+async fn is_there(docker: &Docker, tag: &Tag, name: &str) -> Result<bool, EngineError> {
     let found = find(docker, name).await?;
     let is_ours = |network: &Network| {
-        let cluster = network.labels.as_ref().and_then(|labels| labels.get(labels::CLUSTER));
-        cluster.is_some_and(|cluster| cluster == tag.cluster.as_str())
+        let cell_id = network.labels.as_ref().and_then(|labels| labels.get(labels::CELL));
+        cell_id.is_some_and(|cell_id| cell_id == tag.cell_id.as_str())
     };
     let younger = found.iter().skip(1).filter(|network| is_ours(network));
     for id in younger.filter_map(|network| network.id.as_deref()) {
@@ -198,7 +201,7 @@ async fn is_there(docker: &Docker, tag: &Tag, name: &str) -> Result<bool, Fault>
 }
 
 /// All networks of the name, the eldest first.
-async fn find(docker: &Docker, name: &str) -> Result<Vec<Network>, Fault> {
+async fn find(docker: &Docker, name: &str) -> Result<Vec<Network>, EngineError> {
     let filters = [("name".to_owned(), vec![name.to_owned()])].into();
     let options = ListNetworksOptions { filters: Some(filters) };
     let mut found = docker.list_networks(Some(options)).await?;
@@ -210,9 +213,9 @@ async fn find(docker: &Docker, name: &str) -> Result<Vec<Network>, Fault> {
 /// The deployments of the cell that have networks here.
 pub(super) async fn deployments(
     docker: &Docker,
-    cluster: &ClusterId,
-) -> Result<BTreeSet<DeploymentName>, Fault> {
-    let filters = Some(labels::filter(cluster, None));
+    cell_id: &CellId,
+) -> Result<BTreeSet<DeploymentName>, EngineError> {
+    let filters = Some(labels::filter(cell_id, None));
     let found = docker.list_networks(Some(ListNetworksOptions { filters })).await?;
     let names = found.into_iter().filter_map(|network| network.labels?.remove(labels::DEPLOYMENT));
     Ok(names.filter_map(|name| DeploymentName::new(name).ok()).collect())
@@ -222,10 +225,10 @@ pub(super) async fn deployments(
 /// engine that went away, leaves them for the next time.
 pub(super) async fn clear(
     docker: &Docker,
-    cluster: &ClusterId,
+    cell_id: &CellId,
     deployment: &DeploymentName,
-) -> Result<Vec<Bridge>, Fault> {
-    let filters = Some(labels::filter(cluster, Some(deployment)));
+) -> Result<Vec<Bridge>, EngineError> {
+    let filters = Some(labels::filter(cell_id, Some(deployment)));
     let options =
         ListContainersOptions { all: true, filters: filters.clone(), ..Default::default() };
     if !docker.list_containers(Some(options)).await?.is_empty() {

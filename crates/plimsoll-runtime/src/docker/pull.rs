@@ -11,8 +11,8 @@ use plimsoll_model::spec::PullPolicy;
 use tokio::time::timeout;
 
 use super::credentials::Keyring;
-use super::engine::{Engine, WORK_WAIT};
-use super::fault::Fault;
+use super::engine::{EngineClient, WORK_WAIT};
+use super::engine_error::EngineError;
 use super::locked;
 use super::reference::Reference;
 use crate::error::PullError;
@@ -26,7 +26,7 @@ type Outcome = Result<(), PullError>;
 /// Pulls under way. Each lives as long as somebody waits for it: a pull that nobody wants any more ends.
 #[derive(Debug)]
 pub(super) struct Pulls {
-    engine: Arc<Engine>,
+    engine: Arc<EngineClient>,
     keyring: Keyring,
     running: Mutex<BTreeMap<Key, WeakShared<BoxFuture<'static, Outcome>>>>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Pulls {
 type Key = (String, Option<String>);
 
 impl Pulls {
-    pub(super) fn new(engine: Arc<Engine>, keyring: Keyring) -> Self {
+    pub(super) fn new(engine: Arc<EngineClient>, keyring: Keyring) -> Self {
         Self { engine, keyring, running: Mutex::default() }
     }
 
@@ -53,7 +53,7 @@ impl Pulls {
     async fn is_here(&self, pull: &Pull) -> Result<bool, PullError> {
         let classify = |fault| classify(&pull.image, pull.platform.as_deref(), fault);
         let docker = self.engine.client().await.map_err(classify)?;
-        match docker.inspect_image(&pull.image).await.map_err(Fault::from) {
+        match docker.inspect_image(&pull.image).await.map_err(EngineError::from) {
             Ok(image) => Ok(pull.platform.as_deref().is_none_or(|platform| {
                 let part = |text: &Option<String>| text.clone().unwrap_or_default();
                 is_for(
@@ -88,11 +88,11 @@ impl Pulls {
 }
 
 async fn fetch(
-    engine: &Engine,
+    engine: &EngineClient,
     keyring: &Keyring,
     image: &str,
     platform: Option<&str>,
-) -> Result<(), Fault> {
+) -> Result<(), EngineError> {
     let docker = engine.client().await?.with_timeout(WORK_WAIT);
     let reference = Reference::parse(image);
     let registry = match &reference.registry {
@@ -115,8 +115,8 @@ async fn fetch(
             Ok(None) => return Ok(()),
             Ok(Some(news)) => drop(news?),
             Err(_) => {
-                let message = format!("timeout: no news for {} s", SILENCE.as_secs());
-                return Err(Fault::Said { status: 504, message });
+                let message = format!("timeout: no progress for {} s", SILENCE.as_secs());
+                return Err(EngineError::Said { status: 504, message });
             }
         }
     }
@@ -141,11 +141,11 @@ fn is_for(platform: &str, os: &str, architecture: &str, variant: &str) -> bool {
 
 /// What became of it, from what was said. Registries and engines put it in words, so words are what we go by; in doubt
 /// it is [`PullError::Other`], which keeps them all the same.
-fn classify(image: &str, platform: Option<&str>, fault: Fault) -> PullError {
+fn classify(image: &str, platform: Option<&str>, fault: EngineError) -> PullError {
     let image = image.to_owned();
     let error = match fault {
-        Fault::Said { message, .. } => message,
-        Fault::Silent(text) => {
+        EngineError::Said { message, .. } => message,
+        EngineError::Silent(text) => {
             let error = format!("docker does not answer: {text}");
             return PullError::Unavailable { image, error };
         }
@@ -207,25 +207,25 @@ mod tests {
             ("repository r/a not found: does not exist or no pull access", "does not exist"),
             (
                 "pull access denied for r/a, repository does not exist or may require 'docker login'",
-                "does not let us",
+                "denied access to",
             ),
-            ("Head \"http://r/v2/a/manifests/1\": no basic auth credentials", "does not let us"),
+            ("Head \"http://r/v2/a/manifests/1\": no basic auth credentials", "denied access to"),
             (
                 "Get \"http://r/v2/\": dial tcp 127.0.0.1:1: connect: connection refused",
                 "does not answer",
             ),
             ("Get \"https://r/v2/\": net/http: TLS handshake timeout", "does not answer"),
             ("no matching manifest for linux/arm64 in the manifest list entries", "no build for"),
-            ("failed to register layer: write /x: no space left on device", "no room"),
+            ("failed to register layer: write /x: no space left on device", "no disk space"),
             ("invalid reference format", "cannot pull r/a:1"),
         ] {
-            let fault = Fault::Said { status: 404, message: message.to_owned() };
+            let fault = EngineError::Said { status: 404, message: message.to_owned() };
             let error = classify("r/a:1", Some("linux/arm64"), fault);
             let text = error.to_string();
             assert!(text.contains(expected) && text.contains(message), "{text}");
             assert_eq!(error.image(), "r/a:1");
         }
-        let error = classify("a:1", None, Fault::Silent("gone".into()));
+        let error = classify("a:1", None, EngineError::Silent("gone".into()));
         assert_eq!(error.to_string(), "cannot pull a:1: docker does not answer: gone");
     }
 

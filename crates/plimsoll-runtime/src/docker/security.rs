@@ -4,13 +4,13 @@ use std::fs;
 
 use plimsoll_model::ContainerSpec;
 
-use super::fault::Fault;
+use super::engine_error::EngineError;
 
-pub(super) fn options(spec: &ContainerSpec) -> Result<Vec<String>, Fault> {
+pub(super) fn options(spec: &ContainerSpec) -> Result<Vec<String>, EngineError> {
     spec.security_opt.iter().map(|option| with_profile(option)).collect()
 }
 
-fn with_profile(option: &str) -> Result<String, Fault> {
+fn with_profile(option: &str) -> Result<String, EngineError> {
     let Some(profile) =
         option.strip_prefix("seccomp").and_then(|rest| rest.strip_prefix(['=', ':']))
     else {
@@ -20,7 +20,7 @@ fn with_profile(option: &str) -> Result<String, Fault> {
         return Ok(format!("seccomp={profile}"));
     }
     let text = fs::read_to_string(profile)
-        .map_err(|source| Fault::Profile { path: profile.to_owned(), source })?;
+        .map_err(|source| EngineError::Profile { path: profile.to_owned(), source })?;
     Ok(format!("seccomp={text}"))
 }
 

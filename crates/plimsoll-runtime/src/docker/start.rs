@@ -8,12 +8,12 @@ use bollard::models::{
 use bollard::query_parameters::{CreateContainerOptions, RemoveContainerOptions};
 use tokio::time::sleep;
 
-use super::fault::Fault;
-use super::networks::{self, Endpoint};
-use super::survey::{Place, is_running};
-use super::{Inner, body, labels, naming, refusal, security, volumes};
+use super::engine_error::EngineError;
+use super::list::{NameLookup, is_running};
+use super::networks::{self, NetworkEndpoint};
+use super::{DockerInner, body, labels, naming, refusal, security, volumes};
 use crate::error::{Error, Operation, Result};
-use crate::runtime::{Order, Tag};
+use crate::runtime::{StartRequest, Tag};
 
 /// How often a start that another crossed is tried anew. Each time something of it has become clear, so a few suffice.
 const TRIES: u32 = 6;
@@ -21,10 +21,10 @@ const TRIES: u32 = 6;
 /// The pause before the second try, doubled before each next one: an engine reserves a name before it shows who has it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-impl Inner {
-    pub(super) async fn start(&self, order: &Order) -> Result<()> {
+impl DockerInner {
+    pub(super) async fn start(&self, order: &StartRequest) -> Result<()> {
         let tag = &order.tag;
-        self.check_cluster(Operation::Start, tag)?;
+        self.check_cell(Operation::Start, tag)?;
         let turn = self.turn(tag.generation);
         let _turn = turn.lock().await;
         // While it is held, nobody takes the deployment's networks away.
@@ -33,7 +33,7 @@ impl Inner {
         let mut tries = 1;
         let result = loop {
             match self.bring_up(order).await {
-                Err(Failure::Engine(fault)) if fault.is_passing() && tries < TRIES => {
+                Err(StartFailure::Engine(fault)) if fault.is_passing() && tries < TRIES => {
                     sleep(PAUSE * 2_u32.pow(tries - 1)).await;
                     tries += 1;
                 }
@@ -46,24 +46,26 @@ impl Inner {
             self.leave(tag.deployment()).await;
         }
         result.map_err(|failure| match failure {
-            Failure::Refused(error) => error,
-            Failure::Engine(fault) => fault.error(Operation::Start, tag),
+            StartFailure::Refused(error) => error,
+            StartFailure::Engine(fault) => fault.error(Operation::Start, tag),
         })
     }
 
-    async fn bring_up(&self, order: &Order) -> Result<(), Failure> {
+    async fn bring_up(&self, order: &StartRequest) -> Result<(), StartFailure> {
         let tag = &order.tag;
         match self.find(tag).await? {
-            Place::Here(container) if is_running(&container) => return Ok(()),
-            Place::Here(container) => {
+            NameLookup::Here(container) if is_running(&container) => return Ok(()),
+            NameLookup::Here(container) => {
                 refuse(self, order)?;
                 if is_made_for(&container, order) {
                     return Ok(self.start_again(order, &container).await?);
                 }
                 self.discard(&labels::name(tag)).await?;
             }
-            Place::Held { id } => return Err(Fault::Held { name: labels::name(tag), id }.into()),
-            Place::Free => refuse(self, order)?,
+            NameLookup::Held { id } => {
+                return Err(EngineError::Held { name: labels::name(tag), id }.into());
+            }
+            NameLookup::Free => refuse(self, order)?,
         }
         Ok(self.make(order).await?)
     }
@@ -72,9 +74,9 @@ impl Inner {
     /// may lack a network yet.
     async fn start_again(
         &self,
-        order: &Order,
+        order: &StartRequest,
         container: &ContainerInspectResponse,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), EngineError> {
         let name = container.id.clone().unwrap_or_else(|| labels::name(&order.tag));
         let settings = container.network_settings.as_ref();
         let joined = settings.and_then(|settings| settings.networks.clone()).unwrap_or_default();
@@ -94,9 +96,9 @@ impl Inner {
             self.join(&name, &missing).await?;
             Ok(self.engine.worker().await?.start_container(&name, None).await?)
         };
-        let started: Result<(), Fault> = started.await;
-        if let Err(Fault::Said { .. }) = &started
-            && (!has_run(container) || started.as_ref().is_err_and(Fault::is_passing))
+        let started: Result<(), EngineError> = started.await;
+        if let Err(EngineError::Said { .. }) = &started
+            && (!has_run(container) || started.as_ref().is_err_and(EngineError::is_passing))
         {
             // It never worked, or its network is gone for good and made under another id: only a new one will do.
             self.discard(&name).await?;
@@ -104,7 +106,7 @@ impl Inner {
         started
     }
 
-    async fn make(&self, order: &Order) -> Result<(), Fault> {
+    async fn make(&self, order: &StartRequest) -> Result<(), EngineError> {
         let made = self.prepare_and_run(order).await;
         // What passes may be another's container under the same name, and then the files are its own.
         if made.as_ref().is_err_and(|fault| !fault.is_passing()) {
@@ -113,7 +115,7 @@ impl Inner {
         made
     }
 
-    async fn prepare_and_run(&self, order: &Order) -> Result<(), Fault> {
+    async fn prepare_and_run(&self, order: &StartRequest) -> Result<(), EngineError> {
         let docker = self.engine.worker().await?;
         let (tag, spec) = (&order.tag, &*order.spec);
         let mut endpoints = networks::endpoints(tag, spec);
@@ -129,7 +131,7 @@ impl Inner {
         self.files.write(tag.generation, spec)?;
         let security = security::options(spec)?;
         let files = self.files.of(tag.generation);
-        let place = body::Place {
+        let place = body::NetworkContext {
             endpoint: endpoints.first(),
             resolvers: naming::resolvers(spec, bridge.as_ref()),
         };
@@ -140,13 +142,13 @@ impl Inner {
         };
         let created = docker.create_container(Some(options), body).await?;
         for warning in created.warnings {
-            tracing::warn!(%tag, warning, "the engine has reservations");
+            tracing::warn!(%tag, warning, "the engine reported a warning");
         }
         let started = async {
             self.join(&created.id, endpoints.get(1..).unwrap_or_default()).await?;
             Ok(docker.start_container(&created.id, None).await?)
         };
-        let started: Result<(), Fault> = started.await;
+        let started: Result<(), EngineError> = started.await;
         if started.is_err() {
             // Half made, it would only stand in the way of the next try. If it cannot be removed now, that one does.
             let _ = self.discard(&created.id).await;
@@ -155,7 +157,7 @@ impl Inner {
     }
 
     /// The networks besides the first: older engines create a container in one only.
-    async fn join(&self, id: &str, endpoints: &[Endpoint]) -> Result<(), Fault> {
+    async fn join(&self, id: &str, endpoints: &[NetworkEndpoint]) -> Result<(), EngineError> {
         let docker = self.engine.worker().await?;
         for endpoint in endpoints {
             let request = NetworkConnectRequest {
@@ -168,34 +170,34 @@ impl Inner {
     }
 
     /// Removes a container that does not run. One that does, or is gone, is found so at the next look.
-    async fn discard(&self, name: &str) -> Result<(), Fault> {
+    async fn discard(&self, name: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptions { v: true, ..Default::default() };
         let removed = self.engine.worker().await?.remove_container(name, Some(options)).await;
-        match removed.map_err(Fault::from) {
+        match removed.map_err(EngineError::from) {
             Err(fault) if fault.is_absent() => Ok(()),
             result => result,
         }
     }
 }
 
-enum Failure {
+enum StartFailure {
     Refused(Error),
-    Engine(Fault),
+    Engine(EngineError),
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
+impl From<EngineError> for StartFailure {
+    fn from(fault: EngineError) -> Self {
         Self::Engine(fault)
     }
 }
 
-fn refuse(inner: &Inner, order: &Order) -> Result<(), Failure> {
+fn refuse(inner: &DockerInner, order: &StartRequest) -> Result<(), StartFailure> {
     let reasons = refusal::reasons(&order.spec, inner.engine.version());
     if reasons.is_empty() {
         return Ok(());
     }
     let tag: Tag = order.tag.clone();
-    Err(Failure::Refused(Error::Refused { tag, reasons }))
+    Err(StartFailure::Refused(Error::Refused { tag, reasons }))
 }
 
 fn has_run(container: &ContainerInspectResponse) -> bool {
@@ -204,7 +206,7 @@ fn has_run(container: &ContainerInspectResponse) -> bool {
 }
 
 /// A generation has one spec for life, but the node may have chosen other ports since.
-fn is_made_for(container: &ContainerInspectResponse, order: &Order) -> bool {
+fn is_made_for(container: &ContainerInspectResponse, order: &StartRequest) -> bool {
     let host = container.host_config.as_ref();
     let bound = host.and_then(|host| host.port_bindings.clone()).unwrap_or_default();
     bound == body::ports(&order.bindings)

@@ -8,9 +8,9 @@ use plimsoll_model::DeploymentName;
 use tokio::time::{Instant, sleep};
 
 use super::engine::WORK_WAIT;
-use super::fault::Fault;
-use super::survey::is_running;
-use super::{Inner, networks};
+use super::engine_error::EngineError;
+use super::list::is_running;
+use super::{DockerInner, networks};
 use crate::error::{Error, Operation, Result};
 use crate::runtime::{DEFAULT_STOP_GRACE, Tag};
 
@@ -19,11 +19,11 @@ const REMOVAL_WAIT: Duration = Duration::from_secs(20);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-impl Inner {
+impl DockerInner {
     /// The container carries its signal and its grace, so that an orphan is stopped as it wished, too. The engine keeps
     /// the time: it kills the container even if we are gone by then.
     pub(super) async fn stop(&self, tag: &Tag) -> Result<()> {
-        self.check_cluster(Operation::Stop, tag)?;
+        self.check_cell(Operation::Stop, tag)?;
         // A start under way comes to its end first; a stop itself takes no turn, since it may take its grace.
         drop(self.turn(tag.generation).lock().await);
         let stopped = async {
@@ -36,14 +36,14 @@ impl Inner {
             let id = container.id.unwrap_or_default();
             match docker.stop_container(&id, None::<StopContainerOptions>).await {
                 Ok(()) => Ok(()),
-                Err(error) => Err(Fault::from(error)).or_else(absent_is_fine),
+                Err(error) => Err(EngineError::from(error)).or_else(absent_is_fine),
             }
         };
-        stopped.await.map_err(|fault: Fault| fault.error(Operation::Stop, tag))
+        stopped.await.map_err(|fault: EngineError| fault.error(Operation::Stop, tag))
     }
 
     pub(super) async fn remove(&self, tag: &Tag) -> Result<()> {
-        self.check_cluster(Operation::Remove, tag)?;
+        self.check_cell(Operation::Remove, tag)?;
         let turn = self.turn(tag.generation);
         let _turn = turn.lock().await;
         let removed = self.remove_container(tag).await;
@@ -57,7 +57,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn remove_container(&self, tag: &Tag) -> Result<Removal, Fault> {
+    async fn remove_container(&self, tag: &Tag) -> Result<Removal, EngineError> {
         let begin = Instant::now();
         loop {
             let Some(container) = self.find(tag).await?.here() else { return Ok(Removal::Done) };
@@ -67,7 +67,7 @@ impl Inner {
             let docker = self.engine.worker().await?;
             let options = RemoveContainerOptions { v: true, ..Default::default() };
             let id = container.id.unwrap_or_default();
-            match docker.remove_container(&id, Some(options)).await.map_err(Fault::from) {
+            match docker.remove_container(&id, Some(options)).await.map_err(EngineError::from) {
                 // It was started, or another removes it: the next look shows which.
                 Err(fault) if fault.status() == Some(409) && begin.elapsed() < REMOVAL_WAIT => {
                     sleep(LOOK_AGAIN).await;
@@ -84,7 +84,7 @@ impl Inner {
         let Ok(_alone) = house.try_write() else { return };
         let cleared = async {
             let docker = self.engine.worker().await?;
-            networks::clear(&docker, &self.settings.cluster, deployment).await
+            networks::clear(&docker, &self.settings.cell_id, deployment).await
         };
         match cleared.await {
             Ok(gone) => self.close_names(&gone).await,
@@ -101,7 +101,7 @@ enum Removal {
     Done,
 }
 
-fn absent_is_fine(fault: Fault) -> Result<(), Fault> {
+fn absent_is_fine(fault: EngineError) -> Result<(), EngineError> {
     if fault.is_absent() { Ok(()) } else { Err(fault) }
 }
 

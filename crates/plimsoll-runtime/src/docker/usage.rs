@@ -10,9 +10,9 @@ use bollard::query_parameters::StatsOptions;
 use futures_util::{StreamExt, stream};
 use plimsoll_model::Bytes;
 
-use super::fault::Fault;
-use super::survey::AT_ONCE;
-use super::{Inner, locked};
+use super::engine_error::EngineError;
+use super::list::AT_ONCE;
+use super::{DockerInner, locked};
 use crate::process::cgroup;
 use crate::runtime::Tag;
 use crate::usage::{CpuTime, Usage};
@@ -22,8 +22,8 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// Where each container's cgroups are; a container keeps them for life.
 pub(super) type Cgroups = HashMap<String, Vec<PathBuf>>;
 
-impl Inner {
-    pub(super) async fn usage(&self) -> Result<BTreeMap<Tag, Usage>, Fault> {
+impl DockerInner {
+    pub(super) async fn usage(&self) -> Result<BTreeMap<Tag, Usage>, EngineError> {
         let docker = &self.engine.client().await?;
         let running = self.own(false).await?;
         let known = locked(&self.cgroups).clone();

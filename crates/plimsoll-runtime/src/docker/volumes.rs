@@ -6,9 +6,9 @@ use bollard::Docker;
 use bollard::models::{Volume, VolumeCreateRequest};
 use bollard::query_parameters::{ListVolumesOptions, RemoveVolumeOptions};
 use plimsoll_model::spec::{MountSource, VolumeSpec};
-use plimsoll_model::{ClusterId, ContainerSpec, DeploymentName};
+use plimsoll_model::{CellId, ContainerSpec, DeploymentName};
 
-use super::fault::Fault;
+use super::engine_error::EngineError;
 use super::{labels, mounts};
 use crate::runtime::Tag;
 
@@ -21,7 +21,7 @@ pub(super) async fn ensure(
     docker: &Docker,
     tag: &Tag,
     spec: &ContainerSpec,
-) -> Result<Names, Fault> {
+) -> Result<Names, EngineError> {
     let mut names = Names::new();
     for mount in &spec.mounts {
         let MountSource::Volume { name: key, .. } = &mount.source else { continue };
@@ -37,7 +37,7 @@ async fn ensure_one(
     tag: &Tag,
     key: &str,
     spec: &VolumeSpec,
-) -> Result<String, Fault> {
+) -> Result<String, EngineError> {
     let name = mounts::volume_name(tag.deployment(), key, Some(spec));
     let scoped = (spec.name.is_none() && !spec.external).then(|| labels::scoped(&name, tag));
     // Once there is one with the cell's own name the data is there, whatever became of the other.
@@ -48,7 +48,7 @@ async fn ensure_one(
     }
     let found = match find(docker, &name).await? {
         Some(found) => found,
-        None if spec.external => return Err(Fault::NoVolume { name }),
+        None if spec.external => return Err(EngineError::NoVolume { name }),
         None => make(docker, tag, key, spec, &name).await?,
     };
     // Also one that was made a moment ago may have been made by another cell first.
@@ -61,8 +61,8 @@ async fn ensure_one(
     }
 }
 
-async fn find(docker: &Docker, name: &str) -> Result<Option<Volume>, Fault> {
-    match docker.inspect_volume(name).await.map_err(Fault::from) {
+async fn find(docker: &Docker, name: &str) -> Result<Option<Volume>, EngineError> {
+    match docker.inspect_volume(name).await.map_err(EngineError::from) {
         Ok(found) => Ok(Some(found)),
         Err(fault) if fault.is_absent() => Ok(None),
         Err(fault) => Err(fault),
@@ -76,9 +76,9 @@ async fn make(
     key: &str,
     spec: &VolumeSpec,
     name: &str,
-) -> Result<Volume, Fault> {
+) -> Result<Volume, EngineError> {
     let mut labels = spec.labels.clone();
-    labels.extend(labels::shared(&tag.cluster, tag.deployment()));
+    labels.extend(labels::shared(&tag.cell_id, tag.deployment()));
     labels.insert("com.docker.compose.volume".to_owned(), key.to_owned());
     let request = VolumeCreateRequest {
         name: Some(name.to_owned()),
@@ -93,16 +93,20 @@ async fn make(
 /// Deletes the volumes that we made for the deployment, and says which.
 pub(super) async fn remove(
     docker: &Docker,
-    cluster: &ClusterId,
+    cell_id: &CellId,
     deployment: &DeploymentName,
-) -> Result<Vec<String>, Fault> {
-    let filters = Some(labels::filter(cluster, Some(deployment)));
+) -> Result<Vec<String>, EngineError> {
+    let filters = Some(labels::filter(cell_id, Some(deployment)));
     let found = docker.list_volumes(Some(ListVolumesOptions { filters })).await?;
     let mut names: Vec<String> =
         found.volumes.unwrap_or_default().into_iter().map(|volume| volume.name).collect();
     names.sort_unstable();
     for name in &names {
-        match docker.remove_volume(name, None::<RemoveVolumeOptions>).await.map_err(Fault::from) {
+        match docker
+            .remove_volume(name, None::<RemoveVolumeOptions>)
+            .await
+            .map_err(EngineError::from)
+        {
             Err(fault) if !fault.is_absent() => return Err(fault),
             _ => {}
         }

@@ -21,6 +21,8 @@ pub struct Script {
     /// Every run ends by itself after this time, with this status.
     pub exits: Option<(Duration, i32)>,
     pub wellness: Wellness,
+    /// The next so many commands beside it fail.
+    pub exec_failures: u32,
     pub refuses: Vec<Reason>,
 }
 

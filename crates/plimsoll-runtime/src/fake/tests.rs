@@ -4,21 +4,21 @@ use plimsoll_model::{Generation, Millis};
 use super::*;
 
 fn fake() -> FakeRuntime {
-    FakeRuntime::new(ClusterId::new("test").unwrap())
+    FakeRuntime::new(CellId::new("test").unwrap())
 }
 
 fn tag(generation: u64) -> Tag {
-    let cluster = ClusterId::new("test").unwrap();
-    Tag { cluster, replica: replica_id("shop/web/1"), generation: Generation(generation) }
+    let cell_id = CellId::new("test").unwrap();
+    Tag { cell_id, replica: replica_id("shop/web/1"), generation: Generation(generation) }
 }
 
-fn order(generation: u64) -> Order {
+fn order(generation: u64) -> StartRequest {
     let spec = ContainerSpec {
         image: "app:1".into(),
         stop_grace: Some(Millis::seconds(60)),
         ..ContainerSpec::default()
     };
-    Order::new(tag(generation), Arc::new(spec))
+    StartRequest::new(tag(generation), Arc::new(spec))
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn a_run_ends_when_told_and_only_that_run() {
     sleep(Duration::from_secs(4)).await;
     let exit = Exit { status: Some(3), oom: false };
     let (since, at) = (Timestamp(4_000), Timestamp(14_000));
-    assert_eq!(fake.list().await.unwrap()[0].status, Status::Exited { since, at, exit });
+    assert_eq!(fake.list().await.unwrap()[0].status, ContainerStatus::Exited { since, at, exit });
     let mut heard = Vec::new();
     while let Ok(event) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
         heard.push(event.unwrap());
@@ -68,10 +68,10 @@ async fn a_run_ends_when_told_and_only_that_run() {
     assert_eq!(
         heard,
         [
-            Event::Started { tag: tag(1) },
-            Event::Exited { tag: tag(1), exit: Exit { status: Some(1), oom: true } },
-            Event::Started { tag: tag(1) },
-            Event::Exited { tag: tag(1), exit },
+            RuntimeEvent::Started { tag: tag(1) },
+            RuntimeEvent::Exited { tag: tag(1), exit: Exit { status: Some(1), oom: true } },
+            RuntimeEvent::Started { tag: tag(1) },
+            RuntimeEvent::Exited { tag: tag(1), exit },
         ]
     );
 }
@@ -89,7 +89,7 @@ async fn a_stop_takes_its_dwell_or_the_grace() {
         let begin = Instant::now();
         fake.stop(&tag(1)).await.unwrap();
         assert_eq!(begin.elapsed(), Duration::from_secs(took), "{case}");
-        let Status::Exited { exit, .. } = fake.list().await.unwrap()[0].status else {
+        let ContainerStatus::Exited { exit, .. } = fake.list().await.unwrap()[0].status else {
             panic!("{case}")
         };
         assert_eq!(exit.status, Some(status), "{case}");

@@ -11,7 +11,7 @@ use plimsoll_model::spec::Healthcheck;
 pub const SETTLED: Millis = Millis::seconds(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct ProbeTiming {
     pub interval: Millis,
     pub timeout: Millis,
     pub start_period: Millis,
@@ -19,19 +19,19 @@ pub struct Rules {
     pub retries: u32,
 }
 
-impl Default for Rules {
+impl Default for ProbeTiming {
     fn default() -> Self {
         Self {
-            interval: Millis::seconds(30),
-            timeout: Millis::seconds(30),
+            interval: Healthcheck::INTERVAL,
+            timeout: Healthcheck::TIMEOUT,
             start_period: Millis(0),
             start_interval: Millis::seconds(5),
-            retries: 3,
+            retries: Healthcheck::RETRIES,
         }
     }
 }
 
-impl Rules {
+impl ProbeTiming {
     /// What the check says; zero is "not said", as with Docker.
     pub(super) fn of(check: &Healthcheck) -> Partial {
         let said = |value: Option<Millis>| value.filter(|span| span.0 > 0);
@@ -56,7 +56,7 @@ pub(super) struct Partial {
 
 impl Partial {
     pub(super) fn or(self, image: &Healthcheck) -> Self {
-        let other = Rules::of(image);
+        let other = ProbeTiming::of(image);
         Self {
             interval: self.interval.or(other.interval),
             timeout: self.timeout.or(other.timeout),
@@ -66,9 +66,9 @@ impl Partial {
         }
     }
 
-    pub(super) fn complete(self) -> Rules {
-        let rest = Rules::default();
-        Rules {
+    pub(super) fn complete(self) -> ProbeTiming {
+        let rest = ProbeTiming::default();
+        ProbeTiming {
             interval: self.interval.unwrap_or(rest.interval),
             timeout: self.timeout.unwrap_or(rest.timeout),
             start_period: self.start_period.unwrap_or(rest.start_period),
@@ -79,7 +79,7 @@ impl Partial {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Health {
+pub enum HealthState {
     Starting,
     Healthy,
     /// With what the last probe printed.
@@ -90,7 +90,7 @@ pub enum Health {
 
 /// What one probe found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ProbeResult {
     Passed,
     Failed {
         output: String,
@@ -102,15 +102,15 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// None for a service without a check, which is asked once.
-    rules: Option<Rules>,
-    health: Health,
+    rules: Option<ProbeTiming>,
+    health: HealthState,
     failures: u32,
     due: Option<Millis>,
 }
 
 impl Probe {
-    pub fn new(rules: Rules) -> Self {
-        let mut probe = Self { rules: None, health: Health::Starting, failures: 0, due: None };
+    pub fn new(rules: ProbeTiming) -> Self {
+        let mut probe = Self { rules: None, health: HealthState::Starting, failures: 0, due: None };
         probe.due = Some(probe.pause(&rules, Millis(0)));
         probe.rules = Some(rules);
         probe
@@ -118,10 +118,10 @@ impl Probe {
 
     /// For a service without a check: it passes once, when it has run long enough.
     pub fn uptime() -> Self {
-        Self { rules: None, health: Health::Starting, failures: 0, due: Some(SETTLED) }
+        Self { rules: None, health: HealthState::Starting, failures: 0, due: Some(SETTLED) }
     }
 
-    pub fn health(&self) -> &Health {
+    pub fn health(&self) -> &HealthState {
         &self.health
     }
 
@@ -131,22 +131,27 @@ impl Probe {
     }
 
     /// Takes the result of a probe that ran from `began` to `ended`, and tells the new health if it changed.
-    pub fn judge(&mut self, began: Millis, ended: Millis, verdict: Verdict) -> Option<Health> {
+    pub fn judge(
+        &mut self,
+        began: Millis,
+        ended: Millis,
+        verdict: ProbeResult,
+    ) -> Option<HealthState> {
         let health = match (verdict, &self.rules) {
-            (Verdict::Passed, _) => {
+            (ProbeResult::Passed, _) => {
                 self.failures = 0;
-                Health::Healthy
+                HealthState::Healthy
             }
-            (Verdict::Failed { output }, Some(rules)) => {
-                let is_excused = self.health == Health::Starting && began < rules.start_period;
+            (ProbeResult::Failed { output }, Some(rules)) => {
+                let is_excused = self.health == HealthState::Starting && began < rules.start_period;
                 self.failures = self.failures.saturating_add(u32::from(!is_excused));
                 if self.failures >= rules.retries {
-                    Health::Unhealthy { output }
+                    HealthState::Unhealthy { output }
                 } else {
                     self.health.clone()
                 }
             }
-            (Verdict::Failed { .. } | Verdict::Unknown, _) => self.health.clone(),
+            (ProbeResult::Failed { .. } | ProbeResult::Unknown, _) => self.health.clone(),
         };
         // An unhealthy service that fails again in other words has not changed.
         let is_change = std::mem::discriminant(&health) != std::mem::discriminant(&self.health);
@@ -155,8 +160,8 @@ impl Probe {
         is_change.then(|| self.health.clone())
     }
 
-    fn pause(&self, rules: &Rules, age: Millis) -> Millis {
-        if self.health == Health::Starting && age < rules.start_period {
+    fn pause(&self, rules: &ProbeTiming, age: Millis) -> Millis {
+        if self.health == HealthState::Starting && age < rules.start_period {
             rules.start_interval
         } else {
             rules.interval
@@ -168,29 +173,29 @@ impl Probe {
 mod tests {
     use super::*;
 
-    fn rules(interval: u64, start_period: u64, retries: u32) -> Rules {
-        Rules {
+    fn rules(interval: u64, start_period: u64, retries: u32) -> ProbeTiming {
+        ProbeTiming {
             interval: Millis::seconds(interval),
             start_period: Millis::seconds(start_period),
             start_interval: Millis::seconds(2),
             retries,
-            ..Rules::default()
+            ..ProbeTiming::default()
         }
     }
 
     /// Probes that take no time: the story of `results`, each `+` or `-` or `?`, as `second:health`.
-    fn story(rules: Rules, results: &str) -> String {
+    fn story(rules: ProbeTiming, results: &str) -> String {
         let mut probe = Probe::new(rules);
         let mut said = Vec::new();
         for result in results.chars() {
             let at = probe.due().unwrap();
             let verdict = match result {
-                '+' => Verdict::Passed,
-                '-' => Verdict::Failed { output: String::new() },
-                _ => Verdict::Unknown,
+                '+' => ProbeResult::Passed,
+                '-' => ProbeResult::Failed { output: String::new() },
+                _ => ProbeResult::Unknown,
             };
             if let Some(health) = probe.judge(at, at, verdict) {
-                let word = if health == Health::Healthy { "healthy" } else { "unhealthy" };
+                let word = if health == HealthState::Healthy { "healthy" } else { "unhealthy" };
                 said.push(format!("{}:{word}", at.0 / 1_000));
             }
         }
@@ -230,7 +235,7 @@ mod tests {
     #[test]
     fn the_pause_begins_when_the_probe_ended() {
         let mut probe = Probe::new(rules(10, 0, 3));
-        probe.judge(Millis::seconds(10), Millis::seconds(17), Verdict::Passed);
+        probe.judge(Millis::seconds(10), Millis::seconds(17), ProbeResult::Passed);
         assert_eq!(probe.due(), Some(Millis::seconds(27)));
     }
 
@@ -239,7 +244,7 @@ mod tests {
         let mut probe = Probe::uptime();
         let due = probe.due().unwrap();
         assert_eq!(due, SETTLED);
-        assert_eq!(probe.judge(due, due, Verdict::Passed), Some(Health::Healthy));
+        assert_eq!(probe.judge(due, due, ProbeResult::Passed), Some(HealthState::Healthy));
         assert_eq!(probe.due(), None, "and nothing more is asked");
     }
 }

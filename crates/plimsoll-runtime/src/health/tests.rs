@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use plimsoll_model::testkit::replica_id;
-use plimsoll_model::{ClusterId, ContainerSpec, Generation};
+use plimsoll_model::{CellId, ContainerSpec, Generation};
 
 use super::*;
 use crate::fake::{FakeRuntime, Script, Wellness};
-use crate::runtime::Order;
+use crate::runtime::StartRequest;
 
 fn check(test: HealthTest) -> Healthcheck {
     Healthcheck {
@@ -24,20 +24,20 @@ fn shell(line: &str) -> HealthTest {
 
 #[test]
 fn a_spec_adjusts_replaces_or_turns_off_what_its_image_brings() {
-    let command = |line: &str, rules: Rules| Check::Command {
+    let command = |line: &str, rules: ProbeTiming| Check::Command {
         command: vec!["/bin/sh".into(), "-c".into(), line.into()],
         rules,
     };
     let image = Healthcheck { retries: Some(7), ..check(shell("from-image")) };
     let slower = Healthcheck { interval: Some(Millis::seconds(60)), ..check(HealthTest::Image) };
-    let seven = Rules { retries: 7, ..Rules::default() };
+    let seven = ProbeTiming { retries: 7, ..ProbeTiming::default() };
     for (case, spec, image, expected) in [
         ("nothing at all", None, None, Check::Uptime),
         (
             "the spec's own, with Docker's defaults",
             Some(check(shell("own"))),
             None,
-            command("own", Rules::default()),
+            command("own", ProbeTiming::default()),
         ),
         ("the image's own", None, Some(&image), command("from-image", seven.clone())),
         ("turned off", Some(check(HealthTest::Disabled)), Some(&image), Check::Uptime),
@@ -45,14 +45,14 @@ fn a_spec_adjusts_replaces_or_turns_off_what_its_image_brings() {
             "the image's command at the spec's pace",
             Some(slower.clone()),
             Some(&image),
-            command("from-image", Rules { interval: Millis::seconds(60), ..seven }),
+            command("from-image", ProbeTiming { interval: Millis::seconds(60), ..seven }),
         ),
         ("an image without one", Some(slower), None, Check::Uptime),
         (
             "zero means the default",
             Some(Healthcheck { timeout: Some(Millis(0)), ..check(shell("own")) }),
             None,
-            command("own", Rules::default()),
+            command("own", ProbeTiming::default()),
         ),
     ] {
         assert_eq!(Check::of(spec.as_ref(), image), expected, "{case}");
@@ -60,17 +60,17 @@ fn a_spec_adjusts_replaces_or_turns_off_what_its_image_brings() {
 }
 
 async fn started(script: Script) -> (Arc<FakeRuntime>, Tag) {
-    let cluster = ClusterId::new("test").unwrap();
-    let runtime = Arc::new(FakeRuntime::new(cluster.clone()));
+    let cell_id = CellId::new("test").unwrap();
+    let runtime = Arc::new(FakeRuntime::new(cell_id.clone()));
     runtime.on("app:1", script);
-    let tag = Tag { cluster, replica: replica_id("shop/web/1"), generation: Generation(1) };
+    let tag = Tag { cell_id, replica: replica_id("shop/web/1"), generation: Generation(1) };
     let spec = Arc::new(ContainerSpec { image: "app:1".into(), ..ContainerSpec::default() });
-    runtime.start(&Order::new(tag.clone(), spec)).await.unwrap();
+    runtime.start(&StartRequest::new(tag.clone(), spec)).await.unwrap();
     (runtime, tag)
 }
 
 fn every(seconds: u64) -> Check {
-    let rules = Rules { interval: Millis::seconds(seconds), ..Rules::default() };
+    let rules = ProbeTiming { interval: Millis::seconds(seconds), ..ProbeTiming::default() };
     Check::Command { command: vec!["probe".into()], rules }
 }
 
@@ -106,21 +106,38 @@ async fn a_monitor_tells_the_changes_at_their_times() {
             60,
             BTreeMap::from([(0, "healthy")]),
         ),
-        ("never well", Wellness::Never, every(10), 0, BTreeMap::from([(30, "unhealthy")])),
+        (
+            "never well",
+            Wellness::Never,
+            every(10),
+            0,
+            BTreeMap::from([(10, "failed once"), (20, "failed twice"), (30, "unhealthy")]),
+        ),
         (
             "well only late",
             Wellness::After(after),
             every(10),
             0,
-            BTreeMap::from([(30, "unhealthy"), (50, "healthy")]),
+            BTreeMap::from([
+                (10, "failed once"),
+                (20, "failed twice"),
+                (30, "unhealthy"),
+                (50, "healthy"),
+            ]),
         ),
     ] {
         let (runtime, tag) = started(Script { wellness, ..Script::default() }).await;
         let begin = Instant::now();
         let mut monitor = Monitor::begin(runtime, tag, check, Duration::from_secs(age));
         let mut heard = BTreeMap::new();
-        while let Ok(Some(health)) = tokio::time::timeout(2 * after, monitor.next()).await {
-            let word = if health == Health::Healthy { "healthy" } else { "unhealthy" };
+        while let Ok(Some(report)) = tokio::time::timeout(2 * after, monitor.next()).await {
+            let word = match report {
+                HealthReport::Changed(HealthState::Healthy) => "healthy",
+                HealthReport::Changed(_) => "unhealthy",
+                HealthReport::FailedSoFar { checks: 1, .. } => "failed once",
+                HealthReport::FailedSoFar { checks: 2, .. } => "failed twice",
+                HealthReport::FailedSoFar { .. } => "failed often",
+            };
             heard.insert(begin.elapsed().as_secs(), word);
         }
         assert_eq!(heard, told, "{case}");
@@ -131,7 +148,7 @@ async fn a_monitor_tells_the_changes_at_their_times() {
 async fn a_runtime_that_does_not_answer_makes_nobody_ill() {
     let (runtime, tag) = started(Script::default()).await;
     let mut monitor = Monitor::begin(Arc::clone(&runtime) as _, tag, every(1), Duration::ZERO);
-    assert_eq!(monitor.next().await, Some(Health::Healthy));
+    assert_eq!(monitor.next().await, Some(HealthReport::Changed(HealthState::Healthy)));
     runtime.set_down(true);
     let heard = tokio::time::timeout(Duration::from_mins(10), monitor.next()).await;
     assert!(heard.is_err(), "{heard:?}");

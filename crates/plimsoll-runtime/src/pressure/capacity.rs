@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use plimsoll_model::{Bytes, MilliCpus, NodeFacts, Resources};
+use plimsoll_model::{Bytes, MilliCpus, NodeFacts, Resources, RuntimeFacts};
 
 use super::cgroup;
 use super::files::{field, number, text};
 
 /// A node as it finds itself. Zone and labels are its operator's to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub struct HostInfo {
     pub hostname: Option<String>,
     pub facts: NodeFacts,
 }
 
-impl Host {
+impl HostInfo {
     /// Reads below `root`, which is `/` on a real node. None where not even processors and memory can be read.
     pub fn read(root: &Path) -> Option<Self> {
         let capacity = Resources { cpu: cpu(root)?, memory: memory(root)?, gpus: gpus(root) };
@@ -28,6 +28,7 @@ impl Host {
             labels: BTreeMap::new(),
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
+            runtime: RuntimeFacts::default(),
             address: None,
             version: String::new(),
         };

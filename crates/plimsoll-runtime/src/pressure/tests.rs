@@ -132,7 +132,7 @@ fn stalls_keep_both_digits() {
 #[test]
 fn a_node_says_what_it_has() {
     let facts = |tree: &Tree| {
-        let host = Host::read(tree.root()).unwrap();
+        let host = HostInfo::read(tree.root()).unwrap();
         let have = host.facts.capacity;
         (host.hostname.unwrap(), have.cpu.to_string(), have.memory.to_string(), have.gpus)
     };
@@ -166,12 +166,12 @@ fn a_node_says_what_it_has() {
     ] {
         assert_eq!(facts(&tree), expected, "{case}");
     }
-    assert_eq!(Host::read(Tree::new().root()), None, "nothing can be read");
+    assert_eq!(HostInfo::read(Tree::new().root()), None, "nothing can be read");
 }
 
 #[test]
 fn this_host_can_be_read() {
-    let host = Host::read(Path::new("/")).unwrap();
+    let host = HostInfo::read(Path::new("/")).unwrap();
     assert!(host.facts.capacity.cpu >= MilliCpus(1_000), "{host:?}");
     assert!(host.facts.capacity.memory > Bytes(64 << 20), "{host:?}");
     assert_eq!(host.facts.os, "linux");

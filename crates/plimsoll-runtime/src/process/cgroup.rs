@@ -30,10 +30,10 @@ pub(super) enum Cgroups {
 
 impl Cgroups {
     /// Looks below `root` (`/sys/fs/cgroup`) for a place to write.
-    pub(super) fn find(root: Option<&Path>, cluster: &str) -> Self {
+    pub(super) fn find(root: Option<&Path>, cell_id: &str) -> Self {
         let Some(root) = root else { return Self::None };
         if root.join("cgroup.controllers").is_file() {
-            let ours = root.join(OURS).join(cluster);
+            let ours = root.join(OURS).join(cell_id);
             let wanted = "+memory +cpu +pids";
             let is_made = fs::create_dir_all(&ours).is_ok();
             let parents = [root.to_owned(), root.join(OURS), ours.clone()];
@@ -46,7 +46,7 @@ impl Cgroups {
             .iter()
             .map(|controller| root.join(controller))
             .filter(|hierarchy| hierarchy.join("cgroup.procs").is_file())
-            .map(|hierarchy| hierarchy.join(OURS).join(cluster))
+            .map(|hierarchy| hierarchy.join(OURS).join(cell_id))
             .filter(|ours| fs::create_dir_all(ours).is_ok())
             .collect();
         if ours.is_empty() { Self::None } else { Self::V1(ours) }
@@ -55,13 +55,11 @@ impl Cgroups {
     /// In words, for the description.
     pub(super) fn limits(&self) -> &'static str {
         match self {
-            Self::V2(_) => "limits of memory, cpus and processes are held by cgroup v2",
+            Self::V2(_) => "memory, CPU and process limits are enforced by cgroup v2",
             Self::V1(_) => {
-                "limits of memory, cpus and processes are held by cgroup v1, as far as its controllers are mounted"
+                "memory, CPU and process limits are enforced by cgroup v1, as far as its controllers are mounted"
             }
-            Self::None => {
-                "limits of memory, cpus and processes are not held: no cgroup is writable here"
-            }
+            Self::None => "memory, CPU and process limits are not enforced: no writable cgroup",
         }
     }
 

@@ -1,7 +1,7 @@
 //! The end of a cell on this host: everything of it is stopped and cleared away, also what no daemon knows of.
 
 use super::cgroup::Cgroups;
-use super::{Inner, ProcessRuntime};
+use super::{ProcessInner, ProcessRuntime};
 use crate::error::Result;
 use crate::runtime::Runtime;
 
@@ -25,7 +25,7 @@ impl ProcessRuntime {
     }
 }
 
-async fn end(inner: &Inner, tag: &crate::Tag) -> Result<()> {
+async fn end(inner: &ProcessInner, tag: &crate::Tag) -> Result<()> {
     inner.stop(tag).await?;
     inner.remove(tag).await
 }

@@ -1,7 +1,7 @@
 //! The step between a supervisor and a service: a process that makes itself into the service. It is started anew from
 //! our own program instead of forked, since only the process itself can safely take a session, limits and a user.
 //!
-//! Over its standard input, a socket, it is given an [`Entry`]; over the same it answers with what went wrong. Success
+//! Over its standard input, a socket, it is given an [`ProcessSetup`]; over the same it answers with what went wrong. Success
 //! is silence: the socket closes itself when the service's program takes over.
 
 use std::fs::{self, File};
@@ -18,17 +18,17 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup;
-use super::launch::Entry;
-use super::users::Credentials;
+use super::launch::ProcessSetup;
+use super::users::ProcessUser;
 
 /// Why the service's program did not take over, and what a shell would have returned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Failure {
+pub(super) struct EnterFailure {
     pub(super) text: String,
     pub(super) status: i32,
 }
 
-impl From<String> for Failure {
+impl From<String> for EnterFailure {
     fn from(text: String) -> Self {
         Self { text, status: 126 }
     }
@@ -36,8 +36,8 @@ impl From<String> for Failure {
 
 /// What is sent in: an entry, and who the parent is.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Brief {
-    pub(super) entry: Entry,
+pub(super) struct EnterRequest {
+    pub(super) entry: ProcessSetup,
     pub(super) parent: u32,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn main() -> Result<(), String> {
     let mut socket = UnixStream::from(socket);
     let mut text = Vec::new();
     socket.read_to_end(&mut text).map_err(|error| error.to_string())?;
-    let brief: Brief = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let brief: EnterRequest = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     let failure = become_service(brief);
     let answer = serde_json::to_vec(&failure).map_err(|error| error.to_string())?;
     socket.write_all(&answer).map_err(|error| error.to_string())
@@ -56,22 +56,22 @@ pub(super) fn main() -> Result<(), String> {
 
 /// The order matters: a session and cgroups before anything is limited, limits while there is still the right to
 /// raise them, the user last, and the wish to die with the parent after it, since a change of user clears that.
-fn become_service(brief: Brief) -> Failure {
-    let Brief { entry, parent } = brief;
+fn become_service(brief: EnterRequest) -> EnterFailure {
+    let EnterRequest { entry, parent } = brief;
     let Err(failure) = settle(&entry, parent) else {
         let Some((program, arguments)) = entry.command.split_first() else {
-            return Failure { text: "there is no command".to_owned(), status: 127 };
+            return EnterFailure { text: "there is no command".to_owned(), status: 127 };
         };
         let mut command = Command::new(program);
         command.args(arguments).env_clear().envs(&entry.environment);
         let error = command.exec();
         let status = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-        return Failure { text: format!("cannot run {program:?}: {error}"), status };
+        return EnterFailure { text: format!("cannot run {program:?}: {error}"), status };
     };
     failure
 }
 
-fn settle(entry: &Entry, parent: u32) -> Result<(), Failure> {
+fn settle(entry: &ProcessSetup, parent: u32) -> Result<(), EnterFailure> {
     setsid().map_err(|error| format!("cannot begin a session: {error}"))?;
     let null =
         File::open("/dev/null").map_err(|error| format!("cannot open /dev/null: {error}"))?;
@@ -104,7 +104,7 @@ fn settle(entry: &Entry, parent: u32) -> Result<(), Failure> {
 }
 
 /// Users are a thread's own to the kernel. This process has one thread.
-fn become_user(who: &Credentials) -> rustix::io::Result<()> {
+fn become_user(who: &ProcessUser) -> rustix::io::Result<()> {
     let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
     let groups: Vec<Gid> = who.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     set_thread_groups(&groups)?;
@@ -113,7 +113,7 @@ fn become_user(who: &Credentials) -> rustix::io::Result<()> {
 }
 
 /// Sends an entry in and waits for silence or a failure.
-pub(super) fn brief(mut socket: UnixStream, brief: &Brief) -> Result<(), Failure> {
+pub(super) fn brief(mut socket: UnixStream, brief: &EnterRequest) -> Result<(), EnterFailure> {
     let mut send = || -> std::io::Result<Vec<u8>> {
         socket.write_all(&serde_json::to_vec(brief)?)?;
         socket.shutdown(Shutdown::Write)?;
@@ -125,11 +125,11 @@ pub(super) fn brief(mut socket: UnixStream, brief: &Brief) -> Result<(), Failure
     verdict(&answer)
 }
 
-pub(super) fn verdict(answer: &[u8]) -> Result<(), Failure> {
+pub(super) fn verdict(answer: &[u8]) -> Result<(), EnterFailure> {
     if answer.is_empty() {
         return Ok(());
     }
     Err(serde_json::from_slice(answer).unwrap_or_else(|error| {
-        Failure::from(format!("the new process gave no clear answer: {error}"))
+        EnterFailure::from(format!("the new process gave no clear answer: {error}"))
     }))
 }

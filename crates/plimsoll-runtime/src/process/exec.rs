@@ -15,14 +15,14 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::enter::{Brief, Failure, verdict};
-use super::launch::{Entry, Launch};
-use crate::runtime::{Exec, Executed, Outcome};
+use super::enter::{EnterFailure, EnterRequest, verdict};
+use super::launch::{Launch, ProcessSetup};
+use crate::runtime::{ExecOutcome, ExecOutput, ExecRequest};
 
 /// How long to wait for the end of the output once the command has ended: what it left running may hold it open.
 const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
-pub(super) async fn run(launch: Launch, exec: &Exec) -> io::Result<Executed> {
+pub(super) async fn run(launch: Launch, exec: &ExecRequest) -> io::Result<ExecOutput> {
     let (ours, theirs) = Socket::pair()?;
     ours.set_nonblocking(true)?;
     let ours = UnixStream::from_std(ours)?;
@@ -36,12 +36,13 @@ pub(super) async fn run(launch: Launch, exec: &Exec) -> io::Result<Executed> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let stdout = Kept::read(child.stdout.take(), exec.max_output);
-    let stderr = Kept::read(child.stderr.take(), exec.max_output);
+    let stdout = CapturedStream::read(child.stdout.take(), exec.max_output);
+    let stderr = CapturedStream::read(child.stderr.take(), exec.max_output);
     let mut group = Group(child);
 
-    let entry = Entry { command: exec.command.clone(), dies_with_parent: false, ..launch.entry };
-    let brief = Brief { entry, parent: std::process::id() };
+    let entry =
+        ProcessSetup { command: exec.command.clone(), dies_with_parent: false, ..launch.entry };
+    let brief = EnterRequest { entry, parent: std::process::id() };
     let ended = async {
         let answer = send(ours, &brief).await?;
         let status = group.0.wait().await?;
@@ -59,14 +60,14 @@ pub(super) async fn run(launch: Launch, exec: &Exec) -> io::Result<Executed> {
     let (stdout, stdout_cut) = stdout.take().await;
     let (mut stderr, stderr_cut) = stderr.take().await;
     let outcome = match ended {
-        None => Outcome::TimedOut,
-        Some(Ok(status)) => Outcome::Done { status },
-        Some(Err(Failure { text, status })) => {
+        None => ExecOutcome::TimedOut,
+        Some(Ok(status)) => ExecOutcome::Done { status },
+        Some(Err(EnterFailure { text, status })) => {
             stderr.extend_from_slice(text.as_bytes());
-            Outcome::Done { status }
+            ExecOutcome::Done { status }
         }
     };
-    Ok(Executed { outcome, stdout, stderr, is_cut: stdout_cut || stderr_cut })
+    Ok(ExecOutput { outcome, stdout, stderr, is_cut: stdout_cut || stderr_cut })
 }
 
 /// A command and what it started. Dropped before its end, as when nobody waits any more, it is killed.
@@ -90,7 +91,10 @@ impl Drop for Group {
     }
 }
 
-async fn send(mut socket: UnixStream, brief: &Brief) -> io::Result<Result<(), Failure>> {
+async fn send(
+    mut socket: UnixStream,
+    brief: &EnterRequest,
+) -> io::Result<Result<(), EnterFailure>> {
     socket.write_all(&serde_json::to_vec(brief)?).await?;
     socket.shutdown().await?;
     let mut answer = Vec::new();
@@ -103,12 +107,12 @@ fn shell_status(status: ExitStatus) -> i32 {
 }
 
 /// The beginning of an output; what lies beyond the bound is read and dropped, so that nothing waits for room.
-struct Kept {
+struct CapturedStream {
     bytes: Arc<Mutex<(Vec<u8>, bool)>>,
     task: JoinHandle<()>,
 }
 
-impl Kept {
+impl CapturedStream {
     fn read(source: Option<impl AsyncRead + Unpin + Send + 'static>, max: usize) -> Self {
         let bytes = Arc::new(Mutex::new((Vec::new(), false)));
         let shared = Arc::clone(&bytes);

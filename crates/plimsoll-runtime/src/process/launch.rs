@@ -11,10 +11,10 @@ use plimsoll_model::{Bytes, ContainerSpec, Millis};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use super::users::Credentials;
+use super::users::ProcessUser;
 use super::{limits, signals};
 use crate::error::Reason;
-use crate::runtime::{DEFAULT_STOP_GRACE, Order, Tag};
+use crate::runtime::{DEFAULT_STOP_GRACE, StartRequest, Tag};
 
 /// Where commands are looked for when the service does not say; Docker's own default.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -25,7 +25,7 @@ pub(super) struct Launch {
     /// Which start this is. Only the supervisor that was started for it may carry it out, and not one that an earlier
     /// daemon started and that comes late.
     pub(super) ticket: String,
-    pub(super) entry: Entry,
+    pub(super) entry: ProcessSetup,
     pub(super) stop: Stop,
     pub(super) log: LogBounds,
     /// The program that supervises, and the words that tell it to.
@@ -34,11 +34,11 @@ pub(super) struct Launch {
 
 /// A process to become, down to the last setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct ProcessSetup {
     pub(super) command: Vec<String>,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) directory: PathBuf,
-    pub(super) credentials: Option<Credentials>,
+    pub(super) credentials: Option<ProcessUser>,
     pub(super) limits: Vec<limits::Limit>,
     /// Directories of the cgroups to join.
     pub(super) cgroups: Vec<PathBuf>,
@@ -102,9 +102,9 @@ pub(super) fn command(spec: &ContainerSpec) -> Vec<String> {
 
 impl Launch {
     pub(super) fn new(
-        order: &Order,
+        order: &StartRequest,
         work: &Path,
-        credentials: Option<Credentials>,
+        credentials: Option<ProcessUser>,
         cgroups: Vec<PathBuf>,
         log: LogBounds,
         supervisor: &[String],
@@ -116,7 +116,7 @@ impl Launch {
             Some(directory) => work.join(directory),
         };
         let environment = environment(order, work, credentials.as_ref());
-        let entry = Entry {
+        let entry = ProcessSetup {
             command: command(spec),
             environment,
             directory,
@@ -147,9 +147,9 @@ fn ticket() -> String {
 
 /// What the service finds in its environment. Nothing of the daemon's own gets there.
 fn environment(
-    order: &Order,
+    order: &StartRequest,
     work: &Path,
-    credentials: Option<&Credentials>,
+    credentials: Option<&ProcessUser>,
 ) -> BTreeMap<String, String> {
     let work = work.display().to_string();
     let home = credentials.and_then(|who| who.home.clone()).unwrap_or_else(|| work.clone());

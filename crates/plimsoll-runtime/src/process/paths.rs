@@ -2,18 +2,18 @@
 //! cell, so their number alone tells any two apart.
 //!
 //! ```text
-//! <data dir>/<cluster>/replicas/g17/   launch.json  what to run, and how to stop it
+//! <data dir>/<cell>/replicas/g17/   launch.json  what to run, and how to stop it
 //!                                      record.json  who runs it: process ids and their start times
 //!                                      exit.json    how it ended
 //!                                      lock         held by its supervisor, for as long as that lives
 //!                                      log/         what it printed
 //!                                      work/        its working directory
-//! <data dir>/<cluster>/volumes/<deployment>/<volume>/
+//! <data dir>/<cell>/volumes/<deployment>/<volume>/
 //! ```
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use plimsoll_model::{DeploymentName, Generation};
@@ -93,18 +93,14 @@ impl RunDir {
 
 /// Makes a directory that others may pass through but not list: a service that runs as another user must reach its
 /// working directory below it.
-pub(super) fn passage(path: &Path) -> io::Result<()> {
+pub(super) fn make_traversable(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o711).create(path)
 }
 
 /// Writes a value as one: who reads it finds the old text or the new one. For our own eyes, since a launch holds the
 /// service's environment.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_vec(value)?;
-    let draft = path.with_extension("tmp");
-    let mut open = fs::OpenOptions::new();
-    open.write(true).create(true).truncate(true).mode(0o600).open(&draft)?.write_all(&text)?;
-    fs::rename(&draft, path)
+    plimsoll_files::write(path, &serde_json::to_vec(value)?, 0o600)
 }
 
 /// None where there is no such file.

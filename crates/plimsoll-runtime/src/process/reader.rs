@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 
 use super::journal::Cursor;
 use super::paths::RunDir;
-use super::record::Standing;
+use super::record::RunState;
 use crate::error::{Error, Operation};
 use crate::logs::{LogLine, LogQuery, LogSender};
 use crate::runtime::Tag;
@@ -74,9 +74,9 @@ async fn read(mut cursor: Cursor) -> io::Result<(Cursor, Vec<LogLine>)> {
 async fn is_over(dir: &RunDir) -> io::Result<bool> {
     let dir = dir.clone();
     blocking(move || {
-        Ok(match dir.standing()? {
-            Standing::Starting | Standing::Running(..) => false,
-            Standing::Idle(_) | Standing::Lost(_) => true,
+        Ok(match dir.run_state()? {
+            RunState::Starting | RunState::Running(..) => false,
+            RunState::Idle(_) | RunState::Lost(_) => true,
         })
     })
     .await

@@ -10,56 +10,56 @@ use serde::{Deserialize, Serialize};
 
 use super::launch::Launch;
 use super::paths::{RunDir, read_json, write_json};
-use super::table::{Identity, Table};
-use crate::runtime::{Exit, Status, wall_clock};
+use super::table::{ProcessIdentity, ProcessTable};
+use crate::runtime::{ContainerStatus, Exit, wall_clock};
 
 /// Written by the supervisor: first of itself, then with the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) since: Timestamp,
-    pub(super) supervisor: Identity,
-    pub(super) service: Option<Identity>,
+    pub(super) supervisor: ProcessIdentity,
+    pub(super) service: Option<ProcessIdentity>,
 }
 
 /// Written by the supervisor as its last act, or by whoever finds that it could not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ended {
+pub(super) struct EndRecord {
     pub(super) at: Timestamp,
     pub(super) exit: Exit,
 }
 
 /// How things stand, and with whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RunState {
     /// Its supervisor is at work and the service is not up yet.
     Starting,
-    Running(Record, Identity),
+    Running(Record, ProcessIdentity),
     /// Nothing runs. The status says whether anything ever did.
-    Idle(Status),
+    Idle(ContainerStatus),
     /// The supervisor is gone and did not say how the service ended.
     Lost(Record),
 }
 
 impl RunDir {
-    pub(super) fn standing(&self) -> io::Result<Standing> {
+    pub(super) fn run_state(&self) -> io::Result<RunState> {
         let record: Option<Record> = read_json(&self.record())?;
-        let ended: Option<Ended> = read_json(&self.exit())?;
+        let ended: Option<EndRecord> = read_json(&self.exit())?;
         Ok(match (record, ended) {
-            (None, _) if self.is_locked()? => Standing::Starting,
-            (None, _) => Standing::Idle(Status::Created),
-            (Some(Record { since, .. }), Some(Ended { at, exit })) => {
-                Standing::Idle(Status::Exited { since, at, exit })
+            (None, _) if self.is_locked()? => RunState::Starting,
+            (None, _) => RunState::Idle(ContainerStatus::Created),
+            (Some(Record { since, .. }), Some(EndRecord { at, exit })) => {
+                RunState::Idle(ContainerStatus::Exited { since, at, exit })
             }
             (Some(record), None) if record.supervisor.is_alive() => match record.service.clone() {
-                Some(service) => Standing::Running(record, service),
-                None => Standing::Starting,
+                Some(service) => RunState::Running(record, service),
+                None => RunState::Starting,
             },
             // It may have ended between the two looks above.
-            (Some(record), None) => match read_json::<Ended>(&self.exit())? {
-                Some(Ended { at, exit }) => {
-                    Standing::Idle(Status::Exited { since: record.since, at, exit })
+            (Some(record), None) => match read_json::<EndRecord>(&self.exit())? {
+                Some(EndRecord { at, exit }) => {
+                    RunState::Idle(ContainerStatus::Exited { since: record.since, at, exit })
                 }
-                None => Standing::Lost(record),
+                None => RunState::Lost(record),
             },
         })
     }
@@ -87,15 +87,16 @@ impl RunDir {
         if let Some(service) = &record.service {
             service.signal(Signal::KILL);
             let boot = &service.boot;
-            for stat in Table::read().session(service.pid) {
+            for stat in ProcessTable::read().session(service.pid) {
                 if stat.start >= service.start {
-                    let stray = Identity { pid: stat.pid, start: stat.start, boot: boot.clone() };
+                    let stray =
+                        ProcessIdentity { pid: stat.pid, start: stat.start, boot: boot.clone() };
                     stray.signal(Signal::KILL);
                 }
             }
         }
         let exit = Exit { status: None, oom: false };
-        write_json(&self.exit(), &Ended { at: wall_clock(), exit })?;
+        write_json(&self.exit(), &EndRecord { at: wall_clock(), exit })?;
         Ok(exit)
     }
 }

@@ -2,12 +2,23 @@
 
 use std::path::{Component, Path};
 
-use plimsoll_model::ContainerSpec;
 use plimsoll_model::spec::{FileContent, MountSource, PortMode};
+use plimsoll_model::{Capability, ContainerSpec};
 
 use super::launch::{self, Stop};
 use super::{limits, users};
 use crate::error::Reason;
+
+/// What a process of this host cannot be given.
+pub(super) const LACKS: [Capability; 7] = [
+    Capability::ImageCommand,
+    Capability::PortMapping,
+    Capability::NestedMounts,
+    Capability::VolumeDrivers,
+    Capability::Sysctls,
+    Capability::ExtraHosts,
+    Capability::NoNetwork,
+];
 
 pub(super) fn reasons(spec: &ContainerSpec, etc: &Path, is_root: bool) -> Vec<Reason> {
     let mut reasons = Vec::new();
@@ -138,7 +149,7 @@ mod tests {
             (
                 "no command",
                 ContainerSpec::default(),
-                "it has no command, and processes have no image to take one from; set command",
+                "no command, and the process runtime has no image to take one from; set `command`",
             ),
             (
                 "an entrypoint is a command",
@@ -148,7 +159,7 @@ mod tests {
             (
                 "a signal",
                 ContainerSpec { stop_signal: Some("SIGNO".into()), ..spec() },
-                "stop signal \"SIGNO\" is not one that can be sent here",
+                "unknown stop signal \"SIGNO\"",
             ),
             (
                 "a ulimit",
@@ -156,12 +167,12 @@ mod tests {
                     ulimits: BTreeMap::from([("files".into(), Ulimit { soft: 1, hard: 1 })]),
                     ..spec()
                 },
-                "ulimit \"files\" is not known here",
+                "unknown ulimit \"files\"",
             ),
             (
                 "a target that climbs out",
                 ContainerSpec { mounts: vec![mount(volume("data"), "/a/../../etc")], ..spec() },
-                "\"/a/../../etc\" is not a place to mount at; write an absolute path without \"..\"",
+                "\"/a/../../etc\" is not a mount target; use an absolute path without \"..\"",
             ),
             (
                 "a mount in a mount",
@@ -169,12 +180,12 @@ mod tests {
                     mounts: vec![mount(volume("a"), "/data"), mount(volume("b"), "/data/b")],
                     ..spec()
                 },
-                "/data/b lies inside /data; processes cannot have one mount in another",
+                "/data/b is inside /data; the process runtime cannot nest mounts",
             ),
             (
                 "a volume that climbs out",
                 ContainerSpec { mounts: vec![mount(volume("../x"), "/data")], ..spec() },
-                "volume \"../x\" is not a name a directory can have",
+                "\"../x\" is not a valid volume name",
             ),
             (
                 "a volume of a driver",
@@ -183,18 +194,18 @@ mod tests {
                     volumes: BTreeMap::from([("data".into(), nfs)]),
                     ..spec()
                 },
-                "volume data needs the driver \"nfs\"; processes have directories only",
+                "volume data needs the driver \"nfs\"; the process runtime supports local directories only",
             ),
             ("a port of the host", ContainerSpec { ports: vec![port(80)], ..spec() }, ""),
             (
                 "a port that would have to change its number",
                 ContainerSpec { ports: vec![port(8_080)], ..spec() },
-                "port 80 cannot become 8080 on the host; a process binds its own ports",
+                "port 80 cannot be published as 8080; a process binds its own ports",
             ),
             (
                 "kernel settings",
                 ContainerSpec { sysctls: BTreeMap::from([("net.x".into(), "1".into())]), ..spec() },
-                "processes cannot be given sysctls",
+                "the process runtime does not support sysctls",
             ),
             (
                 "a user nobody has",
@@ -203,6 +214,9 @@ mod tests {
             ),
         ] {
             let found = reasons(&spec, Path::new("/etc"), true);
+            if LACKS.iter().any(|capability| spec.needs(*capability)) {
+                assert!(!found.is_empty(), "{case}: what is lacking is refused");
+            }
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found.join("; "), expected, "{case}");
         }

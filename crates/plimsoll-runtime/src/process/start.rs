@@ -11,29 +11,29 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::furnish::furnish;
 use super::launch::Launch;
-use super::paths::{RunDir, passage, write_json};
+use super::paths::{RunDir, make_traversable, write_json};
 use super::reader::blocking;
 use super::stop::settled;
-use super::supervisor::Report;
-use super::watch::Watch;
-use super::{Inner, Place, refusal, users};
+use super::supervisor::StartReport;
+use super::watch::ExitWatch;
+use super::workdir::workdir;
+use super::{ProcessInner, RunLookup, refusal, users};
 use crate::error::{Error, Operation, Reason, Result};
-use crate::runtime::{Event, Order, Tag};
+use crate::runtime::{RuntimeEvent, StartRequest, Tag};
 
 /// How long a supervisor may take to start its service. Only a disk or network file system that hangs takes longer.
 const START_WAIT: Duration = Duration::from_secs(30);
 
-impl Inner {
-    pub(super) async fn start(&self, order: Order) -> Result<()> {
+impl ProcessInner {
+    pub(super) async fn start(&self, order: StartRequest) -> Result<()> {
         let tag = order.tag.clone();
         let turn = self.turn(tag.generation);
         let _turn = turn.lock().await;
         let run = match self.own(Operation::Start, &tag)? {
-            Place::Here(run) | Place::Free(run) => run,
-            Place::Held(other) => {
-                let text = format!("its generation is held by {other}, which must go first");
+            RunLookup::Here(run) | RunLookup::Free(run) => run,
+            RunLookup::Held(other) => {
+                let text = format!("its generation is in use by {other}; remove that first");
                 return Err(failed(&tag)(io::Error::other(text)));
             }
         };
@@ -52,8 +52,8 @@ impl Inner {
             let spec = &order.spec;
             let owner = users::credentials(Path::new("/etc"), spec, geteuid().is_root())
                 .map_err(refused)?;
-            passage(&place.0)?;
-            furnish(&home, &place.work(), &order.tag, spec, owner.as_ref())?;
+            make_traversable(&place.0)?;
+            workdir(&home, &place.work(), &order.tag, spec, owner.as_ref())?;
             let joined = cgroups.make(&order.tag.generation.to_string(), spec);
             let (log, words) = (settings.log, &settings.supervisor);
             let launch = Launch::new(&order, &place.work(), owner, joined, log, words);
@@ -77,42 +77,42 @@ impl Inner {
             Err(_) => {
                 // It dies with everything below it, so nothing half-started is left.
                 let _ = child.start_kill();
-                Some(Report::Failed(format!("no answer within {} s", START_WAIT.as_secs())))
+                Some(StartReport::Failed(format!("no answer within {} s", START_WAIT.as_secs())))
             }
         };
         match report {
-            Some(Report::Started) => {
-                self.bus.tell(Event::Started { tag: tag.clone() });
-                self.watch(run, tag.clone(), Watch::Child(Box::new(child)));
+            Some(StartReport::Started) => {
+                self.bus.tell(RuntimeEvent::Started { tag: tag.clone() });
+                self.watch(run, tag.clone(), ExitWatch::Child(Box::new(child)));
                 Ok(())
             }
-            Some(Report::Taken) => {
+            Some(StartReport::Taken) => {
                 let _ = child.wait().await;
                 self.join(run, tag).await
             }
-            Some(Report::Failed(text)) => {
+            Some(StartReport::Failed(text)) => {
                 let _ = child.wait().await;
                 Err(failed(tag)(io::Error::other(text)))
             }
             None => {
                 let _ = child.wait().await;
                 let complaint = std::fs::read_to_string(run.complaints()).unwrap_or_default();
-                let text = format!("its supervisor ended without a word; {}", complaint.trim());
+                let text = format!("its supervisor exited without a report; {}", complaint.trim());
                 Err(failed(tag)(io::Error::other(text)))
             }
         }
     }
 }
 
-impl Inner {
+impl ProcessInner {
     /// A supervisor that an earlier daemon started in its last moment was faster. What it runs is what was asked for.
     async fn join(&self, run: RunDir, tag: &Tag) -> Result<()> {
         let Some(record) = settled(&run).await.map_err(failed(tag))? else {
-            let text = "another supervisor began with it, and failed";
+            let text = "another supervisor tried to start it and failed";
             return Err(failed(tag)(io::Error::other(text)));
         };
-        let watch = Watch::on(&record.supervisor).map_err(failed(tag))?;
-        self.bus.tell(Event::Started { tag: tag.clone() });
+        let watch = ExitWatch::on(&record.supervisor).map_err(failed(tag))?;
+        self.bus.tell(RuntimeEvent::Started { tag: tag.clone() });
         self.watch(run, tag.clone(), watch);
         Ok(())
     }

@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::launch::Stop;
 use super::paths::{RunDir, absent_is_fine};
 use super::reader::blocking;
-use super::record::{Record, Standing};
-use super::watch::Watch;
-use super::{Inner, Place};
+use super::record::{Record, RunState};
+use super::watch::ExitWatch;
+use super::{ProcessInner, RunLookup};
 use crate::error::{Error, Operation, Result};
-use crate::runtime::{Event, Tag};
+use crate::runtime::{RuntimeEvent, Tag};
 
 /// How long a killed service may take to be gone. Only one stuck in the kernel takes longer.
 const KILL_WAIT: Duration = Duration::from_secs(15);
@@ -24,7 +24,7 @@ const START_WAIT: Duration = Duration::from_secs(30);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-impl Inner {
+impl ProcessInner {
     pub(super) async fn stop(&self, tag: &Tag) -> Result<()> {
         let failed = |error: io::Error| Error::failed(Operation::Stop, tag, error);
         // A start under way comes to its end first; a stop itself takes no turn, since it may take its grace.
@@ -33,7 +33,7 @@ impl Inner {
         let Some(record) = settled(&run).await.map_err(failed)? else { return Ok(()) };
         let launch = run.read_launch().map_err(failed)?;
         let stop = launch.map_or(Stop { signal: 15, grace: plimsoll_model::Millis(0) }, |l| l.stop);
-        let mut ended = Watch::on(&record.supervisor).map_err(failed)?;
+        let mut ended = ExitWatch::on(&record.supervisor).map_err(failed)?;
 
         signal(&record, stop.signal());
         if timeout(Duration::from_millis(stop.grace.0), ended.ended()).await.is_ok() {
@@ -41,7 +41,7 @@ impl Inner {
         }
         signal(&record, Signal::KILL);
         timeout(KILL_WAIT, ended.ended()).await.map_err(|_| {
-            let text = format!("it still runs {} s after it was killed", KILL_WAIT.as_secs());
+            let text = format!("still running {} s after SIGKILL", KILL_WAIT.as_secs());
             failed(io::Error::new(io::ErrorKind::TimedOut, text))
         })
     }
@@ -49,17 +49,18 @@ impl Inner {
     pub(super) async fn remove(&self, tag: &Tag) -> Result<()> {
         let turn = self.turn(tag.generation);
         let _turn = turn.lock().await;
-        let (Place::Here(place) | Place::Free(place)) = self.own(Operation::Remove, tag)? else {
+        let (RunLookup::Here(place) | RunLookup::Free(place)) = self.own(Operation::Remove, tag)?
+        else {
             return Ok(());
         };
         let removed = blocking(move || {
             if !place.0.is_dir() {
                 return Ok(Removal::Nothing);
             }
-            match place.standing()? {
-                Standing::Starting | Standing::Running(..) => return Ok(Removal::Runs),
-                Standing::Lost(record) => drop(place.bury(&record)?),
-                Standing::Idle(_) => {}
+            match place.run_state()? {
+                RunState::Starting | RunState::Running(..) => return Ok(Removal::Runs),
+                RunState::Lost(record) => drop(place.bury(&record)?),
+                RunState::Idle(_) => {}
             }
             // The launch goes first: a directory without one is not listed, whatever else is left of it.
             absent_is_fine(fs::remove_file(place.launch()))?;
@@ -69,7 +70,7 @@ impl Inner {
         match removed.await.map_err(|error| Error::failed(Operation::Remove, tag, error))? {
             Removal::Runs => return Err(Error::StillRunning { tag: tag.clone() }),
             Removal::Nothing => {}
-            Removal::Done => self.bus.tell(Event::Removed { tag: tag.clone() }),
+            Removal::Done => self.bus.tell(RuntimeEvent::Removed { tag: tag.clone() }),
         }
         self.cgroups.remove(&tag.generation.to_string());
         self.turns
@@ -92,17 +93,17 @@ pub(super) async fn settled(run: &RunDir) -> io::Result<Option<Record>> {
     let begin = Instant::now();
     loop {
         let place = run.clone();
-        match blocking(move || place.standing()).await? {
-            Standing::Running(record, _) => return Ok(Some(record)),
-            Standing::Idle(_) => return Ok(None),
-            Standing::Lost(record) => {
+        match blocking(move || place.run_state()).await? {
+            RunState::Running(record, _) => return Ok(Some(record)),
+            RunState::Idle(_) => return Ok(None),
+            RunState::Lost(record) => {
                 run.bury(&record)?;
                 return Ok(None);
             }
-            Standing::Starting if begin.elapsed() > START_WAIT => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it is neither up nor down"));
+            RunState::Starting if begin.elapsed() > START_WAIT => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "its start did not finish"));
             }
-            Standing::Starting => sleep(LOOK_AGAIN).await,
+            RunState::Starting => sleep(LOOK_AGAIN).await,
         }
     }
 }

@@ -23,12 +23,12 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 
 use super::cgroup;
-use super::enter::{self, Brief};
+use super::enter::{self, EnterRequest};
 use super::journal::{Journal, MAX_LINE};
 use super::launch::Launch;
 use super::paths::{RunDir, absent_is_fine, write_json};
-use super::record::{Ended, Record};
-use super::table::{Identity, Table};
+use super::record::{EndRecord, Record};
+use super::table::{ProcessIdentity, ProcessTable};
 use crate::logs::Output;
 use crate::runtime::{Exit, wall_clock};
 
@@ -43,7 +43,7 @@ const OUTPUT_WAIT: Duration = Duration::from_secs(2);
 
 /// What the daemon is told about a start.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Report {
+pub(super) enum StartReport {
     Started,
     /// Another supervisor has this directory, or will have it.
     Taken,
@@ -72,21 +72,21 @@ fn run(dir: &RunDir, ticket: &OsStr) -> Result<(), String> {
     let _ = setsid();
     let lock = File::create(dir.lock()).map_err(|error| error.to_string())?;
     if !take(&lock) {
-        report(&Report::Taken);
+        report(&StartReport::Taken);
         return Ok(());
     }
     match start(dir, ticket) {
-        Err(Refusal::Late) => {
-            report(&Report::Taken);
+        Err(LaunchRefusal::Late) => {
+            report(&StartReport::Taken);
             Ok(())
         }
         Ok(running) => {
-            report(&Report::Started);
-            running.finish(dir).map_err(|error| format!("cannot write how it ended: {error}"))
+            report(&StartReport::Started);
+            running.finish(dir).map_err(|error| format!("cannot write the exit record: {error}"))
         }
-        Err(Refusal::Failed(error)) => {
+        Err(LaunchRefusal::Failed(error)) => {
             let _ = absent_is_fine(std::fs::remove_file(dir.record()));
-            report(&Report::Failed(error));
+            report(&StartReport::Failed(error));
             Ok(())
         }
     }
@@ -104,7 +104,7 @@ fn take(lock: &File) -> bool {
 }
 
 /// Tells the daemon, and lets go of it: an end of this output is how it knows that there is nothing more to hear.
-fn report(report: &Report) {
+fn report(report: &StartReport) {
     let text = serde_json::to_vec(report).unwrap_or_default();
     // A daemon that died meanwhile reads the record instead.
     let _ = io::stdout().write_all(&text);
@@ -122,34 +122,34 @@ struct Running {
     oom_kills: u64,
 }
 
-enum Refusal {
+enum LaunchRefusal {
     /// A later start has taken this one's place.
     Late,
     Failed(String),
 }
 
-impl From<String> for Refusal {
+impl From<String> for LaunchRefusal {
     fn from(text: String) -> Self {
         Self::Failed(text)
     }
 }
 
-impl From<&str> for Refusal {
+impl From<&str> for LaunchRefusal {
     fn from(text: &str) -> Self {
         Self::Failed(text.to_owned())
     }
 }
 
-fn start(dir: &RunDir, ticket: &OsStr) -> Result<Running, Refusal> {
+fn start(dir: &RunDir, ticket: &OsStr) -> Result<Running, LaunchRefusal> {
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-    let launch = dir.read_launch().map_err(failed("cannot read what to run"))?;
-    let launch = launch.ok_or("there is nothing to run")?;
+    let launch = dir.read_launch().map_err(failed("cannot read the launch record"))?;
+    let launch = launch.ok_or("no launch record")?;
     if *ticket != *launch.ticket {
-        return Err(Refusal::Late);
+        return Err(LaunchRefusal::Late);
     }
     absent_is_fine(std::fs::remove_file(dir.record())).map_err(failed("cannot begin a record"))?;
     absent_is_fine(std::fs::remove_file(dir.exit())).map_err(failed("cannot begin a record"))?;
-    let supervisor = Identity::of(getpid()).ok_or("/proc is not readable")?;
+    let supervisor = ProcessIdentity::of(getpid()).ok_or("/proc is not readable")?;
     let mut record = Record { since: wall_clock(), supervisor, service: None };
     write_json(&dir.record(), &record).map_err(failed("cannot write a record"))?;
     // Whatever the service starts and abandons becomes a child of this process, so nothing of it gets away.
@@ -168,7 +168,7 @@ fn start(dir: &RunDir, ticket: &OsStr) -> Result<Running, Refusal> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed("cannot start a process"))?;
-    let brief = Brief { entry: launch.entry.clone(), parent: std::process::id() };
+    let brief = EnterRequest { entry: launch.entry.clone(), parent: std::process::id() };
     let entered = enter::brief(ours, &brief);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     if let Err(failure) = entered {
@@ -177,7 +177,7 @@ fn start(dir: &RunDir, ticket: &OsStr) -> Result<Running, Refusal> {
     }
     let service = Pid::from_child(&child);
     // One that ended at once leaves no identity, and needs none.
-    record.service = Identity::of(service);
+    record.service = ProcessIdentity::of(service);
     write_json(&dir.record(), &record).map_err(failed("cannot write a record"))?;
     let journal = Arc::new(Mutex::new(journal));
     let readers = vec![
@@ -200,7 +200,7 @@ impl Running {
         }
         let oom = cgroup::oom_kills(&self.launch.entry.cgroups) > self.oom_kills;
         let exit = Exit { status, oom };
-        write_json(&dir.exit(), &Ended { at: wall_clock(), exit })
+        write_json(&dir.exit(), &EndRecord { at: wall_clock(), exit })
     }
 
     /// Collects everything that ends until the service does.
@@ -232,7 +232,7 @@ fn clear(service: Pid) {
             Err(_) => return,
         }
         // Children are not collected by anyone else, so their ids are theirs until we do.
-        for stat in Table::read().descendants(getpid().as_raw_pid()) {
+        for stat in ProcessTable::read().descendants(getpid().as_raw_pid()) {
             if let Some(pid) = Pid::from_raw(stat.pid).filter(|_| !stat.has_ended()) {
                 let _ = kill_process(pid, Signal::KILL);
             }

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 /// A process, for good: its id may be given to another one day, but not with the same start in the same boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct ProcessIdentity {
     pub(crate) pid: i32,
     /// In ticks since boot.
     pub(crate) start: u64,
     pub(crate) boot: String,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// The identity of a process that runs now.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         let stat = Stat::read(pid.as_raw_pid())?;
@@ -97,9 +97,9 @@ impl Stat {
 }
 
 /// All processes at one time, or nearly so.
-pub(crate) struct Table(BTreeMap<i32, Stat>);
+pub(crate) struct ProcessTable(BTreeMap<i32, Stat>);
 
-impl Table {
+impl ProcessTable {
     pub(crate) fn read() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten();
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_its_start_as_well() {
-        let me = Identity::of(rustix::process::getpid()).unwrap();
+        let me = ProcessIdentity::of(rustix::process::getpid()).unwrap();
         assert!(me.is_alive() && me.open().is_some());
         for (case, other) in [
-            ("another start", Identity { start: me.start + 1, ..me.clone() }),
-            ("another boot", Identity { boot: "earlier".into(), ..me.clone() }),
-            ("nobody", Identity { pid: 0, ..me.clone() }),
+            ("another start", ProcessIdentity { start: me.start + 1, ..me.clone() }),
+            ("another boot", ProcessIdentity { boot: "earlier".into(), ..me.clone() }),
+            ("nobody", ProcessIdentity { pid: 0, ..me.clone() }),
         ] {
             assert!(!other.is_alive() && other.open().is_none(), "{case}");
         }

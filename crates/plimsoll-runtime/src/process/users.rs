@@ -10,7 +10,7 @@ use crate::error::Reason;
 
 /// Who a service runs as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Credentials {
+pub(super) struct ProcessUser {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) groups: Vec<u32>,
@@ -22,7 +22,7 @@ pub(super) fn credentials(
     etc: &Path,
     spec: &ContainerSpec,
     is_root: bool,
-) -> Result<Option<Credentials>, Reason> {
+) -> Result<Option<ProcessUser>, Reason> {
     let asked = spec.user.as_deref().unwrap_or("");
     if asked.is_empty() && spec.group_add.is_empty() {
         return Ok(None);
@@ -51,20 +51,20 @@ pub(super) fn credentials(
 }
 
 /// A number need not be known, as in a container: it is what it is.
-fn lookup(passwd: &str, group: &str, user: &str) -> Option<Credentials> {
+fn lookup(passwd: &str, group: &str, user: &str) -> Option<ProcessUser> {
     let number = user.parse::<u32>().ok();
     let row = rows(passwd).find(|row| match number {
         Some(number) => row.get(2).is_some_and(|uid| uid.parse() == Ok(number)),
         None => row.first() == Some(&user),
     });
     let Some(row) = row else {
-        return number.map(|uid| Credentials { uid, gid: 0, groups: Vec::new(), home: None });
+        return number.map(|uid| ProcessUser { uid, gid: 0, groups: Vec::new(), home: None });
     };
     let name = row.first()?;
     let is_member = |row: &Vec<&str>| {
         row.get(3).is_some_and(|members| members.split(',').any(|member| member == *name))
     };
-    Some(Credentials {
+    Some(ProcessUser {
         uid: row.get(2)?.parse().ok()?,
         gid: row.get(3)?.parse().ok()?,
         groups: rows(group).filter(is_member).filter_map(|row| row.get(2)?.parse().ok()).collect(),
@@ -101,7 +101,7 @@ mod tests {
         fs::write(etc.path().join("group"), "root:x:0:\nann:x:8:\nvideo:x:44:bob,ann\n").unwrap();
         let who = |uid, gid, groups: &[u32], home: Option<&str>| {
             let home = home.map(str::to_owned);
-            Ok(Some(Credentials { uid, gid, groups: groups.to_vec(), home }))
+            Ok(Some(ProcessUser { uid, gid, groups: groups.to_vec(), home }))
         };
         let unknown = |user: &str| Err(Reason::UnknownUser { user: user.into() });
         for (case, user, add, expected) in [

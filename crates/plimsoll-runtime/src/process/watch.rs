@@ -5,19 +5,19 @@ use std::io;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
 
-use super::table::Identity;
+use super::table::ProcessIdentity;
 
 /// Something to wait for.
 #[derive(Debug)]
-pub(super) enum Watch {
+pub(super) enum ExitWatch {
     /// A supervisor of ours, which must be collected as well.
     Child(Box<Child>),
     /// A handle on somebody else's, which tells when it has ended; none if it has already.
     Process(Option<Receiver>),
 }
 
-impl Watch {
-    pub(super) fn on(process: &Identity) -> io::Result<Self> {
+impl ExitWatch {
+    pub(super) fn on(process: &ProcessIdentity) -> io::Result<Self> {
         // The handle is no pipe, but becomes readable as one does, and that is all that is asked of it.
         let handle = process.open().map(Receiver::from_owned_fd_unchecked);
         handle.transpose().map(Self::Process)

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use plimsoll_runtime::{Event, Exit, ProcessRuntime, Runtime, Status};
+use plimsoll_runtime::{ContainerStatus, Exit, ProcessRuntime, Runtime, RuntimeEvent};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::host::{Host, gone, heard, is_alive, kill, order, settings, sh, tag};
+use crate::harness::{Host, gone, heard, is_alive, kill, order, settings, sh, tag};
 
 fn edit(path: &std::path::Path, change: impl FnOnce(&mut Value)) {
     let mut value: Value =
@@ -26,7 +26,7 @@ async fn a_new_runtime_adopts_what_runs_and_hears_how_it_ends() {
     host.runtime.start(&order(1, sh("exit 1"))).await.unwrap();
     host.runtime.stop(&tag).await.unwrap();
     let exit = Exit { status: Some(5), oom: false };
-    assert_eq!(heard(&mut events).await, Event::Exited { tag: tag.clone(), exit });
+    assert_eq!(heard(&mut events).await, RuntimeEvent::Exited { tag: tag.clone(), exit });
     assert_eq!(host.printed(&tag).await, [format!("pid {pid}")], "and it ran once");
 }
 
@@ -97,16 +97,16 @@ async fn a_lost_supervisor_takes_its_service_along() {
     let mut events = host.runtime.events();
     let tag = host.run("sleep 600 & echo child $!; echo pid $$; wait").await;
     let (child, pid) = (host.says(&tag, "child").await, host.says(&tag, "pid").await);
-    assert_eq!(heard(&mut events).await, Event::Started { tag: tag.clone() });
+    assert_eq!(heard(&mut events).await, RuntimeEvent::Started { tag: tag.clone() });
     let record = std::fs::read(host.file(1, "record.json")).unwrap();
     let record: Value = serde_json::from_slice(&record).unwrap();
     kill(&record["supervisor"]["pid"].to_string());
     let exit = Exit { status: None, oom: false };
-    assert_eq!(heard(&mut events).await, Event::Exited { tag: tag.clone(), exit });
+    assert_eq!(heard(&mut events).await, RuntimeEvent::Exited { tag: tag.clone(), exit });
     gone(&pid).await;
     gone(&child).await;
     host.runtime.start(&order(1, sh("echo pid again; exec sleep 600"))).await.unwrap();
-    assert!(matches!(host.status(&tag).await, Some(Status::Running { .. })));
+    assert!(matches!(host.status(&tag).await, Some(ContainerStatus::Running { .. })));
     host.runtime.stop(&tag).await.unwrap();
 }
 

@@ -6,14 +6,15 @@ use expect_test::expect;
 use plimsoll_model::spec::{Mount, MountSource, Protocol, Ulimit};
 use plimsoll_model::{Bytes, ContainerSpec, Resources};
 use plimsoll_runtime::{
-    Binding, Error, Exec, Executed, Exit, Meter, Outcome, Reason, Runtime, Status, chain,
+    Binding, ContainerStatus, Error, ExecOutcome, ExecOutput, ExecRequest, Exit, Meter, Reason,
+    Runtime, chain,
 };
 
-use crate::host::{Host, gone, is_alive, kill, order, sh, tag};
+use crate::harness::{Host, gone, is_alive, kill, order, sh, tag};
 
-const DONE: Outcome = Outcome::Done { status: 0 };
+const DONE: ExecOutcome = ExecOutcome::Done { status: 0 };
 
-fn text(executed: &Executed) -> String {
+fn text(executed: &ExecOutput) -> String {
     String::from_utf8_lossy(&executed.stdout).trim().to_owned()
 }
 
@@ -78,7 +79,7 @@ async fn a_service_runs_as_its_user() {
     host.says(&tag, "ready").await;
     let printed = host.printed(&tag).await;
     assert_eq!(printed, ["65534", "65533", "65533 12345", "writable", "ready"]);
-    let executed = host.exec(&tag, &Exec::shell("id -u")).await;
+    let executed = host.exec(&tag, &ExecRequest::shell("id -u")).await;
     assert_eq!(text(&executed), "65534", "and so does a command beside it");
     host.runtime.stop(&tag).await.unwrap();
 }
@@ -113,7 +114,7 @@ async fn a_command_that_cannot_be_run_says_why() {
     let expected = "cannot start shop-web-1 g1: cannot run \"no-such-program\": \
         No such file or directory (os error 2)";
     assert_eq!(chain(&error), expected);
-    assert_eq!(host.status(&tag(1)).await, Some(Status::Created));
+    assert_eq!(host.status(&tag(1)).await, Some(ContainerStatus::Created));
     let nowhere = ContainerSpec { working_dir: Some("/no/such/place".into()), ..sh("exit 0") };
     let error = host.runtime.start(&order(1, nowhere)).await.unwrap_err();
     assert!(chain(&error).contains("cannot enter /no/such/place: "), "{}", chain(&error));
@@ -126,36 +127,36 @@ async fn commands_run_beside_a_service() {
     let host = Host::new().await;
     let environment = BTreeMap::from([("NAME".to_owned(), "value".to_owned())]);
     let tag = host.start(1, ContainerSpec { environment, ..sh("exec sleep 600") }).await;
-    let executed = host.exec(&tag, &Exec::shell("echo $NAME; echo bad >&2; exit 3")).await;
-    assert_eq!(executed.outcome, Outcome::Done { status: 3 });
+    let executed = host.exec(&tag, &ExecRequest::shell("echo $NAME; echo bad >&2; exit 3")).await;
+    assert_eq!(executed.outcome, ExecOutcome::Done { status: 3 });
     assert_eq!((text(&executed).as_str(), executed.stderr.as_slice()), ("value", &b"bad\n"[..]));
 
-    let missing = host.exec(&tag, &Exec::new(["no-such-program"])).await;
-    assert_eq!(missing.outcome, Outcome::Done { status: 127 });
+    let missing = host.exec(&tag, &ExecRequest::new(["no-such-program"])).await;
+    assert_eq!(missing.outcome, ExecOutcome::Done { status: 127 });
     assert!(missing.stderr.starts_with(b"cannot run \"no-such-program\""));
 
-    let long = Exec { max_output: 1_000, ..Exec::shell("head -c 300000 /dev/zero") };
+    let long = ExecRequest { max_output: 1_000, ..ExecRequest::shell("head -c 300000 /dev/zero") };
     let long = host.exec(&tag, &long).await;
     assert_eq!((long.outcome, long.stdout.len(), long.is_cut), (DONE, 1_000, true));
     host.runtime.stop(&tag).await.unwrap();
-    let error = host.runtime.exec(&tag, &Exec::shell("exit 0")).await.unwrap_err();
-    assert_eq!(error.to_string(), "cannot run a command in shop-web-1 g1: it does not run");
+    let error = host.runtime.exec(&tag, &ExecRequest::shell("exit 0")).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot run a command in shop-web-1 g1: not running");
 }
 
 #[tokio::test]
 async fn a_command_that_takes_too_long_is_killed_with_all_it_started() {
     let host = Host::new().await;
     let tag = host.run("exec sleep 600").await;
-    let exec = Exec::shell("sleep 600 & echo $!; wait").timeout(Duration::from_millis(300));
+    let exec = ExecRequest::shell("sleep 600 & echo $!; wait").timeout(Duration::from_millis(300));
     let begin = Instant::now();
     let executed = host.exec(&tag, &exec).await;
-    assert_eq!(executed.outcome, Outcome::TimedOut);
+    assert_eq!(executed.outcome, ExecOutcome::TimedOut);
     assert!(begin.elapsed() < Duration::from_secs(10));
     let child = text(&executed);
     gone(&child).await;
 
     // Left in the background on purpose, it does not hold the command up.
-    let executed = host.exec(&tag, &Exec::shell("sleep 600 & echo $!")).await;
+    let executed = host.exec(&tag, &ExecRequest::shell("sleep 600 & echo $!")).await;
     assert_eq!(executed.outcome, DONE);
     assert!(is_alive(&text(&executed)));
     kill(&text(&executed));
@@ -189,7 +190,7 @@ async fn limits_are_held_where_there_are_cgroups() {
     })
     .await;
     let described = host.runtime.describe().await.unwrap();
-    if described.limits.last().is_some_and(|limit| limit.contains("not held")) {
+    if described.limits.last().is_some_and(|limit| limit.contains("not enforced")) {
         return;
     }
     let memory = Bytes(16 << 20);
@@ -222,5 +223,5 @@ async fn the_runtime_says_what_it_does_not_isolate() {
           the network is the host's own: services bind the host's ports, and networks, dns and hostname are not used
           privileges are not reduced: cap_drop, security_opt, privileged and userns_mode are not used
           a service ends with its first process: whatever that leaves behind is killed
-          limits of memory, cpus and processes are not held: no cgroup is writable here"]].assert_eq(&described.to_string());
+          memory, CPU and process limits are not enforced: no writable cgroup"]].assert_eq(&described.to_string());
 }

@@ -1,11 +1,11 @@
 //! Containers on a real engine. Where `PLIMSOLL_TEST_DOCKER` names none, these tests say so and pass; `lab/engine`
 //! starts one, and `./test` always does.
 
-mod berth;
 mod commands;
-mod cut;
 mod engine;
 mod events;
+mod harness;
+mod interrupted;
 mod lifecycle;
 mod logs;
 mod networks;

@@ -2,7 +2,7 @@ use plimsoll_model::{Bytes, Timestamp};
 use plimsoll_runtime::process::LogBounds;
 use plimsoll_runtime::{LogQuery, Output, Runtime};
 
-use crate::host::{Host, sh, tag};
+use crate::harness::{Host, sh, tag};
 
 #[tokio::test]
 async fn both_outputs_are_kept_with_their_times() {
@@ -72,5 +72,5 @@ async fn logs_outlive_a_restart_of_the_same_generation() {
     }
     assert_eq!(host.printed(&tag(1)).await, ["one", "two"]);
     let error = host.runtime.logs(&tag(2), LogQuery::default()).await.unwrap_err();
-    assert_eq!(error.to_string(), "cannot read the logs of shop-web-1 g2: it is not here");
+    assert_eq!(error.to_string(), "cannot read the logs of shop-web-1 g2: not found on this node");
 }

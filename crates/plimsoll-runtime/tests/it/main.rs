@@ -4,6 +4,6 @@
 mod adoption;
 mod commands;
 mod docker;
-mod host;
+mod harness;
 mod logs;
 mod stopping;

@@ -1,9 +1,9 @@
 use std::time::Instant;
 
 use plimsoll_model::{ContainerSpec, Millis};
-use plimsoll_runtime::{Error, Event, Exit, Runtime, Status};
+use plimsoll_runtime::{ContainerStatus, Error, Exit, Runtime, RuntimeEvent};
 
-use crate::host::{Host, gone, grace, heard, is_alive, order, sh, tag};
+use crate::harness::{Host, gone, grace, heard, is_alive, order, sh, tag};
 
 fn status(status: i32) -> Exit {
     Exit { status: Some(status), oom: false }
@@ -78,12 +78,12 @@ async fn how_it_ended_is_told() {
         let host = Host::new().await;
         let mut events = host.runtime.events();
         let tag = host.run(script).await;
-        assert_eq!(heard(&mut events).await, Event::Started { tag: tag.clone() }, "{case}");
-        let exited = Event::Exited { tag: tag.clone(), exit: status(expected) };
+        assert_eq!(heard(&mut events).await, RuntimeEvent::Started { tag: tag.clone() }, "{case}");
+        let exited = RuntimeEvent::Exited { tag: tag.clone(), exit: status(expected) };
         assert_eq!(heard(&mut events).await, exited, "{case}");
         assert_eq!(host.exit(&tag).await, status(expected), "{case}");
         host.runtime.remove(&tag).await.unwrap();
-        assert_eq!(heard(&mut events).await, Event::Removed { tag }, "{case}");
+        assert_eq!(heard(&mut events).await, RuntimeEvent::Removed { tag }, "{case}");
     }
 }
 
@@ -97,13 +97,13 @@ async fn what_is_done_already_is_done_again_without_harm() {
     host.runtime.start(&order(1, sh("exit 1"))).await.unwrap();
     assert!(is_alive(&pid), "a second start leaves the first alone");
     let refused = host.runtime.remove(&tag).await.unwrap_err();
-    assert_eq!(refused.to_string(), "cannot remove shop-web-1 g1: it runs; stop it first");
+    assert_eq!(refused.to_string(), "cannot remove shop-web-1 g1: still running; stop it first");
     host.runtime.stop(&tag).await.unwrap();
     host.runtime.stop(&tag).await.unwrap();
     assert!(!is_alive(&pid));
     host.runtime.start(&order(1, sh("echo again; exec sleep 600"))).await.unwrap();
     host.says(&tag, "again").await;
-    assert!(matches!(host.status(&tag).await, Some(Status::Running { .. })));
+    assert!(matches!(host.status(&tag).await, Some(ContainerStatus::Running { .. })));
     host.runtime.stop(&tag).await.unwrap();
     host.runtime.remove(&tag).await.unwrap();
     assert_eq!(host.status(&tag).await, None);
@@ -126,11 +126,11 @@ async fn four_starts_at_once_make_one_process() {
 async fn a_service_of_another_cell_is_none_of_ours() {
     let host = Host::new().await;
     let mut foreign = order(1, sh("exit 0"));
-    foreign.tag.cluster = plimsoll_model::ClusterId::new("other").unwrap();
+    foreign.tag.cell_id = plimsoll_model::CellId::new("other").unwrap();
     let error = host.runtime.start(&foreign).await.unwrap_err();
     assert!(matches!(error, Error::Foreign { .. }), "{error}");
     let error = host.runtime.stop(&foreign.tag).await.unwrap_err();
-    let expected = "cannot stop shop-web-1 g1: it is of cluster other, this node of test";
+    let expected = "cannot stop shop-web-1 g1: it belongs to cell other, this node to test";
     assert_eq!(error.to_string(), expected);
 }
 
@@ -146,7 +146,7 @@ async fn a_generation_given_again_does_not_mix_two_replicas_up() {
     assert!(is_alive(&pid), "what is stopped is not this one");
     let error = host.runtime.start(&other).await.unwrap_err();
     let expected =
-        "cannot start shop-db-1 g1: its generation is held by shop-web-1 g1, which must go first";
+        "cannot start shop-db-1 g1: its generation is in use by shop-web-1 g1; remove that first";
     assert_eq!(plimsoll_runtime::chain(&error), expected);
     host.runtime.stop(&tag).await.unwrap();
     host.runtime.remove(&tag).await.unwrap();

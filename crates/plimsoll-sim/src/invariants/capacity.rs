@@ -1,4 +1,7 @@
-//! No node is ever promised more than it has. What is leaving does not count here: in its own place it makes way.
+//! No node is ever promised more than it has. What is leaving does not count here: in its own place it makes way. A node
+//! that has less than it had keeps what it was promised, and is promised no more.
+
+use std::collections::BTreeMap;
 
 use plimsoll_model::{Event, NodeId, Resources};
 
@@ -6,7 +9,10 @@ use super::Invariant;
 use crate::world::World;
 
 #[derive(Debug, Default)]
-pub(super) struct Capacity;
+pub(super) struct Capacity {
+    /// What each node was promised when it was last looked at.
+    promised: BTreeMap<NodeId, Resources>,
+}
 
 impl Invariant for Capacity {
     fn name(&self) -> &'static str {
@@ -20,16 +26,34 @@ impl Invariant for Capacity {
             .collect();
         nodes.sort_unstable();
         nodes.dedup();
-        nodes.into_iter().try_for_each(|node| fits(world, node))
+        nodes.into_iter().try_for_each(|node| self.check_node(world, node))
     }
 }
 
-fn fits(world: &World<'_>, id: &NodeId) -> Result<(), String> {
-    let (Some(node), Some(load)) = (world.state.node(id), world.state.load(id)) else {
-        return Ok(());
-    };
+impl Capacity {
+    fn check_node(&mut self, world: &World<'_>, id: &NodeId) -> Result<(), String> {
+        let promised = promised(world, id);
+        let before = self.promised.insert(id.clone(), promised).unwrap_or(Resources::NONE);
+        // What a node that left was promised waits for it: it may come back with less.
+        let Some(node) = world.state.node(id) else { return Ok(()) };
+        let capacity = node.facts.capacity;
+        // In each dimension, what is too much must not have grown.
+        let allowed = Resources {
+            cpu: capacity.cpu.max(before.cpu),
+            memory: capacity.memory.max(before.memory),
+            gpus: capacity.gpus.max(before.gpus),
+        };
+        if promised.fits_in(allowed) {
+            return Ok(());
+        }
+        Err(format!("{id} is promised {promised:?} of {capacity:?}"))
+    }
+}
+
+fn promised(world: &World<'_>, id: &NodeId) -> Resources {
     let mut promised = Resources::NONE;
-    for tenant in &load.tenants {
+    let tenants = world.state.load(id).into_iter().flat_map(|load| &load.tenants);
+    for tenant in tenants {
         let Some(service) = world.state.service(&tenant.service) else { continue };
         let Some(replica) = service.replicas.get(&tenant.slot) else { continue };
         let coming = replica.successor.as_ref().map(|successor| &successor.assignment);
@@ -38,8 +62,5 @@ fn fits(world: &World<'_>, id: &NodeId) -> Result<(), String> {
                 promised.plus(service.spec_of(held).map_or(Resources::NONE, |spec| spec.request()));
         }
     }
-    if promised.fits_in(node.facts.capacity) {
-        return Ok(());
-    }
-    Err(format!("{id} is promised {promised:?} of {:?}", node.facts.capacity))
+    promised
 }

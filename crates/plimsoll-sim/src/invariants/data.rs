@@ -1,4 +1,5 @@
-//! A replica with a volume or a bind mount never changes its node.
+//! A replica that has a volume or a bind mount never changes its node, whatever it should have from now on: the data is
+//! judged by what the replica has, not by the newest spec.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +21,22 @@ impl Invariant for DataStays {
     fn check(&mut self, world: &World<'_>) -> Result<(), String> {
         for event in world.applied.iter().flat_map(|applied| &applied.events) {
             let Event::Replica(id) = event else { continue };
-            let Some(service) = world.state.service(&id.service) else { continue };
-            let Some(assignment) = service.replicas.get(&id.slot).and_then(|r| r.heading()) else {
+            let service = world.state.service(&id.service);
+            let replica = service.and_then(|service| service.replicas.get(&id.slot));
+            let assigned = replica.and_then(|replica| replica.assignment.as_ref());
+            let (Some(service), Some(replica), Some(assigned)) = (service, replica, assigned)
+            else {
+                self.homes.remove(id);
                 continue;
             };
-            if !service.spec_of(assignment).is_some_and(|spec| spec.is_stateful()) {
-                continue;
+            let heading = replica.heading().unwrap_or(assigned);
+            if let Some(home) = self.homes.get(id).filter(|home| **home != heading.node) {
+                return Err(format!("{id} has its data on {home} and goes to {}", heading.node));
             }
-            let home = self.homes.entry(id.clone()).or_insert_with(|| assignment.node.clone());
-            if *home != assignment.node {
-                return Err(format!("{id} has its data on {home} and goes to {}", assignment.node));
+            if service.spec_of(assigned).is_some_and(|spec| spec.is_stateful()) {
+                self.homes.insert(id.clone(), assigned.node.clone());
+            } else {
+                self.homes.remove(id);
             }
         }
         Ok(())

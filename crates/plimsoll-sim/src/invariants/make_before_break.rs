@@ -46,7 +46,7 @@ impl Invariant for MakeBeforeBreak {
             let just_lost = machine.link != Link::Up
                 || machine
                     .container(id, now.generation)
-                    .is_some_and(|container| container.exits > 0)
+                    .is_some_and(crate::machine::Container::has_failed)
                 || world.now().since(machine.since) < MOMENT;
             if !runs && !just_lost {
                 return Err(format!("{id} left {} before it ran on {}", before.node, now.node));

@@ -1,5 +1,7 @@
 //! Of one service, no more replicas are moved by choice at once than it allows, which is one where it does not say; only
-//! lost nodes may set more moving.
+//! lost nodes may set more moving. What it allowed when they began goes on where it allows less by now.
+
+use std::collections::BTreeMap;
 
 use plimsoll_model::{Event, MoveCause, ServiceKey};
 
@@ -7,7 +9,10 @@ use super::Invariant;
 use crate::world::World;
 
 #[derive(Debug, Default)]
-pub(super) struct OneAtATime;
+pub(super) struct OneAtATime {
+    /// How many moved when last looked at.
+    moving: BTreeMap<ServiceKey, usize>,
+}
 
 impl Invariant for OneAtATime {
     fn name(&self) -> &'static str {
@@ -23,11 +28,18 @@ impl Invariant for OneAtATime {
             .collect();
         services.dedup();
         for key in services {
-            let Some(service) = world.state.service(key) else { continue };
+            let Some(service) = world.state.service(key) else {
+                self.moving.remove(key);
+                continue;
+            };
             let moving = service.replicas.values().filter_map(|replica| replica.successor.as_ref());
             let chosen = moving.filter(|successor| successor.cause != MoveCause::NodeLost).count();
-            let width = service.desired().map_or(1, |spec| spec.update.parallelism.max(1) as usize);
-            if chosen > width {
+            let before = self.moving.insert(key.clone(), chosen).unwrap_or(0);
+            let width = service.desired().map_or(1, |spec| match spec.update.parallelism {
+                0 => usize::MAX,
+                some => some as usize,
+            });
+            if chosen > width.max(before) {
                 return Err(format!("{chosen} replicas of {key} move at once"));
             }
         }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Millis, ServiceKey, Timestamp};
+use plimsoll_model::state::Service;
+use plimsoll_model::{Millis, ServiceKey, Slot, Timestamp};
 
 use super::Invariant;
 use crate::world::World;
@@ -28,8 +29,7 @@ impl Invariant for Reasons {
         for (key, service) in world.state.services() {
             let wanted = service.desired().map_or(Some(0), |spec| spec.placement.mode.replicas());
             let Some(wanted) = wanted else { continue };
-            let live =
-                service.replicas.values().filter(|replica| replica.assignment.is_some()).count();
+            let live = live(service);
             let lacks = live < wanted as usize;
             if lacks == service.row.unplaced.is_some() {
                 continue;
@@ -47,4 +47,10 @@ impl Invariant for Reasons {
         self.since = since;
         Ok(())
     }
+}
+
+/// How many replicas it has of those it asks for by number. What is left from when it was `global` is not of them.
+pub(super) fn live(service: &Service) -> usize {
+    let ours = service.replicas.iter().filter(|(slot, _)| matches!(slot, Slot::Index(_)));
+    ours.filter(|(_, replica)| replica.assignment.is_some()).count()
 }

@@ -2,34 +2,54 @@
 
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::{Scope, Signals, reconcile};
-use plimsoll_model::rollout::Phase;
-use plimsoll_model::{Mode, NodeStatus};
+use plimsoll_model::rollout::RolloutPhase;
+use plimsoll_model::{Assignment, Mode, Node, NodeId, NodeStatus, ServiceKey};
 
 use super::Broken;
+use super::reasons::live;
+use crate::machine::Container;
 use crate::world::World;
 
+pub const NAME: &str = "settled";
+
 pub fn check(world: &World<'_>) -> Result<(), Broken> {
-    find(world).map_err(|what| Broken { invariant: "settled", what })
+    find(world).map_err(|what| Broken { invariant: NAME, what })
 }
 
 fn find(world: &World<'_>) -> Result<(), String> {
     let state = &world.state;
     for (id, replica) in state.replicas() {
-        let on_down = |node| state.node(node).is_none_or(|node| node.status == NodeStatus::Down);
-        if let Some(successor) = &replica.successor {
+        let on_down =
+            |node: &NodeId| state.node(node).is_none_or(|node| node.status == NodeStatus::Down);
+        let is_broken = |held: &Assignment| {
+            let spec = state.service(&id.service).and_then(|service| service.spec_of(held));
+            spec.is_some_and(|spec| world.broken.contains(&spec.container.image))
+        };
+        // The way to something that never starts has no end either.
+        if let Some(successor) =
+            replica.successor.as_ref().filter(|successor| !is_broken(&successor.assignment))
+        {
             return Err(format!("{id} is still moving to {}", successor.assignment.node));
         }
-        if let Some(leaving) = replica.leaving.iter().find(|leaving| !on_down(&leaving.node)) {
+        let is_stopping = |it: &&Assignment| !on_down(&it.node) && !is_broken(it);
+        if let Some(leaving) = replica.leaving.iter().find(is_stopping) {
             return Err(format!("{id} still leaves {}", leaving.node));
         }
         let Some(assignment) = &replica.assignment else { continue };
-        let spec = state.service(&id.service).and_then(|service| service.spec_of(assignment));
-        let is_broken = spec.is_some_and(|spec| world.broken.contains(&spec.container.image));
-        if !replica.is_running() && !on_down(&assignment.node) && !is_broken {
-            return Err(format!("{id} does not run on {}", assignment.node));
-        }
+        let is_broken = is_broken(assignment);
         let container = world.machines.get(&assignment.node);
         let runs = container.and_then(|machine| machine.container(&id, assignment.generation));
+        // What failed too often waits for an operator, and says so.
+        let has_given_up = replica.has_given_up() && runs.is_none_or(Container::is_exhausted);
+        // What cannot leave a node that is drained by force is stopped there, and says so, as long as it may not run there
+        // and can go nowhere else.
+        let is_cleared = state.node(&assignment.node).is_some_and(Node::is_cleared);
+        let is_stopped =
+            replica.waiting.is_some() && (is_cleared || replica.is_stopped(assignment));
+        let is_excused = is_broken || has_given_up || is_stopped || on_down(&assignment.node);
+        if !replica.is_running() && !is_excused {
+            return Err(format!("{id} does not run on {}", assignment.node));
+        }
         if replica.is_running() && !on_down(&assignment.node) && !runs.is_some_and(|c| c.is_healthy)
         {
             return Err(format!("{id} is said to run on {} and does not", assignment.node));
@@ -39,17 +59,21 @@ fn find(world: &World<'_>) -> Result<(), String> {
         // The way back to something that does not start either has no end.
         let image = service.desired().map(|spec| &spec.container.image);
         let is_broken = image.is_some_and(|image| world.broken.contains(image));
+        // A step that cannot be taken says why: where its replica waits, or where there is no room for one.
+        let waits = service.row.unplaced.is_some()
+            || service.replicas.values().any(|replica| replica.waiting.is_some());
         if let Some(rollout) = service.row.rollout.as_ref()
             && !rollout.is_over()
-            && rollout.phase != Phase::Paused
+            && rollout.phase != RolloutPhase::Paused
             && !is_broken
+            && !waits
         {
             return Err(format!("the rollout of {key} is still {}", rollout.phase.word()));
         }
         let Some(spec) = service.desired() else {
             return Err(format!("{key} is retired and still there"));
         };
-        let live = service.replicas.values().filter(|replica| replica.assignment.is_some()).count();
+        let live = live(service);
         let missing = match &spec.placement.mode {
             Mode::Global => 0,
             mode => (mode.replicas().unwrap_or(0) as usize).saturating_sub(live),
@@ -58,12 +82,25 @@ fn find(world: &World<'_>) -> Result<(), String> {
             return Err(format!("{key} lacks {missing} replicas and does not say why"));
         }
     }
+    let is_up = |node| state.node(node).is_some_and(|node| node.status == NodeStatus::Ready);
+    for (name, volumes) in state.volumes().iter().filter(|(_, volumes)| volumes.doomed.is_some()) {
+        if let Some(node) = volumes.nodes.iter().find(|node| is_up(*node)) {
+            return Err(format!("the volumes of {name} on {node} were to go and are still there"));
+        }
+    }
     let policy = &world.scenario.policy;
     let mut roster = Roster::new(state, &Signals::default(), policy);
-    let decision = reconcile(state, &mut roster, policy, Scope::All, world.now());
-    // Without measurements a pass may still find room it did not see before; it must not want to move anything.
-    match decision.batch.iter().find(|guarded| guarded.change.replica().is_some()) {
-        Some(guarded) => Err(format!("a pass still wants {:?}", guarded.change)),
+    let decision = reconcile(state, &mut roster, policy, Scope::All, world.leader_time());
+    // Without measurements a pass may still find room it did not see before; it must not want to move anything, but for
+    // what is tried on and on.
+    let is_tried_on = |key: &ServiceKey| {
+        let image = state.service(key).and_then(|it| it.desired()).map(|it| &it.container.image);
+        image.is_some_and(|image| world.broken.contains(image))
+    };
+    let wants =
+        decision.batch.iter().filter_map(|guarded| Some((guarded, guarded.change.replica()?)));
+    match wants.into_iter().find(|(_, replica)| !is_tried_on(&replica.service)) {
+        Some((guarded, _)) => Err(format!("a pass still wants {:?}", guarded.change)),
         None => Ok(()),
     }
 }

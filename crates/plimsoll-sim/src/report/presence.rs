@@ -57,7 +57,7 @@ impl Tally {
 impl Presence {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let link = |(at, action): &(Millis, Action)| match action {
-            Action::Crash(node) | Action::Cut(node) | Action::Return(node) => {
+            Action::Crash(node) | Action::Cut(node) | Action::Wipe(node) | Action::Return(node) => {
                 Some((*at, node.clone()))
             }
             _ => None,

@@ -30,18 +30,20 @@ fn quiet(trace: &Trace, conditions: &Conditions) -> Replayed {
 /// A cell drawn from the seed: three to ten nodes, some much fuller than others, with the given number of samples.
 /// `swing` is how far a task strays from what it usually asks for, in percent of it.
 fn any_trace(seed: u64, samples: usize, swing: u64) -> Trace {
-    let mut chance = Chance::new(seed.wrapping_mul(0x9e37));
-    let nodes = 3 + usize::try_from(chance.below(8)).unwrap();
-    let count = nodes * (3 + usize::try_from(chance.below(8)).unwrap());
-    let crowded = chance.below(nodes as u64);
+    let mut rng = SimRng::new(seed.wrapping_mul(0x9e37));
+    let nodes = 3 + usize::try_from(rng.below(8)).unwrap();
+    let count = nodes * (3 + usize::try_from(rng.below(8)).unwrap());
+    let crowded = rng.below(nodes as u64);
     let tasks = (0..count).map(|_| {
         // A third of all tasks begin on one node.
-        let is_crowded = chance.percent(33);
-        let first = if is_crowded { crowded } else { chance.below(nodes as u64) };
-        let usual = [chance.below(6_000), chance.below(12) << 30];
-        let mut drawn = |usual: u64| usual * (100 - swing + chance.below(2 * swing + 1)) / 100;
-        let demand = (0..samples)
-            .map(|_| Usage { cpu: MilliCpus(drawn(usual[0])), memory: Bytes(drawn(usual[1])) });
+        let is_crowded = rng.percent(33);
+        let first = if is_crowded { crowded } else { rng.below(nodes as u64) };
+        let usual = [rng.below(6_000), rng.below(12) << 30];
+        let mut drawn = |usual: u64| usual * (100 - swing + rng.below(2 * swing + 1)) / 100;
+        let demand = (0..samples).map(|_| ReplicaUsage {
+            cpu: MilliCpus(drawn(usual[0])),
+            memory: Bytes(drawn(usual[1])),
+        });
         Task {
             demand: demand.collect(),
             first: usize::try_from(first).unwrap(),
@@ -56,7 +58,7 @@ fn any_trace(seed: u64, samples: usize, swing: u64) -> Trace {
 fn whatever_happens_one_replica_moves_in_a_cycle_and_none_twice_within_its_cooldown() {
     for_each_seed(|seed| {
         let trace = any_trace(seed, 30, 40);
-        let limits = Limits::default();
+        let limits = RebalanceLimits::default();
         let conditions = Conditions {
             move_cycles: 1 + seed % 4,
             noise: Pressure::percent(u32::try_from(seed % 3).unwrap() * 5),
@@ -122,7 +124,7 @@ impl Loads {
 
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn add(&mut self, node: usize, task: &Task, sign: f64) {
-        let Usage { cpu, memory } = task.demand[0];
+        let ReplicaUsage { cpu, memory } = task.demand[0];
         self.0[node][0] += sign * cpu.0 as f64 / NODE.cpu.0 as f64;
         self.0[node][1] += sign * memory.0 as f64 / NODE.memory.0 as f64;
     }
@@ -161,14 +163,14 @@ fn noise_on_samples_makes_nothing_go_to_and_fro() {
 
 /// A day of ten nodes and 160 tasks, made up: some are steady, some swell by day, some flare up for half an hour.
 fn made_up_day() -> Trace {
-    let mut chance = Chance::new(20_110_303);
+    let mut rng = SimRng::new(20_110_303);
     let (nodes, count, samples) = (10, 160, 288);
     let tasks = (0..count).map(|_| {
-        let (usual, most) = (100 + chance.below(500), 500 + chance.below(4_000));
-        let kind = chance.below(3);
-        let (begins, phase) = (chance.below(samples), chance.below(samples));
+        let (usual, most) = (100 + rng.below(500), 500 + rng.below(4_000));
+        let kind = rng.below(3);
+        let (begins, phase) = (rng.below(samples), rng.below(samples));
         let demand = (0..samples).map(|nth| {
-            let noise = chance.below(usual / 2);
+            let noise = rng.below(usual / 2);
             // A tent: up to noon, down to midnight.
             let tent = (nth + phase) % samples;
             let tent = tent.min(samples - tent) * 2;
@@ -178,10 +180,10 @@ fn made_up_day() -> Trace {
                 _ if (begins..begins + 6).contains(&nth) => most,
                 _ => 0,
             };
-            Usage { cpu: MilliCpus(usual + noise + more), memory: Bytes(1 << 30) }
+            ReplicaUsage { cpu: MilliCpus(usual + noise + more), memory: Bytes(1 << 30) }
         });
         let demand = demand.collect();
-        let first = usize::try_from(chance.below(nodes)).unwrap();
+        let first = usize::try_from(rng.below(nodes)).unwrap();
         Task { first, limit: Resources::NONE, reservation: Resources::NONE, demand }
     });
     let tasks = tasks.collect();
@@ -206,7 +208,7 @@ fn a_replay_counts_by_hand() {
         first,
         limit: Resources::NONE,
         reservation: Resources::NONE,
-        demand: vec![Usage { cpu: MilliCpus(cpu), memory: Bytes(0) }; 2],
+        demand: vec![ReplicaUsage { cpu: MilliCpus(cpu), memory: Bytes(0) }; 2],
     };
     // 15.6 of 16 cores on the one, 2 on the other.
     let tasks = vec![steady(0, 3_600), steady(0, 6_000), steady(0, 6_000), steady(1, 2_000)];
@@ -226,7 +228,7 @@ fn a_replay_counts_by_hand() {
 
 #[test]
 fn demand_is_linear_between_samples_and_the_last_one_holds() {
-    let usage = |cpu| Usage { cpu: MilliCpus(cpu), memory: Bytes(0) };
+    let usage = |cpu| ReplicaUsage { cpu: MilliCpus(cpu), memory: Bytes(0) };
     let (limit, reservation) = (Resources::NONE, Resources::NONE);
     let task = Task { first: 0, limit, reservation, demand: vec![usage(100), usage(200)] };
     let at: Vec<u64> = [0, 1, 9, 10, 15, 19].map(|cycle| task.at(cycle).cpu.0).into();

@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use plimsoll_kernel::agent::{self, Local, Phase, Step};
-use plimsoll_kernel::restart::back_off;
-use plimsoll_model::{Generation, Millis, NodeId, ObservedState, ReplicaId, ServiceSpec};
+use plimsoll_kernel::agent::{self, ContainerPhase, ContainerStep, LocalContainer};
+use plimsoll_model::{
+    DeploymentName, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Revision,
+    ServiceSpec,
+};
 
 use super::{Done, Due, World};
 use crate::machine::{Container, Link};
-
-/// The simulated node never gives up: it stands for a person who applies again.
-const MAX_BACK_OFF: Millis = Millis::minutes(1);
 
 /// How long it takes to find that an image is already there.
 const PRESENT: Millis = Millis(20);
@@ -29,31 +28,42 @@ impl World<'_> {
             self.say_all(node, &replica);
             self.sync(node, &replica);
         }
+        self.clear_volumes();
     }
 
     fn say_all(&mut self, node: &NodeId, replica: &ReplicaId) {
         let machine = &self.machines[node];
         let here = machine.containers.get(replica).into_iter().flatten();
-        let mut reports: Vec<(Generation, ObservedState)> =
-            here.map(|container| (container.local.generation, container.observed())).collect();
+        let mut reports: Vec<(Generation, ObservedState, Option<ObservedCode>)> =
+            here.map(|it| (it.local.generation, it.observed(), it.code.clone())).collect();
         let row = self.state.replica(replica);
         let held = row
             .into_iter()
             .flat_map(plimsoll_model::Replica::holds)
             .filter(|held| held.node == *node && row.is_none_or(|row| !row.is_stopped(held)));
         for generation in held.map(|held| held.generation) {
-            if machine.container(replica, generation).is_none() {
-                reports.push((generation, ObservedState::Pending));
+            // That it failed too often outlives the container, and the count of it does not matter any more.
+            if machine.container(replica, generation).is_none()
+                && !self.is_given_up(replica, generation)
+            {
+                reports.push((generation, ObservedState::Pending, None));
             }
         }
-        for (generation, state) in reports {
-            self.report(node, replica, generation, state);
+        for (generation, state, code) in reports {
+            self.report(node, replica, generation, state, code);
         }
+    }
+
+    /// Whether the cell was told that the assignment failed too often.
+    fn is_given_up(&self, replica: &ReplicaId, generation: Generation) -> bool {
+        let seen = self.state.replica(replica).and_then(|row| row.observed.get(&generation));
+        let code = seen.and_then(|seen| seen.code.as_ref());
+        matches!(code, Some(ObservedCode::RestartExhausted { .. }))
     }
 
     /// Does what the agent says is next about one replica.
     pub(super) fn sync(&mut self, node: &NodeId, replica: &ReplicaId) {
-        if self.leader.is_none() || !self.is_linked(node) {
+        if self.leading.is_none() || !self.is_linked(node) {
             return;
         }
         let row = self.state.replica(replica);
@@ -72,112 +82,235 @@ impl World<'_> {
             self.begin(node, replica, step);
         }
         for generation in gone {
-            self.report(node, replica, generation, ObservedState::Stopped);
+            self.report(node, replica, generation, ObservedState::Stopped, None);
         }
     }
 
-    fn begin(&mut self, node: &NodeId, replica: &ReplicaId, step: Step) {
+    fn begin(&mut self, node: &NodeId, replica: &ReplicaId, step: ContainerStep) {
         let dwell = self.scenario.dwell;
         match step {
-            Step::Pull(generation) => self.pull(node, replica, generation),
-            Step::Start(generation) => {
-                let Some(exits) = self.enter(node, replica, generation, Phase::Starting) else {
-                    return;
-                };
-                let wait = if exits == 0 { Millis(0) } else { back_off(exits, MAX_BACK_OFF) };
-                let start = self.chance.between(dwell.start);
-                self.report(node, replica, generation, ObservedState::Starting);
-                self.later(Millis(wait.0 + start.0), node, replica, generation, Done::Started);
-            }
-            Step::Stop(generation) => {
-                self.enter(node, replica, generation, Phase::Stopping);
-                let wait = self.chance.between(dwell.stop);
+            ContainerStep::Pull(generation) => self.pull(node, replica, generation),
+            ContainerStep::Start(generation) => self.start(node, replica, generation),
+            ContainerStep::Stop(generation) => {
+                self.enter(node, replica, generation, ContainerPhase::Stopping);
+                let wait = self.rng.between(dwell.stop);
                 self.later(wait, node, replica, generation, Done::Stopped);
             }
-            Step::Remove(generation) => {
-                self.machine(node).remove(replica, generation);
-                self.report(node, replica, generation, ObservedState::Stopped);
+            ContainerStep::Remove(generation) => {
+                self.remove(node, replica, generation);
             }
         }
     }
 
     fn pull(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
         let Some(spec) = self.spec_of(replica, generation) else { return };
-        let is_present = self.machines[node].images.contains(&spec.container.image);
-        let local = Local { generation, phase: Phase::Pulling };
+        if self.is_given_up(replica, generation) {
+            return;
+        }
+        let machine = &self.machines[node];
+        let tried = machine.pulls.get(&(replica.clone(), generation));
+        if let Some(due) = tried.map(|tried| tried.due).filter(|due| *due > self.clock.now) {
+            let (node, replica) = (node.clone(), replica.clone());
+            self.clock.at(due, Due::Orders { node, replica });
+            return;
+        }
+        let is_present = machine.images.contains(&spec.container.image);
+        let local = LocalContainer { generation, phase: ContainerPhase::Pulling };
         let usage = self.scenario.usage.keys().position(|key| *key == replica.service);
-        let container = Container { local, is_healthy: false, spec, usage, exits: 0 };
-        self.machine(node).containers.entry(replica.clone()).or_default().push(container);
-        let wait = if is_present { PRESENT } else { self.chance.between(self.scenario.dwell.pull) };
-        self.report(node, replica, generation, ObservedState::Pulling);
+        let container = Container::new(local, spec, usage);
+        let wait = if is_present { PRESENT } else { self.rng.between(self.scenario.dwell.pull) };
+        if let Some(machine) = self.machines.get_mut(node) {
+            machine.containers.entry(replica.clone()).or_default().push(container);
+        }
+        self.report(node, replica, generation, ObservedState::Pulling, None);
         self.later(wait, node, replica, generation, Done::Pulled);
+    }
+
+    fn start(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let now = self.clock.now;
+        let Some(container) = self.container(node, replica, generation) else { return };
+        if container.is_exhausted() {
+            return;
+        }
+        if let Some(due) = container.due.filter(|due| *due > now) {
+            let (node, replica) = (node.clone(), replica.clone());
+            self.clock.at(due, Due::Orders { node, replica });
+            return;
+        }
+        container.local.phase = ContainerPhase::Starting;
+        let start = self.rng.between(self.scenario.dwell.start);
+        self.report(node, replica, generation, ObservedState::Starting, None);
+        self.later(start, node, replica, generation, Done::Started);
     }
 
     pub(super) fn done(
         &mut self,
         node: &NodeId,
-        boots: u64,
+        boot: u64,
         replica: &ReplicaId,
         generation: Generation,
         what: Done,
     ) {
-        let machine = self.machine(node);
-        let Some(container) = machine.container_mut(replica, generation) else { return };
-        let image = container.spec.container.image.clone();
-        let phase = container.local.phase;
-        if machine.boots != boots {
+        let Some(machine) = self.machines.get(node).filter(|machine| machine.boot == boot) else {
             return;
-        }
-        match (what, phase) {
-            (Done::Pulled, Phase::Pulling) => {
-                machine.images.insert(image);
-                self.enter(node, replica, generation, Phase::Pulled);
+        };
+        let Some(container) = machine.container(replica, generation) else { return };
+        match (what, container.local.phase) {
+            (Done::Pulled, ContainerPhase::Pulling) => self.pulled(node, replica, generation),
+            (Done::Started, ContainerPhase::Starting) => self.started(node, replica, generation),
+            (Done::Healthy, ContainerPhase::Up) => {
+                let now = self.clock.now;
+                let Some(container) = self.container(node, replica, generation) else { return };
+                (container.is_healthy, container.code) = (true, None);
+                container.tries.runs(now);
+                self.report(node, replica, generation, ObservedState::Running, None);
             }
-            (Done::Started, Phase::Starting) if self.broken.contains(&image) => {
-                self.exited(node, replica, generation);
-                return;
-            }
-            (Done::Started, Phase::Starting) => {
-                self.enter(node, replica, generation, Phase::Up);
-                let health = self.chance.between(self.scenario.dwell.health);
-                self.later(health, node, replica, generation, Done::Healthy);
-            }
-            (Done::Healthy, Phase::Up) => {
-                if let Some(container) = self.machine(node).container_mut(replica, generation) {
-                    (container.is_healthy, container.exits) = (true, 0);
-                }
-                self.report(node, replica, generation, ObservedState::Running);
-            }
-            (Done::Stopped, Phase::Stopping) => {
-                self.machine(node).remove(replica, generation);
-                self.report(node, replica, generation, ObservedState::Stopped);
-            }
+            (Done::Stopped, ContainerPhase::Stopping) => self.stopped(node, replica, generation),
             // It went another way in the meantime.
             _ => {}
         }
         self.sync(node, replica);
     }
 
-    pub(super) fn exited(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
-        let Some(container) = self.machine(node).container_mut(replica, generation) else { return };
-        container.local.phase = Phase::Exited;
-        container.is_healthy = false;
-        container.exits += 1;
-        self.report(node, replica, generation, ObservedState::Failed);
+    fn pulled(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let (now, policy) = (self.clock.now, &self.scenario.policy);
+        let Some(machine) = self.machines.get_mut(node) else { return };
+        let Some(container) = machine.container(replica, generation) else { return };
+        let image = container.spec.container.image.clone();
+        let key = (replica.clone(), generation);
+        if self.withdrawn.contains(&image) && !machine.images.contains(&image) {
+            machine.remove(replica, generation);
+            machine.pulls.entry(key).or_default().fail(now, policy);
+            let error = format!("{image} is not there");
+            let code = ObservedCode::ImagePullFailed { image, error };
+            self.report(node, replica, generation, ObservedState::Pending, Some(code));
+            return;
+        }
+        machine.images.insert(image);
+        machine.pulls.remove(&key);
+        self.enter(node, replica, generation, ContainerPhase::Pulled);
+    }
+
+    fn started(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let Some(machine) = self.machines.get_mut(node) else { return };
+        let Some(container) = machine.container(replica, generation) else { return };
+        let spec = Arc::clone(&container.spec);
+        if machine.is_port_taken(replica, container) {
+            let error = "a port of it is taken".to_owned();
+            return self.exited(node, replica, generation, ObservedCode::StartFailed { error });
+        }
+        if spec.container.has_volumes() {
+            machine.volumes.insert(replica.service.deployment.clone());
+        }
+        if self.broken.contains(&spec.container.image) {
+            let code = ObservedCode::Exited { status: Some(1) };
+            return self.exited(node, replica, generation, code);
+        }
+        self.enter(node, replica, generation, ContainerPhase::Up);
+        // What says how long it takes to get healthy takes about that long.
+        let start_period = spec.container.healthcheck.as_ref().and_then(|check| check.start_period);
+        let takes = start_period.map_or(self.scenario.dwell.health, |it| (Millis(it.0 / 2), it));
+        let health = self.rng.between(takes);
+        self.later(health, node, replica, generation, Done::Healthy);
+    }
+
+    fn stopped(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let is_wanted =
+            agent::wanted(&self.state, node, replica).any(|held| held.generation == generation);
+        let retry = self.container(node, replica, generation).and_then(|it| it.retry.take());
+        match retry.filter(|_| is_wanted) {
+            Some(code) => self.exited(node, replica, generation, code),
+            None => self.remove(node, replica, generation),
+        }
+    }
+
+    fn remove(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        if let Some(machine) = self.machines.get_mut(node) {
+            machine.remove(replica, generation);
+        }
+        self.report(node, replica, generation, ObservedState::Stopped, None);
+        self.clear_volumes();
+    }
+
+    /// It ended by itself, so.
+    pub(super) fn exited(
+        &mut self,
+        node: &NodeId,
+        replica: &ReplicaId,
+        generation: Generation,
+        code: ObservedCode,
+    ) {
+        let (now, policy) = (self.clock.now, self.scenario.policy);
+        let Some(container) = self.container(node, replica, generation) else { return };
+        container.fail(code, now, &policy);
+        let code = container.code.clone();
+        self.report(node, replica, generation, ObservedState::Failed, code);
         self.sync(node, replica);
     }
 
-    /// Takes the container into a phase and says how often it ended by itself before.
+    /// Its check fails: it is stopped, to start again.
+    pub(super) fn sicken(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let code = ObservedCode::Unhealthy { output: "no answer".to_owned() };
+        let Some(container) = self.container(node, replica, generation) else { return };
+        container.is_healthy = false;
+        container.retry = Some(code.clone());
+        container.local.phase = ContainerPhase::Stopping;
+        self.report(node, replica, generation, ObservedState::Degraded, Some(code));
+        let wait = self.rng.between(self.scenario.dwell.stop);
+        self.later(wait, node, replica, generation, Done::Stopped);
+    }
+
+    /// Every node that is asked to and can removes the volumes of deployments that have ended.
+    pub(super) fn clear_volumes(&mut self) {
+        if self.leading.is_none() {
+            return;
+        }
+        let doomed = self.state.volumes().iter().filter_map(|(deployment, volumes)| {
+            volumes.doomed.map(|revision| (deployment, &volumes.nodes, revision))
+        });
+        let mut cleared: Vec<(NodeId, DeploymentName, Revision)> = Vec::new();
+        for (deployment, nodes, revision) in doomed {
+            let is_asked = |node: &NodeId| {
+                let load = self.state.load(node);
+                load.is_some_and(|it| {
+                    it.tenants.iter().any(|id| id.service.deployment == *deployment)
+                })
+            };
+            let can = |node: &&NodeId| {
+                let machine = self.machines.get(*node).filter(|machine| machine.link == Link::Up);
+                machine.is_some_and(|it| !it.has_any_of(deployment)) && !is_asked(node)
+            };
+            let ready = nodes.iter().filter(can);
+            cleared.extend(ready.map(|node| (node.clone(), deployment.clone(), revision)));
+        }
+        for (node, deployment, revision) in cleared {
+            if let Some(machine) = self.machines.get_mut(&node) {
+                machine.volumes.remove(&deployment);
+            }
+            let latency = self.scenario.dwell.network.1;
+            self.clock.after(latency, Due::Cleared { node, deployment, revision });
+        }
+    }
+
     fn enter(
         &mut self,
         node: &NodeId,
         replica: &ReplicaId,
         generation: Generation,
-        phase: Phase,
-    ) -> Option<u32> {
-        let container = self.machine(node).container_mut(replica, generation)?;
-        container.local.phase = phase;
-        Some(container.exits)
+        phase: ContainerPhase,
+    ) {
+        if let Some(container) = self.container(node, replica, generation) {
+            container.local.phase = phase;
+        }
+    }
+
+    fn container(
+        &mut self,
+        node: &NodeId,
+        replica: &ReplicaId,
+        generation: Generation,
+    ) -> Option<&mut Container> {
+        self.machines.get_mut(node)?.container_mut(replica, generation)
     }
 
     fn later(
@@ -188,9 +321,9 @@ impl World<'_> {
         generation: Generation,
         what: Done,
     ) {
-        let boots = self.machines[node].boots;
+        let Some(boot) = self.machines.get(node).map(|machine| machine.boot) else { return };
         let (node, replica) = (node.clone(), replica.clone());
-        self.clock.after(wait, Due::Done { node, boots, replica, generation, what });
+        self.clock.after(wait, Due::Done { node, boot, replica, generation, what });
     }
 
     /// One latency for every report of a node, so that they arrive in the order they were sent.
@@ -200,10 +333,11 @@ impl World<'_> {
         replica: &ReplicaId,
         generation: Generation,
         state: ObservedState,
+        code: Option<ObservedCode>,
     ) {
         let latency = self.scenario.dwell.network.1;
         let (node, replica) = (node.clone(), replica.clone());
-        self.clock.after(latency, Due::Report { node, replica, generation, state });
+        self.clock.after(latency, Due::Report { node, replica, generation, state, code });
     }
 
     fn spec_of(&self, replica: &ReplicaId, generation: Generation) -> Option<Arc<ServiceSpec>> {
@@ -215,9 +349,5 @@ impl World<'_> {
 
     fn is_linked(&self, node: &NodeId) -> bool {
         self.machines.get(node).is_some_and(|machine| machine.link == Link::Up)
-    }
-
-    fn machine(&mut self, node: &NodeId) -> &mut crate::machine::Machine {
-        self.machines.get_mut(node).expect("a machine that has something to do exists")
     }
 }

@@ -1,62 +1,58 @@
-//! The leader: hears, judges, decides and commits, as the daemon's loop does.
+//! The leader: hears, takes its turns and commits, as the daemon's loop does. What it decides is the kernel's own.
 
-use plimsoll_kernel::dirty::Dirty;
-use plimsoll_kernel::place::Roster;
-use plimsoll_kernel::{Scope, Signals, lint, liveness, reconcile};
+use plimsoll_kernel::leader::DEBOUNCE;
+use plimsoll_kernel::rebalance::ReplicaUsage;
+use plimsoll_kernel::{Leader, LeaderStep, PressureSample, lint};
 use plimsoll_model::{
-    Change, Generation, Guarded, Millis, NodeId, Observation, ObservedState, Pressure, ReplicaId,
-    Writer,
+    Bytes, Change, DeploymentName, Generation, Guarded, MilliCpus, Millis, NodeId, NodePressure,
+    Observation, ObservedCode, ObservedState, Pressure, ReplicaId, Revision, Timestamp, Writer,
 };
 
-use super::{Due, Leader, World};
-use crate::machine::{Link, Machine};
+use super::{Due, Leading, World};
+use crate::machine::{Container, Link};
 use crate::scenario::Action;
-
-/// How long the leader gathers what is dirty before it looks: a burst of reports becomes one pass.
-const DEBOUNCE: Millis = Millis(50);
 
 impl World<'_> {
     pub(super) fn elected(&mut self) {
-        let signals = Signals::default();
-        let roster = Roster::new(&self.state, &signals, &self.scenario.policy);
-        self.leader = Some(Leader {
+        self.leading = Some(Leading {
             since: self.clock.now,
-            roster,
-            signals,
-            dirty: Dirty::default(),
-            is_full_due: true,
-            is_pass_due: false,
+            leader: Leader::new(self.scenario.policy, self.leader_time()),
+            is_turn_due: false,
             is_committing: false,
+            wake_at: None,
             inbox: Vec::new(),
         });
-        self.want_pass();
+        self.want_turn();
         let nodes: Vec<NodeId> = self.machines.keys().cloned().collect();
         for node in nodes {
             self.reconnect(&node);
         }
         // Nodes that stay silent are judged one TTL from now.
-        self.clock.after(self.scenario.policy.node_ttl, Due::Listen);
+        self.clock.after(self.scenario.policy.node_ttl(), Due::Listen);
     }
 
     pub(super) fn depose(&mut self) {
-        self.leader = None;
+        if self.leading.is_none() {
+            return;
+        }
+        self.leading = None;
         self.term.0 += 1;
-        let election = self.chance.between(self.scenario.dwell.election);
+        let election = self.rng.between(self.scenario.dwell.election);
         self.clock.after(election, Due::Elected);
     }
 
-    pub(super) fn want_pass(&mut self) {
-        let Some(leader) = &mut self.leader else { return };
-        if !leader.is_pass_due && !leader.is_committing {
-            leader.is_pass_due = true;
-            self.clock.after(DEBOUNCE, Due::Pass(self.term));
+    pub(super) fn want_turn(&mut self) {
+        let Some(leading) = &mut self.leading else { return };
+        if !leading.is_turn_due && !leading.is_committing {
+            leading.is_turn_due = true;
+            self.clock.after(DEBOUNCE, Due::Turn(self.term));
         }
     }
 
-    pub(super) fn look_at_everything(&mut self) {
-        if let Some(leader) = &mut self.leader {
-            leader.is_full_due = true;
-            self.want_pass();
+    pub(super) fn wake(&mut self) {
+        if let Some(leading) = &mut self.leading {
+            leading.wake_at = None;
+            self.want_turn();
         }
     }
 
@@ -67,53 +63,82 @@ impl World<'_> {
         replica: ReplicaId,
         generation: Generation,
         state: ObservedState,
+        code: Option<ObservedCode>,
     ) {
         if self.machines.get(node).is_none_or(|machine| machine.link != Link::Up) {
             return;
         }
-        let observation = Observation { state, code: None, at: self.clock.now };
-        let Some(leader) = &mut self.leader else { return };
-        leader.inbox.push(Change::Observe { replica, generation, observation }.free());
-        self.want_pass();
+        let observation = Observation { state, code, at: self.leader_time() };
+        self.take(Change::Observe { replica, generation, observation });
     }
 
-    /// Commits the reports, then decides on what they changed. One batch at a time: a second one decided before the
-    /// first is applied would count on the same room and the same budgets.
-    pub(super) fn pass(&mut self) {
-        let Some(leader) = &mut self.leader else { return };
-        let reports = std::mem::take(&mut leader.inbox);
-        self.commit_reports(reports);
+    pub(super) fn hear_cleared(
+        &mut self,
+        node: NodeId,
+        deployment: DeploymentName,
+        revision: Revision,
+    ) {
+        if self.machines.get(&node).is_some_and(|machine| machine.link == Link::Up) {
+            self.take(Change::VolumesRemoved { deployment, node, revision });
+        }
+    }
 
-        let Some(leader) = &mut self.leader else { return };
-        leader.is_pass_due = false;
-        if leader.is_committing {
+    fn take(&mut self, report: Change) {
+        let Some(leading) = &mut self.leading else { return };
+        leading.inbox.push(report.free());
+        self.want_turn();
+    }
+
+    /// Commits the reports, then takes the steps of a turn.
+    pub(super) fn turn(&mut self) {
+        let Some(leading) = &mut self.leading else { return };
+        let reports = std::mem::take(&mut leading.inbox);
+        self.commit_reports(reports);
+        self.listen();
+        let Some(leading) = &mut self.leading else { return };
+        leading.is_turn_due = false;
+        if !leading.is_committing {
+            self.steps(0);
+        }
+    }
+
+    /// The steps of a turn from this one on. One batch at a time: a step sees what the one before it wrote.
+    fn steps(&mut self, from: usize) {
+        for (nth, step) in LeaderStep::TURN.into_iter().enumerate().skip(from) {
+            let now = self.leader_time();
+            let Some(leading) = &mut self.leading else { return };
+            let leader = &mut leading.leader;
+            if step == LeaderStep::Rebalance && leader.is_rebalance_due(now) {
+                let usages = self.usages.iter();
+                leader
+                    .usage(&self.state, usages.map(|(id, generation, it)| (id, *generation, *it)));
+            }
+            let batch = leader.decide(step, &self.state, now);
+            if batch.is_empty() {
+                continue;
+            }
+            let broken = lint::plan(&self.state, &batch);
+            self.complaints.extend(broken.iter().map(|broken| format!("{broken}, of {batch:?}")));
+            leading.is_committing = true;
+            let latency = self.rng.between(self.scenario.dwell.commit);
+            let (term, decided_on) = (self.term, self.commands);
+            self.clock.after(latency, Due::Commit { term, nth, decided_on, batch });
             return;
         }
-        let dirty = leader.dirty.take();
-        let is_full = std::mem::take(&mut leader.is_full_due);
-        let scope = if is_full { Scope::All } else { Scope::Services(&dirty) };
-        let decision = reconcile(
-            &self.state,
-            &mut leader.roster,
-            &self.scenario.policy,
-            scope,
-            self.clock.now,
-        );
-        if let Some(wake) = decision.wake {
-            self.clock.at(wake, Due::Wake(self.term));
+        self.end_turn();
+    }
+
+    fn end_turn(&mut self) {
+        let Some(leading) = &mut self.leading else { return };
+        leading.is_committing = false;
+        let due = Timestamp(leading.leader.due().0.saturating_add_signed(-self.skew));
+        if leading.wake_at.is_none_or(|wake| due < wake) {
+            leading.wake_at = Some(due);
+            self.clock.at(due, Due::Wake(self.term));
         }
-        if decision.batch.is_empty() {
-            return;
+        if leading.leader.is_dirty() || !leading.inbox.is_empty() {
+            self.want_turn();
         }
-        let broken = lint::plan(&self.state, &decision.batch);
-        self.complaints
-            .extend(broken.iter().map(|broken| format!("{broken}, of {:?}", decision.batch)));
-        leader.is_committing = true;
-        let latency = self.chance.between(self.scenario.dwell.commit);
-        self.clock.after(
-            latency,
-            Due::Commit { term: self.term, decided_on: self.commands, batch: decision.batch },
-        );
     }
 
     fn commit_reports(&mut self, mut reports: Vec<Guarded>) {
@@ -125,73 +150,94 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn commit(&mut self, decided_on: u64, batch: Vec<Guarded>) {
-        if let Some(leader) = &mut self.leader {
-            leader.is_committing = false;
-        }
+    pub(super) fn commit(&mut self, nth: usize, decided_on: u64, batch: Vec<Guarded>) {
         let is_fresh = self.commands == decided_on;
-        if let Err(rejection) = self.apply(Writer::Scheduler, batch) {
+        if let Err(rejection) = self.apply(LeaderStep::TURN[nth].writer(), batch) {
             if is_fresh {
                 self.complaints.push(format!("a batch decided on this very state: {rejection}"));
             }
             // Something changed under it since it was decided: look again.
             self.refused += 1;
-            self.look_at_everything();
+            let now = self.leader_time();
+            if let Some(leading) = &mut self.leading {
+                leading.leader.start_over(now);
+            }
         }
-        self.want_pass();
+        self.steps(nth + 1);
     }
 
-    pub(super) fn listen(&mut self) {
-        let Some(heard) = self.heard() else { return };
-        let batch = liveness::judge(&self.state, &heard, &self.scenario.policy, self.clock.now);
-        if !batch.is_empty()
-            && let Err(rejection) = self.apply(Writer::Liveness, batch)
-        {
-            self.complaints.push(format!("liveness was refused: {rejection}"));
+    /// Who has said that it is alive, and when.
+    fn listen(&mut self) {
+        let Some(leading) = &mut self.leading else { return };
+        let heartbeat = self.scenario.policy.heartbeat.0;
+        for (node, machine) in &self.machines {
+            let last = match machine.link {
+                Link::Up => self.clock.now,
+                Link::Cut | Link::Off => {
+                    let beats = machine.since.since(self.begun).0 / heartbeat;
+                    self.begun.plus(Millis(beats * heartbeat))
+                }
+            };
+            if last >= leading.since {
+                let at = Timestamp(last.0.saturating_add_signed(self.skew));
+                leading.leader.heartbeat(node, at);
+            }
         }
     }
 
-    /// Every so often: nodes are measured and heard, and everything is looked at.
+    /// Every so often nodes measure themselves, and say so where they are heard.
     pub(super) fn cycle(&mut self) {
         self.is_cycle = true;
-        self.clock.after(self.scenario.cycle, Due::Cycle);
-        self.listen();
-        self.measured = self.measure();
-        if let Some(leader) = &mut self.leader {
+        self.clock.after(self.scenario.policy.sample_interval, Due::Cycle);
+        self.measure();
+        let now = self.leader_time();
+        if let Some(leading) = &mut self.leading {
             for (node, pressure) in &self.measured {
-                if leader.signals.pressure(node) != *pressure {
-                    leader.signals.set(node, *pressure);
-                    leader.roster.feel(node, *pressure);
+                if let Some(pressure) = *pressure {
+                    leading.leader.sample(node, Some(PressureSample { at: now, pressure }), now);
                 }
             }
         }
-        self.look_at_everything();
+        self.want_turn();
     }
 
-    /// What each node measures of itself now: cpu and memory. Nothing where it is not heard.
-    fn measure(&self) -> Vec<(NodeId, Option<[Pressure; 2]>)> {
+    /// What each node finds of itself and of its containers now. Nothing where it is not heard.
+    fn measure(&mut self) {
         let elapsed = self.elapsed();
-        let usages: Vec<(u64, u64)> = self
-            .scenario
-            .usage
-            .values()
-            .map(|usage| (usage.cpu.at(elapsed), usage.memory.at(elapsed)))
-            .collect();
-        let of_machine = |(node, machine): (&NodeId, &Machine)| {
-            let capacity = self.state.node(node)?.facts.capacity;
-            let (mut cpu, mut memory) = (0, 0);
-            for container in machine.containers.values().flatten().filter(|c| c.is_up()) {
-                let reserved = container.spec.container.reservations;
-                let used =
-                    container.usage.map_or((reserved.cpu.0, reserved.memory.0), |at| usages[at]);
-                cpu += used.0;
-                memory += used.1;
-            }
-            let pressure =
-                [Pressure::of(cpu, capacity.cpu.0), Pressure::of(memory, capacity.memory.0)];
-            Some((node.clone(), (machine.link == Link::Up).then_some(pressure)))
+        let of_service = |usage: &crate::usage::Usage| ReplicaUsage {
+            cpu: MilliCpus(usage.cpu.at(elapsed)),
+            memory: Bytes(usage.memory.at(elapsed)),
         };
-        self.machines.iter().filter_map(of_machine).collect()
+        let services: Vec<ReplicaUsage> = self.scenario.usage.values().map(of_service).collect();
+        let usage = |container: &Container| {
+            let reserved = container.spec.container.reservations;
+            let declared = ReplicaUsage { cpu: reserved.cpu, memory: reserved.memory };
+            container.usage.map_or(declared, |at| services[at])
+        };
+        self.measured.clear();
+        self.usages.clear();
+        for (node, machine) in &self.machines {
+            let Some(capacity) = self.state.node(node).map(|node| node.facts.capacity) else {
+                continue;
+            };
+            let (mut cpu, mut memory) = (0, 0);
+            let is_heard = machine.link == Link::Up;
+            for (replica, containers) in &machine.containers {
+                for container in containers.iter().filter(|container| container.is_up()) {
+                    let used = usage(container);
+                    cpu += used.cpu.0;
+                    memory += used.memory.0;
+                    if is_heard {
+                        self.usages.push((replica.clone(), container.local.generation, used));
+                    }
+                }
+            }
+            let pressure = NodePressure {
+                cpu: Pressure::of(cpu, capacity.cpu.0),
+                memory: Pressure::of(memory, capacity.memory.0),
+            };
+            self.measured.push((node.clone(), is_heard.then_some(pressure)));
+        }
     }
 
     /// An operator's or the world's doing. Operators wait for a leader.

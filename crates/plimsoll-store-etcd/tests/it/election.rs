@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_etcd::{Keys, LeaseId};
-use plimsoll_store::{Engine, Error, Role};
+use plimsoll_store::{Engine, Error, ServerRole};
 use plimsoll_store_etcd::Etcd;
 
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_stops_hands_over_within_half_a_second() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut servers = vec![server(&lab, 1).await, server(&lab, 2).await, server(&lab, 3).await];
     let mut spans = Vec::new();
     for nth in 0..4 {
@@ -41,7 +41,7 @@ async fn a_leader_that_stops_hands_over_within_half_a_second() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_hands_over_stays_and_follows_but_does_not_lead_again() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let servers = [server(&lab, 1).await, server(&lab, 2).await];
     // Who knows of nobody else has nobody to hand over to.
     eventually("it leads and knows the other", || {
@@ -54,10 +54,10 @@ async fn a_leader_that_hands_over_stays_and_follows_but_does_not_lead_again() {
     let next = servers[0].leadership().borrow().leader;
     assert_eq!(next, Some(servers[1].id()), "it returns once the other has the key");
     eventually("the other leads", || leads(&servers[1])).await;
-    assert_eq!(servers[0].standing().role, Role::Standby);
+    assert_eq!(servers[0].log_position().role, ServerRole::Standby);
     servers[1].propose(join("ash")).await.unwrap();
     eventually("it follows", || knows(&servers[0], "ash")).await;
-    assert_eq!(servers[0].tenure().elections, 2);
+    assert_eq!(servers[0].leadership_info().elections, 2);
     servers[1].shutdown().await.unwrap();
     eventually("the key is gone", || servers[0].leadership().borrow().leader.is_none()).await;
     tokio::time::sleep(TTL / 4).await;
@@ -68,7 +68,7 @@ async fn a_leader_that_hands_over_stays_and_follows_but_does_not_lead_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_nobody_holds_any_more_gives_up_its_place() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let (leader, standby) = (server(&lab, 1).await, server(&lab, 2).await);
     let client = client(&lab);
     let members = || async {
@@ -89,7 +89,7 @@ async fn an_engine_that_nobody_holds_any_more_gives_up_its_place() {
 
 #[test]
 fn a_leader_that_crashes_is_followed_within_its_lease_and_a_second() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(2).enable_all().build().unwrap()
@@ -114,7 +114,7 @@ fn a_leader_that_crashes_is_followed_within_its_lease_and_a_second() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_those_who_campaign_at_one_moment_one_leads_a_hundred_times() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let servers = [server(&lab, 1).await, server(&lab, 2).await, server(&lab, 3).await];
     let client = client(&lab);
     let mut last = 0;
@@ -145,7 +145,7 @@ async fn of_those_who_campaign_at_one_moment_one_leads_a_hundred_times() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_revoked_behind_the_leaders_back_ends_its_term_and_nothing_of_it_lands_after() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let servers = [server(&lab, 1).await, server(&lab, 2).await];
     let client = client(&lab);
     for round in 0..5 {

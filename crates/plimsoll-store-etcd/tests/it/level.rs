@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Keys};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{EtcdClient, Keys};
 use plimsoll_model::{Author, Change, Command, Level, Term, Timestamp, Writer};
 use plimsoll_store::{Engine, Error};
 use plimsoll_store_etcd::{Etcd, StartError};
@@ -26,14 +26,14 @@ fn newer() -> Vec<u8> {
     bytes
 }
 
-async fn put_entry(client: &Client, index: u64) {
+async fn put_entry(client: &EtcdClient, index: u64) {
     let mut value = vec![1];
     value.extend_from_slice(&7_u64.to_le_bytes());
     value.extend(newer());
     client.put(format!("/plimsoll/test/scheduler/entry/{index:020}"), value).await.unwrap();
 }
 
-async fn put_snapshot(client: &Client, index: u64) {
+async fn put_snapshot(client: &EtcdClient, index: u64) {
     let (state, base) = (newer(), "/plimsoll/test/scheduler");
     let (bytes, checksum) = (state.len(), crc32c::crc32c(&state));
     let meta =
@@ -42,7 +42,7 @@ async fn put_snapshot(client: &Client, index: u64) {
     client.put(format!("{base}/snapshot"), meta.to_string()).await.unwrap();
 }
 
-async fn is_turned_away(lab: &Lab, what: &str) {
+async fn is_turned_away(lab: &EtcdLab, what: &str) {
     let refused = Etcd::start(config(lab.config(), 1)).await.unwrap_err();
     assert!(matches!(refused, StartError::Outgrown { level: NEXT, .. }), "{refused}");
     let says = refused.to_string();
@@ -52,7 +52,7 @@ async fn is_turned_away(lab: &Lab, what: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_some_server_cannot_read_is_not_written() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let engine = server(&lab, 1).await;
     let early = engine.propose(Command { level: NEXT, ..join("ash") }).await;
     assert_eq!(early.unwrap_err(), Error::Early { needed: NEXT, cell: Level::FIRST });
@@ -62,13 +62,13 @@ async fn what_some_server_cannot_read_is_not_written() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_or_a_snapshot_of_a_newer_level_is_named_as_such() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let engine = server(&lab, 1).await;
     engine.propose(join("ash")).await.unwrap();
     engine.shutdown().await.unwrap();
     let client = client(&lab);
     put_entry(&client, 2).await;
-    is_turned_away(&lab, "log entry 2 cannot be followed: ").await;
+    is_turned_away(&lab, "log entry 2 cannot be applied: ").await;
     client.delete(Keys::prefix("/plimsoll/test/scheduler/entry/")).await.unwrap();
     put_snapshot(&client, 9).await;
     is_turned_away(&lab, "the snapshot in etcd cannot be used: ").await;
@@ -76,7 +76,7 @@ async fn an_entry_or_a_snapshot_of_a_newer_level_is_named_as_such() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_the_cell_outgrows_neither_follow_nor_lead() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let servers = [server(&lab, 1).await, server(&lab, 2).await];
     let leader = leader_of(&servers).await;
     servers[leader].propose(raise()).await.unwrap();
@@ -87,12 +87,12 @@ async fn servers_that_the_cell_outgrows_neither_follow_nor_lead() {
         assert_eq!(outgrown(Arc::clone(engine)).await, Error::Outgrown { level: NEXT });
     }
     let standby = &servers[1 - leader];
-    eventually("it says why", || standby.tenure().hindrance.is_some()).await;
+    eventually("it says why", || standby.leadership_info().hindrance.is_some()).await;
     servers[leader].shutdown().await.unwrap();
     let client = client(&lab);
     assert_eq!(key(&client).await, None, "nobody took over what it cannot read");
     assert!(!leads(standby));
-    is_turned_away(&lab, "log entry 1 cannot be followed: ").await;
+    is_turned_away(&lab, "log entry 1 cannot be applied: ").await;
     assert_eq!(history(&client).await.len(), 1, "nothing was written since");
     standby.shutdown().await.unwrap();
 }

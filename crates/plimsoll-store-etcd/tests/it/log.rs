@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_etcd::{Keys, Range};
 use plimsoll_store::{Engine, Error, Leadership, ServerId, backup};
-use plimsoll_store_etcd::{Config, Etcd};
+use plimsoll_store_etcd::{Etcd, EtcdEngineConfig};
 
 use crate::proxy::Proxy;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_alone_leads_and_finds_all_it_wrote_after_a_restart() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let engine = server(&lab, 1).await;
     assert!(leads(&engine), "on return");
     for nth in 1..=20 {
@@ -33,15 +33,15 @@ async fn a_server_alone_leads_and_finds_all_it_wrote_after_a_restart() {
     let engine = server(&lab, 1).await;
     assert_eq!(state_bytes(&engine), before);
     assert!(term(&engine) > old_term, "no two leaders share a term");
-    let tenure = engine.tenure();
-    assert!(tenure.lease_left.unwrap() <= TTL && tenure.hindrance.is_none());
-    assert_eq!((tenure.engine, tenure.elections), ("etcd", 1));
+    let leadership_info = engine.leadership_info();
+    assert!(leadership_info.lease_left.unwrap() <= TTL && leadership_info.hindrance.is_none());
+    assert_eq!((leadership_info.engine, leadership_info.elections), ("etcd", 1));
     engine.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn standbys_apply_the_log_as_it_comes_and_send_writers_to_the_leader() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let leader = server(&lab, 1).await;
     leader.propose(join("early")).await.unwrap();
     let standbys = [server(&lab, 2).await, server(&lab, 3).await];
@@ -81,7 +81,7 @@ async fn standbys_apply_the_log_as_it_comes_and_send_writers_to_the_leader() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_larger_than_etcd_takes_is_split_and_whole_again_on_every_server() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let leader = server(&lab, 1).await;
     let standby = server(&lab, 2).await;
     // Larger than any request that etcd takes.
@@ -103,13 +103,13 @@ async fn a_command_larger_than_etcd_takes_is_split_and_whole_again_on_every_serv
     }
 }
 
-fn often(lab: &Lab, id: u64) -> Config {
-    Config { snapshot_every: 50, ..config(lab.config(), id) }
+fn often(lab: &EtcdLab, id: u64) -> EtcdEngineConfig {
+    EtcdEngineConfig { snapshot_every: 50, ..config(lab.config(), id) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_replaces_old_entries_and_a_newcomer_starts_from_it() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let leader = Etcd::start(often(&lab, 1)).await.unwrap();
     for nth in 0..230 {
         leader.propose(join(&format!("n{nth}"))).await.unwrap();
@@ -136,11 +136,11 @@ async fn a_snapshot_replaces_old_entries_and_a_newcomer_starts_from_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_whose_watch_is_overtaken_by_compaction_reads_the_snapshot_and_ends_equal() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let leader = Etcd::start(often(&lab, 1)).await.unwrap();
     leader.propose(join("early")).await.unwrap();
     let proxy = Proxy::to(&lab.endpoints[0]).await;
-    let etcd = plimsoll_etcd::Config::open([proxy.endpoint()]);
+    let etcd = plimsoll_etcd::EtcdConfig::open([proxy.endpoint()]);
     let standby = Etcd::start(config(etcd, 2)).await.unwrap();
     let mut watcher = standby.machine().watch(2);
     for round in 0..3 {

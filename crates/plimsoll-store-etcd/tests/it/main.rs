@@ -5,6 +5,7 @@
 mod election;
 mod level;
 mod log;
+mod lost;
 mod outage;
 mod proxy;
 mod refused;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_etcd::Alarm;
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_store::{Engine, Error};
 use plimsoll_store_etcd::Etcd;
 
@@ -12,7 +12,7 @@ use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_without_etcd_stops_before_its_lease_can_end_and_returns_by_itself() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let servers = [server(&lab, 1).await, server(&lab, 2).await];
     let old = leader_of(&servers).await;
     servers[old].propose(join("before")).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_leader_without_etcd_stops_before_its_lease_can_end_and_returns_by_its
     assert!(servers.iter().all(|server| knows(server, "before")), "what was known is still there");
     // Longer than any lease of theirs.
     tokio::time::sleep(TTL * 3).await;
-    assert!(servers[old].tenure().hindrance.is_some());
+    assert!(servers[old].leadership_info().hindrance.is_some());
     lab.resume(1);
     let new = leader_of(&servers).await;
     assert!(term(&servers[new]) > old_term);
@@ -49,9 +49,9 @@ async fn a_leader_without_etcd_stops_before_its_lease_can_end_and_returns_by_its
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_loss_of_etcds_own_leader_loses_no_acknowledged_write() {
-    let Some(lab) = Lab::start(3, &[]) else { return };
+    let Some(lab) = EtcdLab::start(3, &[]) else { return };
     // Longer than etcd takes to elect: the cell keeps its leader.
-    let config = |id| plimsoll_store_etcd::Config {
+    let config = |id| plimsoll_store_etcd::EtcdEngineConfig {
         ttl: Duration::from_secs(10),
         ..config(lab.config(), id)
     };
@@ -61,7 +61,7 @@ async fn the_loss_of_etcds_own_leader_loses_no_acknowledged_write() {
     let mut acknowledged = Vec::new();
     for round in 0..3 {
         let status = client.status().await;
-        let leads = |health: &plimsoll_etcd::Health| health.leader == Some(health.member);
+        let leads = |health: &plimsoll_etcd::MemberHealth| health.leader == Some(health.member);
         let victim = status.iter().position(|(_, health)| health.as_ref().is_ok_and(leads));
         let victim = victim.unwrap() + 1;
         let writers: Vec<_> = (0..4)
@@ -97,9 +97,9 @@ async fn the_loss_of_etcds_own_leader_loses_no_acknowledged_write() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_whose_member_hangs_turns_to_another_one() {
-    let Some(lab) = Lab::start(3, &[]) else { return };
-    let rest = plimsoll_etcd::Config::open(lab.endpoints[1..].to_vec());
-    let leader = Etcd::start(plimsoll_store_etcd::Config {
+    let Some(lab) = EtcdLab::start(3, &[]) else { return };
+    let rest = plimsoll_etcd::EtcdConfig::open(lab.endpoints[1..].to_vec());
+    let leader = Etcd::start(plimsoll_store_etcd::EtcdEngineConfig {
         ttl: Duration::from_secs(10),
         ..config(rest, 1)
     });
@@ -122,11 +122,16 @@ async fn a_standby_whose_member_hangs_turns_to_another_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_out_of_space_refuses_in_words_and_takes_up_again() {
-    let Some(lab) = Lab::start(1, &["--quota-backend-bytes", "16777216"]) else { return };
+    let Some(lab) = EtcdLab::start(1, &["--quota-backend-bytes", "16777216"]) else { return };
     let engine = server(&lab, 1).await;
     engine.propose(join("before")).await.unwrap();
     let client = client(&lab);
+    assert_eq!(engine.impairment(), None);
     while client.put("/filler", vec![7; 1 << 20]).await.is_ok() {}
+    // Before anything is written.
+    let is_full = || matches!(engine.impairment(), Some(Error::StoreFull(_)));
+    eventually("it knows that there is no space", is_full).await;
+    assert!(leads(&engine) && engine.trouble().is_none());
     let error = engine.propose(join("refused")).await.unwrap_err();
     assert!(matches!(&error, Error::NotTaken(why) if why.contains("out of space")), "{error}");
     assert!(!error.may_have_committed());
@@ -146,6 +151,7 @@ async fn an_etcd_out_of_space_refuses_in_words_and_takes_up_again() {
     assert_eq!(alarms[0].1, Alarm::NoSpace);
     client.disarm(alarms[0].0, Alarm::NoSpace).await.unwrap();
     engine.propose(join("after")).await.unwrap();
+    assert_eq!(engine.impairment(), None);
     assert_eq!(term(&engine), before);
     assert!(knows(&engine, "before") && !knows(&engine, "refused"));
     engine.shutdown().await.unwrap();

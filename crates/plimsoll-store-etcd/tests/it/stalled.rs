@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_store::Engine;
 use plimsoll_store_etcd::Etcd;
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,7 +22,7 @@ fn lead_until_killed() {
     let endpoint = std::env::var(ENDPOINT).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let etcd = plimsoll_etcd::Config::open([endpoint]);
+        let etcd = plimsoll_etcd::EtcdConfig::open([endpoint]);
         let engine = Etcd::start(config(etcd, 1)).await.unwrap();
         for nth in 0_u64.. {
             let line = match engine.propose(join(&format!("n{nth}"))).await {
@@ -83,7 +83,7 @@ impl Drop for Stalled {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_leader_that_slept_for_three_leases_not_one_write_lands_afterwards() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let client = client(&lab);
     let stalled = Stalled::start(&lab.endpoints[0]);
     eventually("it leads and writes", || stalled.said("wrote").len() > 50).await;

@@ -3,34 +3,38 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_etcd::testkit::Lab;
-use plimsoll_etcd::{Client, Keys, Range};
+use plimsoll_etcd::testkit::EtcdLab;
+use plimsoll_etcd::{EtcdClient, Keys, Range};
 use plimsoll_model::testkit::{cpus, node_id};
-use plimsoll_model::{Author, Change, ClusterId, Command, State, Term, Timestamp, Writer};
+use plimsoll_model::{Author, CellId, Change, Command, State, Term, Timestamp, Writer};
 use plimsoll_store::{Engine, Peer, ServerId};
-use plimsoll_store_etcd::{Config, Etcd};
+use plimsoll_store_etcd::{Etcd, EtcdEngineConfig};
 
 /// The shortest lease there is.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 pub(crate) const LEADER: &str = "/plimsoll/test/scheduler/leader";
 
-pub(crate) fn cluster() -> ClusterId {
-    ClusterId::new("test").unwrap()
+pub(crate) fn cell_id() -> CellId {
+    CellId::new("test").unwrap()
 }
 
-pub(crate) fn config(etcd: plimsoll_etcd::Config, server: u64) -> Config {
+pub(crate) fn config(etcd: plimsoll_etcd::EtcdConfig, server: u64) -> EtcdEngineConfig {
     let peer =
         Peer { name: format!("n{server}"), address: format!("127.0.0.1:{}", 7_000 + server) };
-    Config { ttl: TTL, peer, ..Config::scheduler(etcd, cluster(), ServerId(server)) }
+    EtcdEngineConfig {
+        ttl: TTL,
+        peer,
+        ..EtcdEngineConfig::scheduler(etcd, cell_id(), ServerId(server))
+    }
 }
 
-pub(crate) async fn server(lab: &Lab, id: u64) -> Arc<Etcd> {
+pub(crate) async fn server(lab: &EtcdLab, id: u64) -> Arc<Etcd> {
     Etcd::start(config(lab.config(), id)).await.unwrap()
 }
 
-pub(crate) fn client(lab: &Lab) -> Client {
-    Client::new(lab.config()).unwrap()
+pub(crate) fn client(lab: &EtcdLab) -> EtcdClient {
+    EtcdClient::new(lab.config()).unwrap()
 }
 
 pub(crate) fn join(name: &str) -> Command {
@@ -92,7 +96,7 @@ pub(crate) async fn agree(servers: &[Arc<Etcd>]) {
 }
 
 /// The log as etcd holds it: index and term of each entry. Indexes have no gap, and no term comes back.
-pub(crate) async fn history(client: &Client) -> Vec<(u64, u64)> {
+pub(crate) async fn history(client: &EtcdClient) -> Vec<(u64, u64)> {
     let keys = Keys::prefix("/plimsoll/test/scheduler/entry/");
     let found = client.range(Range::of(keys)).await.unwrap();
     let entries = found.pairs.iter().map(|pair| {
@@ -111,7 +115,7 @@ pub(crate) async fn history(client: &Client) -> Vec<(u64, u64)> {
 }
 
 /// Who holds the leader's key: its lease and its term.
-pub(crate) async fn key(client: &Client) -> Option<(i64, i64)> {
+pub(crate) async fn key(client: &EtcdClient) -> Option<(i64, i64)> {
     let pair = client.get(LEADER).await.unwrap();
     pair.map(|pair| (pair.lease, pair.create_revision))
 }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use plimsoll_model::{NodeId, State, Term, Timestamp};
 
-use super::{Content, Error, Restored, Summary};
+use super::{BackupContent, Error, Restored, Summary};
+use crate::checked_file::Unreadable;
 use crate::disk::Disk;
 use crate::embedded::Incarnation;
-use crate::embedded::replay::{TERM_STEP, Until, replay};
+use crate::embedded::replay::{ReplayUntil, TERM_STEP, replay};
 use crate::embedded::snapshot::{Snapshots, encode_state};
-use crate::embedded::start::{self, Identity};
+use crate::embedded::start::{self, ServerIdentity};
 use crate::embedded::store::Meta;
-use crate::embedded::types::{Ballot, Header, Mark, Roster};
+use crate::embedded::types::{Ballot, Header, Mark, MembershipRecord};
 use crate::engine::{Peer, ServerId};
 use crate::level;
 use crate::log::{self, Log};
 use crate::recovery::{salt, survive};
-use crate::sealed::Unreadable;
 
 pub(crate) fn take_stopped_on(
     disk: &Arc<dyn Disk>,
@@ -27,9 +27,8 @@ pub(crate) fn take_stopped_on(
     let mut opened = start::open(disk, data_dir, None)?;
     let failed =
         |source| Error::Io { action: "read the log in", path: data_dir.to_owned(), source };
-    let ended = replay(&mut opened, Until::Committed).map_err(failed)?;
-    let content = Content::of(&opened.state, ended.last.index, Term(ended.term));
-    content.write(disk.as_ref(), file)
+    let ended = replay(&mut opened, ReplayUntil::Committed).map_err(failed)?;
+    super::write(disk.as_ref(), file, &opened.state, ended.last.index, Term(ended.term))
 }
 
 pub(crate) fn restore_on(
@@ -39,7 +38,7 @@ pub(crate) fn restore_on(
     node: &NodeId,
     at: Timestamp,
 ) -> Result<Restored, Error> {
-    let Content { summary, state } = Content::read(disk.as_ref(), file)?;
+    let BackupContent { summary, state } = BackupContent::read(disk.as_ref(), file)?;
     let mut state: State =
         level::decode(&state).map_err(|why| Unreadable::undecoded(file, &why))?;
     must_be_empty(disk, data_dir)?;
@@ -81,20 +80,21 @@ pub(crate) fn found_on(
     let term = of.term.0 + TERM_STEP;
     let last = Mark { term: of.term.0, index: of.applied };
     let log_dir = start::log_dir(data_dir);
-    let options = log::Options { start: last.index + 1, ..log::Options::default() };
+    let options = log::LogOptions { start: last.index + 1, ..log::LogOptions::default() };
     drop(Log::open(disk, &log_dir, options).map_err(start::OpenError::from)?);
     let vote = Some(Ballot { term, server, won: false });
     let meta = Meta { vote, purged: Some(last) }.encode();
     log::write_meta(disk.as_ref(), &log_dir, &meta).map_err(io("write", &log_dir))?;
     // Where others find it, it says itself once it is up.
-    let roster = Roster::alone(server, Peer { name: node.to_string(), ..Peer::default() });
+    let roster =
+        MembershipRecord::alone(server, Peer { name: node.to_string(), ..Peer::default() });
     let header = Header { last: Some(last), roster_at: Some(last), roster };
     let written = Snapshots::new(disk, data_dir).write(&header, &encode_state(state));
     written.map_err(io("write a snapshot to", data_dir))?;
     // Last, because without it the directory is refused as unfinished.
     let incarnation = Incarnation { since: term, salt: salt(), is_heir: false };
-    let cluster = of.cluster.clone();
-    let identity = Identity { cluster, server, founded: true, incarnation, superseded: None };
+    let cell_id = of.cell_id.clone();
+    let identity = ServerIdentity { cell_id, server, founded: true, incarnation, superseded: None };
     identity.write(disk.as_ref(), data_dir)?;
     Ok(incarnation)
 }

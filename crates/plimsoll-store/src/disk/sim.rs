@@ -13,11 +13,11 @@ const TORN_PIECE: usize = 32;
 
 #[derive(Debug, Clone, Default)]
 pub struct SimDisk {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<DiskWorld>>,
 }
 
 #[derive(Debug, Default)]
-struct World {
+struct DiskWorld {
     files: BTreeMap<PathBuf, Arc<Mutex<Inode>>>,
     /// The names as of the last sync, and what happened to them since.
     safe_files: BTreeMap<PathBuf, Arc<Mutex<Inode>>>,
@@ -52,7 +52,7 @@ enum Change {
 
 #[derive(Debug)]
 struct SimFile {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<DiskWorld>>,
     inode: Arc<Mutex<Inode>>,
 }
 
@@ -91,7 +91,7 @@ impl SimDisk {
 
     /// The disk that is found after the machine stops now: what was synced, and of the rest what chance kept.
     pub fn after_crash(&self, seed: u64) -> Self {
-        let mut chance = Chance(seed ^ 0x9e37_79b9_7f4a_7c15);
+        let mut chance = FaultRng(seed ^ 0x9e37_79b9_7f4a_7c15);
         let world = self.world();
         let mut names = world.safe_files.clone();
         for change in &world.renames {
@@ -105,11 +105,11 @@ impl SimDisk {
             let inode = Inode { safe: found.clone(), bytes: found, unsafe_changes: Vec::new() };
             files.insert(path, Arc::new(Mutex::new(inode)));
         }
-        let world = World { safe_files: files.clone(), files, ..World::default() };
+        let world = DiskWorld { safe_files: files.clone(), files, ..DiskWorld::default() };
         Self { world: Arc::new(Mutex::new(world)) }
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, DiskWorld> {
         lock(&self.world)
     }
 }
@@ -138,7 +138,7 @@ impl Inode {
         self.unsafe_changes.clear();
     }
 
-    fn after_crash(&self, chance: &mut Chance) -> Vec<u8> {
+    fn after_crash(&self, chance: &mut FaultRng) -> Vec<u8> {
         let mut bytes = self.safe.clone();
         for change in &self.unsafe_changes {
             match change {
@@ -157,7 +157,7 @@ impl Inode {
     }
 }
 
-impl World {
+impl DiskWorld {
     /// Counts an operation, and fails it once the machine has stopped.
     fn operate(&mut self) -> io::Result<()> {
         self.operations += 1;
@@ -234,7 +234,7 @@ impl Disk for SimDisk {
 }
 
 struct SimLock {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<DiskWorld>>,
     path: PathBuf,
 }
 
@@ -321,9 +321,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A seeded coin (xorshift): a failing seed fails again.
-struct Chance(u64);
+struct FaultRng(u64);
 
-impl Chance {
+impl FaultRng {
     fn flip(&mut self) -> bool {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -27,7 +27,7 @@ impl Switchboard {
 
     /// The network as seen by one server.
     pub fn port(&self, server: ServerId) -> Arc<dyn Network> {
-        Arc::new(Port { board: self.clone(), server })
+        Arc::new(ServerPort { board: self.clone(), server })
     }
 
     pub fn plug(&self, server: &Arc<Embedded>) {
@@ -57,12 +57,12 @@ impl Switchboard {
 }
 
 #[derive(Debug)]
-struct Port {
+struct ServerPort {
     board: Switchboard,
     server: ServerId,
 }
 
-impl Network for Port {
+impl Network for ServerPort {
     fn send<'a>(&'a self, to: ServerId, _: &'a Peer, request: Vec<u8>, _: Duration) -> Sent<'a> {
         Box::pin(async move {
             let unreachable = || io::Error::from(io::ErrorKind::HostUnreachable);

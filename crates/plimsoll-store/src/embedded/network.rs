@@ -19,18 +19,19 @@ use openraft::raft::{
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
 use super::addresses::Addresses;
-use super::allegiance::Allegiance;
+use super::incarnation::IncarnationGuard;
 use super::snapshot::StateBytes;
 use super::types::{Ballot, Blob, Header, Types};
-use super::wire::{self, Append, Request, Response, SnapshotPiece, VoteCall};
+use super::wire::{self, Append, RaftRequest, RaftResponse, SnapshotPiece, VoteCall};
 use crate::engine::{Peer, ServerId};
 use crate::machine::Machine;
 
 /// How much of a snapshot goes into one message.
 const SNAPSHOT_PIECE: usize = 1 << 20;
 
-/// The most bytes a snapshot may have: a server must not be talked out of its memory.
-pub(crate) const MAX_SNAPSHOT: u64 = 1 << 30;
+/// The most bytes a snapshot may have: more than any state that servers hold in memory, as they do. What is announced takes
+/// no memory; what has arrived does.
+pub(crate) const MAX_SNAPSHOT: u64 = 64 << 30;
 
 pub type Sent<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send + 'a>>;
 
@@ -58,29 +59,29 @@ impl Network for NoNetwork {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Links {
+pub(crate) struct PeerClientFactory {
     pub(crate) network: Arc<dyn Network>,
-    pub(crate) allegiance: Arc<Allegiance>,
+    pub(crate) guard: Arc<IncarnationGuard>,
     pub(crate) machine: Arc<Machine>,
     pub(crate) addresses: Arc<Addresses>,
 }
 
-impl RaftNetworkFactory<Types> for Links {
-    type Network = Link;
+impl RaftNetworkFactory<Types> for PeerClientFactory {
+    type Network = PeerClient;
 
-    async fn new_client(&mut self, target: ServerId, node: &Peer) -> Link {
-        let (network, allegiance) = (Arc::clone(&self.network), Arc::clone(&self.allegiance));
+    async fn new_client(&mut self, target: ServerId, node: &Peer) -> PeerClient {
+        let (network, guard) = (Arc::clone(&self.network), Arc::clone(&self.guard));
         let (machine, addresses) = (Arc::clone(&self.machine), Arc::clone(&self.addresses));
         addresses.note(target, node);
-        Link { network, allegiance, machine, addresses, target, peer: node.clone() }
+        PeerClient { network, guard, machine, addresses, target, peer: node.clone() }
     }
 }
 
 /// The way to one server.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct PeerClient {
     network: Arc<dyn Network>,
-    allegiance: Arc<Allegiance>,
+    guard: Arc<IncarnationGuard>,
     machine: Arc<Machine>,
     addresses: Arc<Addresses>,
     target: ServerId,
@@ -90,12 +91,18 @@ pub(crate) struct Link {
 
 type CallError = Unreachable<Types>;
 
-impl Link {
-    async fn call(&self, request: &Request, within: Duration) -> Result<Response, CallError> {
-        if self.allegiance.is_superseded() {
-            return Err(CallError::new(&io::Error::other("the cell was recovered without us")));
+impl PeerClient {
+    async fn call(
+        &self,
+        request: &RaftRequest,
+        within: Duration,
+    ) -> Result<RaftResponse, CallError> {
+        if self.guard.is_superseded() {
+            return Err(CallError::new(&io::Error::other(
+                "the cell was recovered without this server",
+            )));
         }
-        let envelope = self.allegiance.envelope(self.target, self.machine.level());
+        let envelope = self.guard.envelope(self.target, self.machine.level());
         let bytes = wire::encode(&(envelope, request));
         let found = self.addresses.of(self.target);
         let peer = found.as_ref().unwrap_or(&self.peer);
@@ -103,9 +110,9 @@ impl Link {
         let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
         let response = answered.flatten().and_then(|bytes| wire::decode(&bytes));
         match response.map_err(|error| CallError::new(&error))? {
-            Response::Refused(why) => Err(CallError::new(&io::Error::other(why))),
-            Response::Superseded(by) => {
-                let given_up = self.allegiance.give_up(by);
+            RaftResponse::Refused(why) => Err(CallError::new(&io::Error::other(why))),
+            RaftResponse::Superseded(by) => {
+                let given_up = self.guard.give_up(by);
                 let why = given_up.err().unwrap_or_else(|| io::Error::other("superseded"));
                 Err(CallError::new(&why))
             }
@@ -114,16 +121,16 @@ impl Link {
     }
 
     fn odd(&self) -> CallError {
-        CallError::new(&io::Error::other(format!("{} answered something else", self.target)))
+        CallError::new(&io::Error::other(format!("unexpected response from {}", self.target)))
     }
 
     async fn call_vote(
         &self,
-        request: &Request,
+        request: &RaftRequest,
         option: &RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         match self.call(request, option.hard_ttl()).await? {
-            Response::Vote { vote, granted, last } => {
+            RaftResponse::Vote { vote, granted, last } => {
                 let vote = VoteOf::<Types>::from(vote);
                 Ok(VoteResponse::new(vote, last.map(Into::into), granted))
             }
@@ -132,7 +139,7 @@ impl Link {
     }
 }
 
-impl RaftNetworkV2<Types> for Link {
+impl RaftNetworkV2<Types> for PeerClient {
     type SnapshotData = StateBytes;
 
     async fn append_entries(
@@ -141,8 +148,8 @@ impl RaftNetworkV2<Types> for Link {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
         let append = Append::new(&rpc).map_err(|error| CallError::new(&error))?;
-        match self.call(&Request::Append(append), option.hard_ttl()).await? {
-            Response::Append(appended) => Ok(appended.into()),
+        match self.call(&RaftRequest::Append(append), option.hard_ttl()).await? {
+            RaftResponse::Append(appended) => Ok(appended.into()),
             _ => Err(self.odd().into()),
         }
     }
@@ -152,7 +159,7 @@ impl RaftNetworkV2<Types> for Link {
         rpc: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        self.call_vote(&Request::Vote(VoteCall::from(&rpc)), &option).await
+        self.call_vote(&RaftRequest::Vote(VoteCall::from(&rpc)), &option).await
     }
 
     async fn pre_vote(
@@ -160,7 +167,7 @@ impl RaftNetworkV2<Types> for Link {
         rpc: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        self.call_vote(&Request::PreVote(VoteCall::from(&rpc)), &option).await
+        self.call_vote(&RaftRequest::PreVote(VoteCall::from(&rpc)), &option).await
     }
 
     async fn full_snapshot(
@@ -183,9 +190,11 @@ impl RaftNetworkV2<Types> for Link {
                     total: bytes.len() as u64,
                     bytes: Blob(Arc::from(&bytes[offset..end])),
                 };
-                match self.call(&Request::Snapshot(piece), option.hard_ttl()).await? {
-                    Response::More if end < bytes.len() => offset = end,
-                    Response::Snapshot { vote } => return Ok(SnapshotResponse::new(vote.into())),
+                match self.call(&RaftRequest::Snapshot(piece), option.hard_ttl()).await? {
+                    RaftResponse::More if end < bytes.len() => offset = end,
+                    RaftResponse::Snapshot { vote } => {
+                        return Ok(SnapshotResponse::new(vote.into()));
+                    }
                     _ => return Err(self.odd().into()),
                 }
             }
@@ -201,9 +210,9 @@ impl RaftNetworkV2<Types> for Link {
         req: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
-        match self.call(&Request::TakeOver((&req).into()), option.hard_ttl()).await? {
-            Response::TakeOver { refused: None } => Ok(Ok(())),
-            Response::TakeOver { refused: Some(why) } => {
+        match self.call(&RaftRequest::TakeOver((&req).into()), option.hard_ttl()).await? {
+            RaftResponse::TakeOver { refused: None } => Ok(Ok(())),
+            RaftResponse::TakeOver { refused: Some(why) } => {
                 Err(CallError::new(&io::Error::other(why)).into())
             }
             _ => Err(self.odd().into()),
@@ -234,7 +243,7 @@ impl Arrivals {
                 Arrival { vote: piece.vote, header: piece.header.clone(), bytes: Vec::new() }
             }
             Some(arrival) if arrival.is_followed_by(piece) => arrival,
-            _ => return refuse("the snapshot's pieces do not fit"),
+            _ => return refuse("snapshot chunks are out of order"),
         };
         arrival.bytes.extend_from_slice(&piece.bytes.0);
         if arrival.bytes.len() as u64 == piece.total {
@@ -253,5 +262,29 @@ impl Arrival {
         self.vote == piece.vote
             && self.header == piece.header
             && self.bytes.len() as u64 == piece.offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(offset: u64, total: u64, bytes: usize) -> SnapshotPiece {
+        let vote = Ballot { term: 3, server: ServerId(1), won: true };
+        let bytes = Blob(vec![7; bytes].into());
+        SnapshotPiece { vote, header: Header::default(), offset, total, bytes }
+    }
+
+    #[test]
+    fn a_snapshot_beyond_a_gigabyte_is_taken_and_costs_what_has_arrived_of_it() {
+        let total = (1 << 30) + 5;
+        let mut arrivals = Arrivals::default();
+        for nth in 0..8 {
+            let piece = piece(nth * SNAPSHOT_PIECE as u64, total, SNAPSHOT_PIECE);
+            assert!(arrivals.take(&piece).unwrap().is_none());
+        }
+        let held = arrivals.0.as_ref().map_or(0, |arrival| arrival.bytes.capacity());
+        assert!((8 * SNAPSHOT_PIECE..=16 * SNAPSHOT_PIECE).contains(&held), "{held}");
+        assert!(arrivals.take(&piece(0, MAX_SNAPSHOT + 1, 1)).is_err());
     }
 }

@@ -16,27 +16,27 @@ use openraft::alias::StoredMembershipOf;
 use openraft::errors::{InitializeError, RaftError};
 use openraft::{Raft, RaftMetrics, SnapshotPolicy};
 use plimsoll_model::level::{VERSION, outdated, remedy};
-use plimsoll_model::{ClusterId, Level, State};
+use plimsoll_model::{CellId, Level, State};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::addresses::Addresses;
-use super::allegiance::{Allegiance, Incarnation};
-use super::leading::Seat;
-use super::network::{Arrivals, Links};
+use super::incarnation::{Incarnation, IncarnationGuard};
+use super::leader_tracker::LeaderTracker;
+use super::network::{Arrivals, PeerClientFactory};
 use super::snapshot::Snapshots;
 use super::state::StateMachine;
 use super::store::LogStore;
-use super::types::{Header, Roster, Types};
-use super::{Config, Embedded, Founding, Timing};
-use crate::disk::watched::Watched;
+use super::types::{Header, MembershipRecord, Types};
+use super::{Embedded, EmbeddedConfig, Founding, Timing};
+use crate::checked_file::{FileFormat, Unreadable};
+use crate::disk::monitored::MonitoredDisk;
 use crate::disk::{Disk, is_unfinished};
 use crate::engine::ServerId;
-use crate::log::{self, Cut};
+use crate::log::{self, TornWrite};
 use crate::machine::Machine;
-use crate::sealed::{Kind, Unreadable};
 
-const IDENTITY: Kind = Kind { magic: *b"plimsidt", format: 2, name: "server identity" };
+const IDENTITY: FileFormat = FileFormat { magic: *b"plimsidt", format: 2, name: "server identity" };
 
 /// How many entries that the snapshot holds are kept besides, in snapshots: a server that was away for a moment
 /// catches up from them without the whole snapshot.
@@ -45,16 +45,17 @@ const KEPT_SHARE: u64 = 10;
 /// Room for entries and messages on their way inside openraft: with that many waiting, more would only wait longer.
 const MAX_WAITING: u64 = 4_096;
 
-/// How long a follower may take to install a snapshot that has arrived.
-const SNAPSHOT_TIMEOUT_MS: u64 = 30_000;
+/// How long a follower may take to install a snapshot that has arrived: one of several gigabytes is decoded and written to a
+/// slow disk meanwhile.
+const SNAPSHOT_TIMEOUT_MS: u64 = 120_000;
 
 /// Why a server cannot start from its data directory. Nothing in it was changed.
 #[derive(Debug, Error)]
 pub enum OpenError {
     #[error("{} is in use by another plimsoll; stop that one, or choose another data directory", dir.display())]
     InUse { dir: PathBuf },
-    #[error("{} belongs to cluster {found}, not to {wanted}; choose another data directory", dir.display())]
-    OtherCluster { dir: PathBuf, found: ClusterId, wanted: ClusterId },
+    #[error("{} belongs to cell {found}, not to {wanted}; choose another data directory", dir.display())]
+    OtherCell { dir: PathBuf, found: CellId, wanted: CellId },
     #[error("{} holds no store", dir.display())]
     NoStore { dir: PathBuf },
     #[error("{} holds an unfinished restore; empty it and restore again", dir.display())]
@@ -85,8 +86,8 @@ impl OpenError {
 
 /// Whose data directory it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
-    pub(crate) cluster: ClusterId,
+pub(crate) struct ServerIdentity {
+    pub(crate) cell_id: CellId,
     pub(crate) server: ServerId,
     /// Whether a log was made. From then on there must be one.
     pub(crate) founded: bool,
@@ -98,19 +99,19 @@ pub(crate) struct Identity {
 /// As it was written in format 1.
 #[derive(Deserialize)]
 struct FirstIdentity {
-    cluster: ClusterId,
+    cell_id: CellId,
     server: ServerId,
     founded: bool,
 }
 
-impl From<FirstIdentity> for Identity {
+impl From<FirstIdentity> for ServerIdentity {
     fn from(first: FirstIdentity) -> Self {
-        let FirstIdentity { cluster, server, founded } = first;
-        Self { cluster, server, founded, incarnation: Incarnation::default(), superseded: None }
+        let FirstIdentity { cell_id, server, founded } = first;
+        Self { cell_id, server, founded, incarnation: Incarnation::default(), superseded: None }
     }
 }
 
-impl Identity {
+impl ServerIdentity {
     fn path(data_dir: &Path) -> PathBuf {
         data_dir.join("identity")
     }
@@ -122,7 +123,7 @@ impl Identity {
         // What was written before there were incarnations is shorter.
         let first = || postcard::from_bytes::<FirstIdentity>(&body).map(Self::from);
         let identity = identity.or_else(|_| first()).map_err(|error| {
-            let what = format!("its content cannot be understood ({error})");
+            let what = format!("cannot decode its content ({error})");
             Unreadable::Damaged { path, what }
         })?;
         Ok(Some(identity))
@@ -135,24 +136,24 @@ impl Identity {
     }
 }
 
-/// Which cluster a data directory belongs to; none if it is new.
-pub fn cluster_of(data_dir: &Path) -> Result<Option<ClusterId>, OpenError> {
-    let identity = Identity::read(&crate::disk::RealDisk, data_dir)?;
-    Ok(identity.map(|identity| identity.cluster))
+/// Which cell a data directory belongs to; none if it is new.
+pub fn cell_of(data_dir: &Path) -> Result<Option<CellId>, OpenError> {
+    let identity = ServerIdentity::read(&crate::disk::RealDisk, data_dir)?;
+    Ok(identity.map(|identity| identity.cell_id))
 }
 
 /// Whether the server of a data directory was told that its cell was recovered without it.
 pub fn is_superseded(data_dir: &Path) -> Result<bool, OpenError> {
-    let identity = Identity::read(&crate::disk::RealDisk, data_dir)?;
+    let identity = ServerIdentity::read(&crate::disk::RealDisk, data_dir)?;
     Ok(identity.is_some_and(|identity| identity.superseded.is_some()))
 }
 
 /// A data directory, opened and held.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) identity: Identity,
+pub(crate) struct OpenedStore {
+    pub(crate) identity: ServerIdentity,
     pub(crate) store: LogStore,
-    pub(crate) cut: Option<Cut>,
+    pub(crate) cut: Option<TornWrite>,
     pub(crate) snapshots: Snapshots,
     pub(crate) header: Header,
     /// As of the snapshot.
@@ -167,8 +168,8 @@ pub(crate) fn log_dir(data_dir: &Path) -> PathBuf {
 pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
-    fresh: Option<Identity>,
-) -> Result<Opened, OpenError> {
+    fresh: Option<ServerIdentity>,
+) -> Result<OpenedStore, OpenError> {
     let dir = || data_dir.to_owned();
     OpenError::io("create", data_dir, disk.create_dir(data_dir))?;
     let lock = match disk.lock(&data_dir.join("lock")) {
@@ -179,7 +180,8 @@ pub(crate) fn open(
     };
     let snapshots = Snapshots::new(disk, data_dir);
     let snapshot = snapshots.load()?;
-    let mut identity = match (Identity::read(disk.as_ref(), data_dir)?, fresh) {
+    let will_vote = fresh.is_some();
+    let mut identity = match (ServerIdentity::read(disk.as_ref(), data_dir)?, fresh) {
         (Some(identity), _) => identity,
         (None, _) if snapshot.is_some() => return Err(OpenError::Unfinished { dir: dir() }),
         (None, None) => return Err(OpenError::NoStore { dir: dir() }),
@@ -193,7 +195,12 @@ pub(crate) fn open(
         }
     };
     let log = log_dir(data_dir);
-    let (store, cut) = LogStore::open(disk, &log, !identity.founded, lock)?;
+    let (store, cut) =
+        LogStore::open(disk, &log, !identity.founded, lock, Arc::clone(snapshots.growth()))?;
+    // Whoever only reads a store may go without.
+    if will_vote && OpenError::io("read", &log, store.lacks_vote())? {
+        return Err(log::Error::VoteLost { path: log::meta_path(&log) }.into());
+    }
     if !identity.founded {
         identity.founded = true;
         identity.write(disk.as_ref(), data_dir)?;
@@ -205,19 +212,19 @@ pub(crate) fn open(
         return Err(OpenError::SnapshotLost { dir: dir(), purged });
     }
     let (header, state) =
-        snapshot.unwrap_or_else(|| (Header::default(), State::new(identity.cluster.clone())));
-    Ok(Opened { identity, store, cut, snapshots, header, state })
+        snapshot.unwrap_or_else(|| (Header::default(), State::new(identity.cell_id.clone())));
+    Ok(OpenedStore { identity, store, cut, snapshots, header, state })
 }
 
 impl Embedded {
     /// Starts a server from its data directory. A cell of one leads, with all its entries applied, on return.
-    pub async fn start(mut config: Config) -> Result<Arc<Self>, OpenError> {
-        let watched = Arc::new(Watched::over(Arc::clone(&config.disk)));
+    pub async fn start(mut config: EmbeddedConfig) -> Result<Arc<Self>, OpenError> {
+        let watched = Arc::new(MonitoredDisk::over(Arc::clone(&config.disk)));
         config.disk = Arc::clone(&watched) as _;
         let dir = config.data_dir.clone();
         let failed = |why: String| OpenError::Consensus { dir: dir.clone(), why };
-        let fresh = Identity {
-            cluster: config.cluster.clone(),
+        let fresh = ServerIdentity {
+            cell_id: config.cell_id.clone(),
             server: config.server,
             founded: false,
             incarnation: config.incarnation,
@@ -232,10 +239,10 @@ impl Embedded {
             Ok::<_, OpenError>((opened, timing))
         });
         let (opened, timing) = opened.await.map_err(|error| failed(error.to_string()))??;
-        let Opened { identity, store, cut, snapshots, header, state } = opened;
-        if identity.cluster != config.cluster {
-            let (found, wanted) = (identity.cluster, config.cluster);
-            return Err(OpenError::OtherCluster { dir, found, wanted });
+        let OpenedStore { identity, store, cut, snapshots, header, state } = opened;
+        if identity.cell_id != config.cell_id {
+            let (found, wanted) = (identity.cell_id, config.cell_id);
+            return Err(OpenError::OtherCell { dir, found, wanted });
         }
 
         let started_in = store.meta().vote.map_or(0, |vote| vote.term);
@@ -243,6 +250,8 @@ impl Embedded {
         let membership: StoredMembershipOf<Types> =
             header.membership().map_err(|error| failed(error.to_string()))?;
         let applied = header.last;
+        let growth = Arc::clone(snapshots.growth());
+        growth.add(store.bytes_from(applied.map_or(0, |mark| mark.index + 1)));
         let machine = Arc::new(Machine::new(state, applied.map_or(0, |mark| mark.index)));
         let addresses = Arc::<Addresses>::default();
         let state_machine = StateMachine {
@@ -253,12 +262,12 @@ impl Embedded {
             addresses: Arc::clone(&addresses),
         };
         let raft_config = raft_config(&config, timing).map_err(failed)?;
-        let allegiance = Allegiance::new(&config.disk, config.data_dir.clone(), identity.clone());
-        let allegiance = Arc::new(allegiance);
+        let guard = IncarnationGuard::new(&config.disk, config.data_dir.clone(), identity.clone());
+        let guard = Arc::new(guard);
         let network = Arc::clone(&config.network);
-        let links = Links {
+        let links = PeerClientFactory {
             network,
-            allegiance: Arc::clone(&allegiance),
+            guard: Arc::clone(&guard),
             machine: Arc::clone(&machine),
             addresses,
         };
@@ -269,6 +278,8 @@ impl Embedded {
             None => failed(why),
         };
         let raft = raft.map_err(|error| unstarted(error.to_string()))?;
+        Arc::clone(&growth).follow(raft.clone(), store.downgrade());
+        growth.limit(config.snapshot_bytes);
 
         if config.founding == Founding::Alone {
             let alone = BTreeMap::from([(identity.server, config.peer.clone())]);
@@ -278,16 +289,16 @@ impl Embedded {
                 Err(error) => return Err(failed(error.to_string())),
             }
         }
-        let seat = Seat::new(&allegiance, identity.server, timing, started_in, recovered);
-        let seat = Arc::new(seat);
-        let leadership = seat.follow(&raft);
+        let tracker = LeaderTracker::new(&guard, identity.server, timing, started_in, recovered);
+        let tracker = Arc::new(tracker);
+        let leadership = tracker.follow(&raft);
         let engine = Self {
             raft,
             identity,
-            allegiance,
+            guard,
             machine,
             leadership,
-            seat,
+            tracker,
             timing,
             cut,
             disk: watched,
@@ -308,13 +319,13 @@ impl Embedded {
         // Asked of its state and not of its metrics, which follow a moment later.
         let found = self.raft.with_raft_state(|state| {
             let effective = state.membership_state.effective();
-            (*effective.log_id(), Roster::from(effective.membership()))
+            (*effective.log_id(), MembershipRecord::from(effective.membership()))
         });
         let (at, roster) = found.await.map_err(|error| error.to_string())?;
         let is_alone = roster.is_alone(self.id());
         let is_ready = |metrics: &RaftMetrics<Types>| {
             let knows_members = *metrics.membership_config.log_id() >= at;
-            let leads = !is_alone || self.seat.leadership(metrics).is_me;
+            let leads = !is_alone || self.tracker.leadership(metrics).is_me;
             metrics.running_state.is_err() || (knows_members && leads)
         };
         let waited = self.raft.wait(None).metrics(is_ready, "the server is up").await;
@@ -328,11 +339,11 @@ impl Embedded {
 }
 
 /// Openraft's settings; what is not named here is as it comes.
-fn raft_config(config: &Config, timing: Timing) -> Result<Arc<openraft::Config>, String> {
+fn raft_config(config: &EmbeddedConfig, timing: Timing) -> Result<Arc<openraft::Config>, String> {
     let millis = |span: std::time::Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let every = config.snapshot_every.max(1);
     let settings = openraft::Config {
-        cluster_name: config.cluster.to_string(),
+        cluster_name: config.cell_id.to_string(),
         heartbeat_interval: millis(timing.heartbeat),
         election_timeout_min: millis(timing.election),
         election_timeout_max: millis(timing.election * 2),

@@ -13,8 +13,12 @@ use plimsoll_model::Command;
 use super::addresses::Addresses;
 use super::snapshot::{Snapshots, StateBytes, encode_state};
 use super::types::{Header, Mark, Types};
+use crate::aside::aside;
 use crate::level::{self, Undecoded};
 use crate::machine::Machine;
+
+/// How many entries are applied before others may look in between.
+const MAX_APPLIED: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct StateMachine {
@@ -27,7 +31,7 @@ pub(crate) struct StateMachine {
 
 impl RaftStateMachine<Types> for StateMachine {
     type SnapshotData = StateBytes;
-    type SnapshotBuilder = Builder;
+    type SnapshotBuilder = SnapshotBuilder;
 
     async fn applied_state(
         &mut self,
@@ -35,11 +39,53 @@ impl RaftStateMachine<Types> for StateMachine {
         Ok((self.applied.map(Into::into), self.membership.clone()))
     }
 
-    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    async fn apply<S>(&mut self, entries: S) -> io::Result<()>
     where
         S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + OptionalSend,
     {
+        // As many at a time as are there, so that stepping aside costs little.
+        let mut entries = entries.ready_chunks(MAX_APPLIED);
         while let Some(next) = entries.next().await {
+            aside(|| self.apply_all(next))?;
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        // Encoded here, between two entries, so that it is of this very index.
+        let state = aside(|| self.machine.read(encode_state));
+        let header = Header::new(self.applied, &self.membership);
+        SnapshotBuilder { header, state, snapshots: self.snapshots.clone() }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMetaOf<Types>,
+        bytes: StateBytes,
+    ) -> io::Result<()> {
+        let header = Header::from(meta);
+        let state = aside(|| level::decode(&bytes))
+            .map_err(|why| self.unread(&why, &format!("the leader's snapshot: {why}")))?;
+        let (snapshots, written) = (self.snapshots.clone(), header.clone());
+        tokio::task::spawn_blocking(move || snapshots.write(&written, &bytes)).await??;
+        aside(|| self.machine.replace(state, header.last.map_or(0, |mark| mark.index)));
+        self.applied = header.last;
+        self.membership = meta.last_membership.clone();
+        self.addresses.replace(self.membership.membership());
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, StateBytes>>> {
+        let snapshots = self.snapshots.clone();
+        let found = tokio::task::spawn_blocking(move || snapshots.read()).await?;
+        let Some((header, snapshot)) = found.map_err(io::Error::other)? else { return Ok(None) };
+        Ok(Some(SnapshotOf::<Types, _> { meta: header.meta()?, snapshot }))
+    }
+}
+
+impl StateMachine {
+    fn apply_all(&mut self, entries: Vec<io::Result<EntryResponder<Types>>>) -> io::Result<()> {
+        for next in entries {
             let (entry, responder) = next?;
             let mark = Mark::from(&entry.log_id);
             let reply = match &entry.payload {
@@ -69,39 +115,6 @@ impl RaftStateMachine<Types> for StateMachine {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Builder {
-        // Encoded here, between two entries, so that it is of this very index.
-        let state = self.machine.read(encode_state);
-        let header = Header::new(self.applied, &self.membership);
-        Builder { header, state, snapshots: self.snapshots.clone() }
-    }
-
-    async fn install_snapshot(
-        &mut self,
-        meta: &SnapshotMetaOf<Types>,
-        bytes: StateBytes,
-    ) -> io::Result<()> {
-        let header = Header::from(meta);
-        let state = level::decode(&bytes)
-            .map_err(|why| self.unread(&why, &format!("the leader's snapshot: {why}")))?;
-        let (snapshots, written) = (self.snapshots.clone(), header.clone());
-        tokio::task::spawn_blocking(move || snapshots.write(&written, &bytes)).await??;
-        self.machine.replace(state, header.last.map_or(0, |mark| mark.index));
-        self.applied = header.last;
-        self.membership = meta.last_membership.clone();
-        self.addresses.replace(self.membership.membership());
-        Ok(())
-    }
-
-    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, StateBytes>>> {
-        let snapshots = self.snapshots.clone();
-        let found = tokio::task::spawn_blocking(move || snapshots.read()).await?;
-        let Some((header, snapshot)) = found.map_err(io::Error::other)? else { return Ok(None) };
-        Ok(Some(SnapshotOf::<Types, _> { meta: header.meta()?, snapshot }))
-    }
-}
-
-impl StateMachine {
     /// The server ends with this, and is known to be too old where that is why.
     fn unread(&self, why: &Undecoded, text: &str) -> io::Error {
         if let Undecoded::Newer(level) = why {
@@ -123,13 +136,13 @@ fn undecoded(index: u64, why: &Undecoded) -> String {
 
 /// A snapshot about to be written.
 #[derive(Debug)]
-pub(crate) struct Builder {
+pub(crate) struct SnapshotBuilder {
     header: Header,
     state: StateBytes,
     snapshots: Snapshots,
 }
 
-impl RaftSnapshotBuilder<Types> for Builder {
+impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
     type SnapshotData = StateBytes;
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, StateBytes>> {

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use openraft::OptionalSend;
 use openraft::alias::{LogIdOf, VoteOf};
@@ -13,9 +13,10 @@ use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::growth::LogGrowth;
 use super::types::{Ballot, Entry, Mark, Types, decode_entry, encode_entry};
 use crate::disk::Disk;
-use crate::log::{self, Cut, Done, Log};
+use crate::log::{self, Done, Log, TornWrite};
 
 /// The most bytes of entries that one message to a follower carries, beyond its first entry.
 const MAX_REPLICATED: usize = 4 << 20;
@@ -36,21 +37,22 @@ impl Meta {
 
 #[derive(Debug, Clone)]
 pub(crate) struct LogStore {
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
 }
 
 /// Fields are dropped in order: the log ends before the directory is let go.
-struct Inner {
+struct StoreInner {
     log: Log,
     meta: Mutex<Meta>,
     /// One more than the last index known to be committed.
     committed: AtomicU64,
+    growth: Arc<LogGrowth>,
     _lock: Box<dyn Send + Sync>,
 }
 
-impl Debug for Inner {
+impl Debug for StoreInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("log", &self.log).finish_non_exhaustive()
+        f.debug_struct("StoreInner").field("log", &self.log).finish_non_exhaustive()
     }
 }
 
@@ -60,7 +62,8 @@ impl LogStore {
         dir: &Path,
         may_create: bool,
         lock: Box<dyn Send + Sync>,
-    ) -> Result<(Self, Option<Cut>), log::Error> {
+        growth: Arc<LogGrowth>,
+    ) -> Result<(Self, Option<TornWrite>), log::Error> {
         let meta = match log::read_meta(disk.as_ref(), dir)? {
             None => Meta::default(),
             Some(body) => postcard::from_bytes(&body).map_err(|error| log::Error::Io {
@@ -70,10 +73,10 @@ impl LogStore {
             })?,
         };
         let start = meta.purged.map_or(0, |mark| mark.index + 1);
-        let options = log::Options { start, may_create, ..log::Options::default() };
+        let options = log::LogOptions { start, may_create, ..log::LogOptions::default() };
         let (log, cut) = Log::open(disk, dir, options)?;
-        let inner =
-            Inner { log, meta: Mutex::new(meta), committed: AtomicU64::new(0), _lock: lock };
+        let (meta, committed) = (Mutex::new(meta), AtomicU64::new(0));
+        let inner = StoreInner { log, meta, committed, growth, _lock: lock };
         let store = Self { inner: Arc::new(inner) };
         // The last entry knows best how far the log was committed.
         let last = store.last_entry().map_err(|source| log::Error::Io {
@@ -90,9 +93,28 @@ impl LogStore {
         *self.inner.meta.lock().expect("no holder of the metadata panics")
     }
 
+    /// Whether the log has entries that only a server with a vote can have taken, and that vote is gone. A cell that is
+    /// founded has one entry before its first vote.
+    pub(crate) fn lacks_vote(&self) -> io::Result<bool> {
+        if self.meta().vote.is_some() {
+            return Ok(false);
+        }
+        Ok(self.last_entry()?.is_some_and(|(entry, _)| *entry.log_id.leader_id > 0))
+    }
+
     /// How far the log was known to be committed when it was closed.
     pub(crate) fn committed(&self) -> Option<u64> {
         self.inner.committed.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// How many bytes the entries from one on have.
+    pub(crate) fn bytes_from(&self, index: u64) -> u64 {
+        self.inner.log.lengths(index).sum()
+    }
+
+    /// A handle that does not keep the log open.
+    pub(crate) fn downgrade(&self) -> WeakLogStore {
+        WeakLogStore(Arc::downgrade(&self.inner))
     }
 
     /// Whether openraft has let go of the log.
@@ -179,6 +201,26 @@ impl LogStore {
     }
 }
 
+/// The log, as long as others hold it.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakLogStore(Weak<StoreInner>);
+
+impl WeakLogStore {
+    /// The first entry that it and all after it are no more than so many bytes; none once the log is closed.
+    pub(crate) fn first_within(&self, bytes: u64) -> Option<u64> {
+        let log = &self.0.upgrade()?.log;
+        let range = log.range();
+        let lengths: Vec<u64> = log.lengths(range.start).collect();
+        let mut left = bytes;
+        let kept = lengths.iter().rev().take_while(|length| {
+            let fits = **length <= left;
+            left = left.saturating_sub(**length);
+            fits
+        });
+        Some(range.end - kept.count() as u64)
+    }
+}
+
 fn decode(first: u64, payloads: &[Arc<[u8]>]) -> io::Result<Vec<Entry>> {
     let numbered = (first..).zip(payloads);
     numbered.map(|(index, bytes)| Ok(decode_entry(index, bytes)?.0)).collect()
@@ -246,7 +288,8 @@ impl RaftLogStorage<Types> for LogStore {
             }
             payloads.push(encode_entry(&entry, committed)?);
         }
-        let done = move |result: Result<(), log::Failure>| {
+        self.inner.growth.add(payloads.iter().map(|payload| payload.len() as u64).sum());
+        let done = move |result: Result<(), log::LogWriteError>| {
             callback.io_completed(result.map_err(io::Error::from));
         };
         self.inner.log.append(payloads, Box::new(done));

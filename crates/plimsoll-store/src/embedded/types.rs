@@ -89,12 +89,12 @@ impl From<Ballot> for VoteOf<Types> {
 
 /// Who belongs to the cell, and whose votes count: in more than one set while the voters change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Roster {
+pub(crate) struct MembershipRecord {
     pub(crate) voters: Vec<BTreeSet<ServerId>>,
     pub(crate) peers: BTreeMap<ServerId, Peer>,
 }
 
-impl Roster {
+impl MembershipRecord {
     pub(crate) fn alone(server: ServerId, peer: Peer) -> Self {
         Self { voters: vec![BTreeSet::from([server])], peers: BTreeMap::from([(server, peer)]) }
     }
@@ -105,16 +105,16 @@ impl Roster {
     }
 }
 
-impl From<&Membership<ServerId, Peer>> for Roster {
+impl From<&Membership<ServerId, Peer>> for MembershipRecord {
     fn from(membership: &Membership<ServerId, Peer>) -> Self {
         let peers = membership.nodes().map(|(id, peer)| (*id, peer.clone())).collect();
         Self { voters: membership.get_joint_config().clone(), peers }
     }
 }
 
-impl TryFrom<Roster> for Membership<ServerId, Peer> {
+impl TryFrom<MembershipRecord> for Membership<ServerId, Peer> {
     type Error = io::Error;
-    fn try_from(roster: Roster) -> io::Result<Self> {
+    fn try_from(roster: MembershipRecord) -> io::Result<Self> {
         if roster.voters.is_empty() {
             return Ok(Self::default());
         }
@@ -128,7 +128,7 @@ pub(crate) struct Header {
     pub(crate) last: Option<Mark>,
     /// The entry that made the roster.
     pub(crate) roster_at: Option<Mark>,
-    pub(crate) roster: Roster,
+    pub(crate) roster: MembershipRecord,
 }
 
 impl Header {
@@ -172,7 +172,8 @@ pub(crate) fn encode_entry(entry: &Entry, committed: Option<u64>) -> io::Result<
         EntryPayload::Blank => (BLANK, &[][..]),
         EntryPayload::Normal(Proposal(bytes)) => (COMMAND, &bytes[..]),
         EntryPayload::Membership(membership) => {
-            roster = postcard::to_stdvec(&Roster::from(membership)).map_err(io::Error::other)?;
+            roster = postcard::to_stdvec(&MembershipRecord::from(membership))
+                .map_err(io::Error::other)?;
             (ROSTER, &roster[..])
         }
     };
@@ -199,7 +200,7 @@ pub(crate) fn decode_entry(index: u64, bytes: &[u8]) -> io::Result<(Entry, Optio
         BLANK => EntryPayload::Blank,
         COMMAND => EntryPayload::Normal(Proposal(Arc::from(body))),
         ROSTER => {
-            let roster: Roster =
+            let roster: MembershipRecord =
                 postcard::from_bytes(body).map_err(|_| wrong("holds an unknown roster"))?;
             EntryPayload::Membership(roster.try_into()?)
         }
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_entry_reads_as_it_was_written() {
-        let roster = Roster::alone(ServerId(3), Peer::default());
+        let roster = MembershipRecord::alone(ServerId(3), Peer::default());
         for payload in [
             EntryPayload::Blank,
             EntryPayload::Normal(Proposal(Arc::from(&b"command"[..]))),

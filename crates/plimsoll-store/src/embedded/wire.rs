@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-use super::allegiance::Incarnation;
+use super::incarnation::Incarnation;
 use super::types::{Ballot, Blob, Header, Mark, Types, decode_entry, encode_entry};
 use crate::engine::ServerId;
 
@@ -31,7 +31,7 @@ pub(crate) struct Envelope {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum RaftRequest {
     Append(Append),
     Vote(VoteCall),
     /// Would you vote for me? Nothing is written down.
@@ -74,8 +74,8 @@ pub(crate) struct TakeOver {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Response {
-    Append(Appended),
+pub(crate) enum RaftResponse {
+    Append(AppendReply),
     Vote {
         vote: Ballot,
         granted: bool,
@@ -95,7 +95,7 @@ pub(crate) enum Response {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Appended {
+pub(crate) enum AppendReply {
     All,
     Through(Option<Mark>),
     Conflict,
@@ -111,7 +111,7 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
     match bytes.split_first() {
         Some((version, body)) if READ.contains(version) => postcard::from_bytes(body)
-            .map_err(|error| wrong(format!("the message cannot be understood ({error})"))),
+            .map_err(|error| wrong(format!("cannot decode the message ({error})"))),
         Some((version, _)) => Err(wrong(format!(
             "the message is of version {version}, this server speaks {VERSION}; run the same plimsoll on both"
         ))),
@@ -146,7 +146,7 @@ impl Append {
     }
 }
 
-impl From<AppendEntriesResponse<Types>> for Appended {
+impl From<AppendEntriesResponse<Types>> for AppendReply {
     fn from(response: AppendEntriesResponse<Types>) -> Self {
         match response {
             AppendEntriesResponse::Success => Self::All,
@@ -159,13 +159,13 @@ impl From<AppendEntriesResponse<Types>> for Appended {
     }
 }
 
-impl From<Appended> for AppendEntriesResponse<Types> {
-    fn from(appended: Appended) -> Self {
+impl From<AppendReply> for AppendEntriesResponse<Types> {
+    fn from(appended: AppendReply) -> Self {
         match appended {
-            Appended::All => Self::Success,
-            Appended::Through(last) => Self::PartialSuccess(last.map(Into::into)),
-            Appended::Conflict => Self::Conflict,
-            Appended::HigherVote(vote) => Self::HigherVote(vote.into()),
+            AppendReply::All => Self::Success,
+            AppendReply::Through(last) => Self::PartialSuccess(last.map(Into::into)),
+            AppendReply::Conflict => Self::Conflict,
+            AppendReply::HigherVote(vote) => Self::HigherVote(vote.into()),
         }
     }
 }
@@ -189,7 +189,7 @@ impl From<VoteCall> for VoteRequest<Types> {
     }
 }
 
-impl From<VoteResponse<Types>> for Response {
+impl From<VoteResponse<Types>> for RaftResponse {
     fn from(response: VoteResponse<Types>) -> Self {
         Self::Vote {
             vote: Ballot::from(&response.vote),
@@ -231,15 +231,15 @@ mod tests {
 
     #[test]
     fn a_message_that_is_not_ours_is_refused_in_words() {
-        let ours = encode(&Response::More);
-        assert!(decode::<Response>(&ours).is_ok());
+        let ours = encode(&RaftResponse::More);
+        assert!(decode::<RaftResponse>(&ours).is_ok());
         for (case, bytes) in [
             ("nothing", &[][..]),
             ("another version", &[1, 0]),
             ("cut", &ours[..1]),
             ("noise", &[2, 99, 3, 255, 255, 255, 255, 255]),
         ] {
-            let error = decode::<Response>(bytes).unwrap_err();
+            let error = decode::<RaftResponse>(bytes).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{case}");
         }
     }

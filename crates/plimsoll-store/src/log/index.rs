@@ -20,7 +20,7 @@ pub(super) struct Segment {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct EntryLocation {
     /// The first index of the segment.
     pub(super) segment: u64,
     pub(super) offset: u64,
@@ -29,8 +29,8 @@ pub(super) struct Place {
 
 /// An entry. It has a place, or is cached, or both.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) place: Option<Place>,
+pub(super) struct IndexedEntry {
+    pub(super) place: Option<EntryLocation>,
     pub(super) cached: Option<Arc<[u8]>>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Slot {
 pub(super) struct Index {
     /// The first entry that is not purged.
     pub(super) start: u64,
-    pub(super) entries: VecDeque<Slot>,
+    pub(super) entries: VecDeque<IndexedEntry>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) cached: usize,
     /// No entry before this one is cached.
@@ -46,9 +46,9 @@ pub(super) struct Index {
 }
 
 /// What a read needs once the index is let go.
-pub(super) enum Source {
+pub(super) enum EntrySource {
     Memory(Arc<[u8]>),
-    Disk(Segment, Place),
+    Disk(Segment, EntryLocation),
 }
 
 impl Index {
@@ -57,18 +57,28 @@ impl Index {
         self.start + self.entries.len() as u64
     }
 
-    fn slot(&mut self, index: u64) -> Option<&mut Slot> {
+    fn slot(&mut self, index: u64) -> Option<&mut IndexedEntry> {
         let at = usize::try_from(index.checked_sub(self.start)?).ok()?;
         self.entries.get_mut(at)
     }
 
     pub(super) fn push(&mut self, payload: Arc<[u8]>) {
         self.cached += payload.len();
-        self.entries.push_back(Slot { place: None, cached: Some(payload) });
+        self.entries.push_back(IndexedEntry { place: None, cached: Some(payload) });
+    }
+
+    pub(super) fn lengths(&self, from: u64) -> Vec<u64> {
+        let skipped = usize::try_from(from.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let length = |entry: &IndexedEntry| match (&entry.place, &entry.cached) {
+            (Some(place), _) => u64::from(place.length),
+            (None, Some(payload)) => payload.len() as u64,
+            (None, None) => 0,
+        };
+        self.entries.iter().skip(skipped).map(length).collect()
     }
 
     /// The entry is on disk now. One that was cut or purged meanwhile is not minded.
-    pub(super) fn wrote(&mut self, index: u64, place: Place) {
+    pub(super) fn wrote(&mut self, index: u64, place: EntryLocation) {
         if let Some(slot) = self.slot(index) {
             slot.place = Some(place);
         }
@@ -90,7 +100,7 @@ impl Index {
     }
 
     /// Drops every entry from `next` on, and says where the first of them began on disk, if it got there.
-    pub(super) fn truncate(&mut self, next: u64) -> Option<Place> {
+    pub(super) fn truncate(&mut self, next: u64) -> Option<EntryLocation> {
         let mut first = None;
         while self.next() > next.max(self.start) {
             let Some(slot) = self.entries.pop_back() else { break };
@@ -115,17 +125,21 @@ impl Index {
     }
 
     /// Where to read each entry of the range that is there, up to some bytes but at least one entry.
-    pub(super) fn sources(&self, range: Range<u64>, max_bytes: usize) -> Vec<Source> {
+    pub(super) fn sources(&self, range: Range<u64>, max_bytes: usize) -> Vec<EntrySource> {
         let mut sources = Vec::new();
         let mut bytes = 0;
         for index in range.start.max(self.start)..range.end.min(self.next()) {
             let at = usize::try_from(index - self.start).expect("it is in memory");
             let source = match &self.entries[at] {
-                Slot { cached: Some(payload), .. } => Source::Memory(Arc::clone(payload)),
-                Slot { place: Some(place), .. } => {
-                    Source::Disk(self.segments[&place.segment].clone(), *place)
+                IndexedEntry { cached: Some(payload), .. } => {
+                    EntrySource::Memory(Arc::clone(payload))
                 }
-                Slot { .. } => unreachable!("an entry leaves the cache when it has a place"),
+                IndexedEntry { place: Some(place), .. } => {
+                    EntrySource::Disk(self.segments[&place.segment].clone(), *place)
+                }
+                IndexedEntry { .. } => {
+                    unreachable!("an entry leaves the cache when it has a place")
+                }
             };
             bytes += source.length();
             if bytes > max_bytes && !sources.is_empty() {
@@ -137,7 +151,7 @@ impl Index {
     }
 }
 
-impl Source {
+impl EntrySource {
     fn length(&self) -> usize {
         match self {
             Self::Memory(payload) => payload.len(),

@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{self, ALIGN, BadHeader, FORMAT, SEGMENT_HEADER, SegmentHeader};
-use super::index::{Index, Place, Segment, Slot};
-use super::{Cut, Error, segment_path};
+use super::index::{EntryLocation, Index, IndexedEntry, Segment};
+use super::{Error, TornWrite, segment_path};
 use crate::disk::{Disk, is_unfinished};
 
 /// A log as found.
-pub(super) struct Found {
+pub(super) struct RecoveredLog {
     pub(super) index: Index,
     /// Where the next entry goes: the last segment, and the place in it. None: there is no segment.
     pub(super) tail: Option<(Segment, u64)>,
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<TornWrite>,
     /// Files of a log that was purged whole; they go once there is a segment to go on in.
     pub(super) stale: Vec<PathBuf>,
 }
 
 /// Reads the directory. Entries before `start` were purged, whether or not their files are gone.
-pub(super) fn recover(disk: &dyn Disk, dir: &Path, start: u64) -> Result<Found, Error> {
+pub(super) fn recover(disk: &dyn Disk, dir: &Path, start: u64) -> Result<RecoveredLog, Error> {
     let firsts = list(disk, dir)?;
     let mut index = Index::empty(start);
     let mut tail = None;
@@ -46,23 +46,23 @@ pub(super) fn recover(disk: &dyn Disk, dir: &Path, start: u64) -> Result<Found, 
         let scan = scan(&path, &bytes, segment.header, following.is_none())?;
         for (at, place) in scan.places.iter().enumerate() {
             if first + at as u64 >= start {
-                index.entries.push_back(Slot { place: Some(*place), cached: None });
+                index.entries.push_back(IndexedEntry { place: Some(*place), cached: None });
             }
         }
         next = Some(first + scan.places.len() as u64);
         index.segments.insert(first, segment.clone());
         if let Some(what) = scan.torn {
             let bytes = segment.file.size().unwrap_or(0).saturating_sub(scan.end);
-            cut = Some(Cut { path, offset: scan.end, bytes, what });
+            cut = Some(TornWrite { path, offset: scan.end, bytes, what });
         }
         tail = Some((segment, scan.end));
     }
     if next.is_some_and(|next| next < start) {
         // All of it was purged, and the crash came before the files went.
         let stale = index.segments.into_values().map(|segment| segment.path).collect();
-        return Ok(Found { index: Index::empty(start), tail: None, cut: None, stale });
+        return Ok(RecoveredLog { index: Index::empty(start), tail: None, cut: None, stale });
     }
-    Ok(Found { index, tail, cut, stale: Vec::new() })
+    Ok(RecoveredLog { index, tail, cut, stale: Vec::new() })
 }
 
 /// The first indexes of the segments, ascending. Files that were never finished go.
@@ -95,14 +95,14 @@ fn load(disk: &dyn Disk, path: &Path, first: u64) -> Result<(Segment, Vec<u8>), 
         BadHeader::Damaged(what) => Error::Corrupt { path: path.to_owned(), offset: 0, what },
     })?;
     if header.first != first {
-        let what = "its name and its header disagree about its first entry";
+        let what = "file name and header differ in the first entry";
         return Err(Error::Corrupt { path: path.to_owned(), offset: 0, what });
     }
     Ok((Segment { file, path: path.to_owned(), header }, bytes))
 }
 
 struct Scan {
-    places: Vec<Place>,
+    places: Vec<EntryLocation>,
     /// Where the last good frame ends.
     end: u64,
     torn: Option<&'static str>,
@@ -118,7 +118,7 @@ fn scan(path: &Path, bytes: &[u8], header: SegmentHeader, is_last: bool) -> Resu
         match frame::frame_at(bytes, at, header.salt) {
             Ok(frame) if frame.index == header.first + places.len() as u64 => {
                 let length = u32::try_from(frame.payload.len()).expect("read from a u32");
-                places.push(Place { segment: header.first, offset: at as u64, length });
+                places.push(EntryLocation { segment: header.first, offset: at as u64, length });
                 at = frame.end;
             }
             Ok(_) => break Some("its index does not follow the one before"),

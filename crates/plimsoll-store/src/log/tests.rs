@@ -12,9 +12,9 @@ const DIR: &str = "data/log";
 /// Small, so that a short history crosses segments.
 const SMALL: u64 = 512;
 
-fn open(disk: &SimDisk, start: u64) -> Result<(Log, Option<Cut>), Error> {
+fn open(disk: &SimDisk, start: u64) -> Result<(Log, Option<TornWrite>), Error> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let options = Options { start, may_create: true, segment_size: SMALL };
+    let options = LogOptions { start, may_create: true, segment_size: SMALL };
     Log::open(&disk, Path::new(DIR), options)
 }
 
@@ -25,13 +25,13 @@ fn entry(index: u64, version: u8) -> Arc<[u8]> {
 }
 
 /// Gives an order and waits for its end.
-fn wait(order: impl FnOnce(Done)) -> Result<(), Failure> {
+fn wait(order: impl FnOnce(Done)) -> Result<(), LogWriteError> {
     let (sender, receiver) = mpsc::channel();
     order(Box::new(move |result| sender.send(result).expect("the test waits")));
     receiver.recv().expect("every order ends")
 }
 
-fn append(log: &Log, count: u64, version: u8) -> Result<(), Failure> {
+fn append(log: &Log, count: u64, version: u8) -> Result<(), LogWriteError> {
     let next = log.range().end;
     let payloads = (next..next + count).map(|index| entry(index, version)).collect();
     wait(|done| log.append(payloads, done))
@@ -189,9 +189,9 @@ fn a_lost_segment_is_an_error_and_never_an_empty_log() {
         disk.remove(&segment(first)).unwrap();
     }
     let disk: Arc<dyn Disk> = Arc::new(disk);
-    let options = Options { may_create: false, ..Options::default() };
+    let options = LogOptions { may_create: false, ..LogOptions::default() };
     let error = Log::open(&disk, Path::new(DIR), options).unwrap_err().to_string();
-    assert_eq!(error, "data/log should hold the log and holds none; was it moved away?");
+    assert_eq!(error, "no log found in data/log; was it moved?");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_full_disk_fails_the_entry_and_keeps_the_others() {
     };
     assert_eq!(
         failure.to_string(),
-        "cannot write the log in data/log: the disk is full; free some room and restart"
+        "cannot write the log in data/log: disk full; free some space and restart"
     );
     assert!(
         append(&log, 1, 0).is_err(),
@@ -227,7 +227,7 @@ fn a_segment_of_a_newer_format_is_refused_with_the_next_step() {
     disk.flip(&segment(0), 8, 1);
     assert_eq!(
         open(&disk, 0).unwrap_err().to_string(),
-        "data/log/00000000000000000000.log is a log of format 3, this build knows up to 1; start the newer \
+        "data/log/00000000000000000000.log is a log of format 3, this build supports up to 1; start the newer \
          plimsoll that wrote it"
     );
 }
@@ -262,7 +262,7 @@ struct Promise {
 
 impl Promise {
     /// Carries out a step until the machine stops.
-    fn take(&mut self, log: &Log, step: &Step) -> Result<(), Failure> {
+    fn take(&mut self, log: &Log, step: &Step) -> Result<(), LogWriteError> {
         match step {
             Step::Append(batches) => {
                 self.version = self.version.wrapping_add(1);

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, RwLock};
 
 use super::frame::{self, SEGMENT_HEADER};
-use super::index::{Index, Place, Segment};
-use super::{Done, Failure, META, recover};
+use super::index::{EntryLocation, Index, Segment};
+use super::{Done, LogWriteError, META, recover};
 use crate::disk::Disk;
 
 /// The most bytes in one write: large enough to keep the disk busy, small enough that an entry does not wait long.
@@ -19,7 +19,7 @@ const MAX_WRITE: usize = 4 << 20;
 const ZERO_AHEAD: u64 = 1 << 20;
 
 /// What the thread is asked to do.
-pub(super) enum Order {
+pub(super) enum WriteRequest {
     Append {
         first: u64,
         payloads: Vec<Arc<[u8]>>,
@@ -41,7 +41,7 @@ pub(super) enum Order {
     },
 }
 
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) dir: PathBuf,
     pub(super) segment_size: u64,
@@ -53,28 +53,28 @@ pub(super) struct Writer {
     /// Up to where the segment was filled with zeros.
     pub(super) zeroed: u64,
     /// Why nothing is written any more: after a failed write or sync, what the disk holds is not known.
-    pub(super) failed: Option<Failure>,
+    pub(super) failed: Option<LogWriteError>,
 }
 
-impl Writer {
-    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+impl LogWriter {
+    pub(super) fn run(mut self, orders: &Receiver<WriteRequest>) {
         let mut next = None;
         while let Some(order) = next.take().or_else(|| orders.recv().ok()) {
             let (done, result) = match order {
-                Order::Append { first, payloads, done } => {
+                WriteRequest::Append { first, payloads, done } => {
                     let mut batch = Batch::new(first);
                     batch.add(payloads, done);
                     next = batch.gather(orders);
                     let result = self.attempt(|writer| writer.append(first, &batch.payloads));
                     (batch.done, result)
                 }
-                Order::Truncate { next, done } => {
+                WriteRequest::Truncate { next, done } => {
                     (vec![done], self.attempt(|writer| writer.truncate(next)))
                 }
-                Order::Purge { start, done } => {
+                WriteRequest::Purge { start, done } => {
                     (vec![done], self.attempt(|writer| writer.purge(start)))
                 }
-                Order::Meta { body, done } => (
+                WriteRequest::Meta { body, done } => (
                     vec![done],
                     self.attempt(|writer| {
                         META.write(writer.disk.as_ref(), &writer.dir.join(super::META_FILE), &body)
@@ -87,12 +87,15 @@ impl Writer {
         }
     }
 
-    fn attempt(&mut self, action: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), Failure> {
+    fn attempt(
+        &mut self,
+        action: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> Result<(), LogWriteError> {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
         action(self).map_err(|error| {
-            let failure = Failure::new(&self.dir, &error);
+            let failure = LogWriteError::new(&self.dir, &error);
             self.failed = Some(failure.clone());
             failure
         })
@@ -108,7 +111,7 @@ impl Writer {
                 self.write(&mut buffer, &mut places)?;
                 self.rotate(index, size)?;
             }
-            let place = Place {
+            let place = EntryLocation {
                 segment: self.segment.header.first,
                 offset: self.tail + buffer.len() as u64,
                 length: u32::try_from(payload.len()).expect("entries are bounded by MAX_ENTRY"),
@@ -120,7 +123,11 @@ impl Writer {
     }
 
     /// Writes and syncs the frames gathered so far.
-    fn write(&mut self, buffer: &mut Vec<u8>, places: &mut Vec<(u64, Place)>) -> io::Result<()> {
+    fn write(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        places: &mut Vec<(u64, EntryLocation)>,
+    ) -> io::Result<()> {
         if buffer.is_empty() {
             return Ok(());
         }
@@ -228,10 +235,10 @@ impl Batch {
     }
 
     /// Takes what waits, up to the first order that cannot join, and returns that one.
-    fn gather(&mut self, orders: &Receiver<Order>) -> Option<Order> {
+    fn gather(&mut self, orders: &Receiver<WriteRequest>) -> Option<WriteRequest> {
         while self.bytes < MAX_WRITE {
             match orders.try_recv() {
-                Ok(Order::Append { first, payloads, done }) if first == self.next => {
+                Ok(WriteRequest::Append { first, payloads, done }) if first == self.next => {
                     self.add(payloads, done);
                 }
                 Ok(other) => return Some(other),

@@ -47,7 +47,8 @@ async fn a_backup_restores_to_the_same_state_under_newer_terms() {
 async fn a_stopped_store_backs_up_as_a_running_one_does() {
     let dir = TempDir::new();
     let (data, file) = (dir.join("data"), dir.join("stopped.backup"));
-    let config = || plimsoll_store::embedded::Config { snapshot_every: 20, ..config(&data) };
+    let config =
+        || plimsoll_store::embedded::EmbeddedConfig { snapshot_every: 20, ..config(&data) };
     let engine = Embedded::start(config()).await.unwrap();
     for nth in 0..50 {
         engine.propose(join(&format!("n{nth}"))).await.unwrap();
@@ -104,7 +105,7 @@ async fn a_restore_refuses_what_it_cannot_do_well() {
     assert_eq!(
         restore("newer"),
         format!(
-            "{} is a backup of format 9, this build knows up to 1; use a newer plimsoll",
+            "{} is a backup of format 9, this build supports up to 1; use a newer plimsoll",
             at("newer")
         )
     );

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use plimsoll_store::disk::sim::SimDisk;
 use plimsoll_store::embedded::channel::Switchboard;
-use plimsoll_store::embedded::{Config, Founding};
-use plimsoll_store::{Embedded, Engine, Error, Peer, Role, ServerId};
+use plimsoll_store::embedded::{EmbeddedConfig, Founding};
+use plimsoll_store::{Embedded, Engine, Error, Peer, ServerId, ServerRole};
 
 use crate::support::*;
 
@@ -37,7 +37,8 @@ impl Cell {
         let founding = if id == ServerId(1) { Founding::Alone } else { Founding::Join };
         let disk = &self.disks[usize::try_from(id.0).unwrap() - 1];
         let network = self.board.port(id);
-        let config = Config { server: id, founding, snapshot_every, network, ..on_sim(disk) };
+        let config =
+            EmbeddedConfig { server: id, founding, snapshot_every, network, ..on_sim(disk) };
         let server = Embedded::start(config).await.unwrap();
         self.board.plug(&server);
         server
@@ -86,9 +87,12 @@ async fn three_servers_hold_the_same_state_and_send_writers_to_the_leader() {
     let error = cell.servers[follower].propose(join("late")).await.unwrap_err();
     assert_eq!(error, Error::NotLeader { leader: cell.servers[leader].id() });
     assert!(cell.servers[follower].catch_up().await.is_err(), "only the leader can tell");
-    let standing = cell.servers[follower].standing();
-    assert_eq!((standing.role, standing.lag()), (Role::Voter, 0));
-    assert!(standing.heard.unwrap() < timing().election * 2 && standing.last >= standing.applied);
+    let log_position = cell.servers[follower].log_position();
+    assert_eq!((log_position.role, log_position.lag()), (ServerRole::Voter, 0));
+    assert!(
+        log_position.heard.unwrap() < timing().election * 2
+            && log_position.last >= log_position.applied
+    );
     let members = cell.servers[follower].members();
     assert_eq!(members.iter().filter(|member| member.votes).count(), 3);
     cell.stop().await;
@@ -115,8 +119,8 @@ async fn a_leader_that_is_cut_off_loses_its_place_and_no_acknowledged_write_is_l
         now.leader.is_none() && !now.is_me
     })
     .await;
-    assert!(cut_off.standing().heard.unwrap() > timing().election, "it knows since when");
-    assert_eq!(cell.servers[new].standing().role, Role::Leader);
+    assert!(cut_off.log_position().heard.unwrap() > timing().election, "it knows since when");
+    assert_eq!(cell.servers[new].log_position().role, ServerRole::Leader);
     cell.board.heal(cell.servers[old].id());
     cell.servers[new].propose(join("after")).await.unwrap();
     cell.agree_on(&[0, 1, 2]).await;

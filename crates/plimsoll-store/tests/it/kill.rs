@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_model::Happening;
-use plimsoll_store::embedded::Config;
+use plimsoll_model::AuditKind;
+use plimsoll_store::embedded::EmbeddedConfig;
 use plimsoll_store::{Embedded, Engine};
 
 use crate::support::*;
@@ -32,7 +32,7 @@ fn propose_until_killed() {
     let next = Arc::new(AtomicU64::new(number(FIRST)));
     runtime().block_on(async {
         // Snapshots and purges often, so that they are killed as well.
-        let config = Config { snapshot_every: 40, timing: None, ..config(&data_dir) };
+        let config = EmbeddedConfig { snapshot_every: 40, timing: None, ..config(&data_dir) };
         let engine = Embedded::start(config).await.expect("it starts, however it was stopped");
         let writers = (0..number(WRITERS)).map(|_| {
             let (engine, next) = (Arc::clone(&engine), Arc::clone(&next));
@@ -106,7 +106,7 @@ fn every_acknowledged_command_survives_kill_9_exactly_once() {
                 assert!(has_node(state, &format!("n{number}")), "{number} was acknowledged");
             }
             let joined = state.audit().events().filter_map(|event| match &event.what {
-                Happening::NodeJoined { node } => Some(node.clone()),
+                AuditKind::NodeJoined { node } => Some(node.clone()),
                 _ => None,
             });
             let mut joined: Vec<_> = joined.collect();

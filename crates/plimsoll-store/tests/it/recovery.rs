@@ -7,8 +7,8 @@ use std::sync::Arc;
 use plimsoll_model::Timestamp;
 use plimsoll_model::testkit::node_id;
 use plimsoll_store::embedded::channel::Switchboard;
-use plimsoll_store::embedded::{Config, Founding};
-use plimsoll_store::{Embedded, Engine, Error, Incarnation, Peer, Role, ServerId, recovery};
+use plimsoll_store::embedded::{EmbeddedConfig, Founding};
+use plimsoll_store::{Embedded, Engine, Error, Incarnation, Peer, ServerId, ServerRole, recovery};
 
 use crate::support::*;
 
@@ -32,7 +32,7 @@ impl Cell {
         let (server, founding) =
             (ServerId(id), if id == 1 { Founding::Alone } else { Founding::Join });
         let network = self.board.port(server);
-        let config = Config {
+        let config = EmbeddedConfig {
             server,
             founding,
             network,
@@ -122,7 +122,7 @@ async fn a_survivor_goes_on_alone_with_all_that_it_held() {
     engine.shutdown().await.unwrap();
 
     let error = recovery::recover(&path, &backup, Timestamp(6_000)).unwrap_err().to_string();
-    assert!(error.contains("decides by itself, so there is nothing to recover"), "{error}");
+    assert!(error.contains("is the only one, so there is nothing to recover"), "{error}");
     let before = plimsoll_store::backup::verify(&backup).unwrap();
     assert_eq!(before.applied, found.last, "what was there before is kept");
 }
@@ -135,7 +135,7 @@ async fn an_old_majority_that_comes_back_gives_up_and_stays_so() {
     heir.propose(join("decided-without-them")).await.unwrap();
     let old = [cell.start(0).await, cell.start(1).await];
     for server in &old {
-        eventually("it gives up", || async { server.standing().is_superseded }).await;
+        eventually("it gives up", || async { server.log_position().is_superseded }).await;
         eventually("it leads nobody and follows nobody", || async {
             let now = *server.leadership().borrow();
             now.leader.is_none() && !now.is_me
@@ -155,7 +155,7 @@ async fn an_old_majority_that_comes_back_gives_up_and_stays_so() {
     assert!(plimsoll_store::embedded::is_superseded(&cell.path(0)).unwrap());
     let old = [cell.start(0).await, cell.start(1).await];
     for server in &old {
-        assert!(server.standing().is_superseded);
+        assert!(server.log_position().is_superseded);
         assert_eq!(server.propose(join("later")).await, Err(Error::Superseded));
         assert!(!server.leadership().borrow().is_me);
     }
@@ -177,7 +177,7 @@ async fn newcomers_are_heard_by_the_heir_in_its_own_life_only() {
     std::fs::remove_dir_all(cell.path(1)).unwrap();
     let newcomer = cell.start_as(1, 4, heir.incarnation()).await;
     heir.add_server(newcomer.id(), peer(1), true).await.unwrap();
-    assert_eq!(newcomer.standing().role, Role::Learner);
+    assert_eq!(newcomer.log_position().role, ServerRole::Learner);
     let target = *heir.machine().applied().borrow();
     newcomer.machine().applied().wait_for(|index| *index >= target).await.unwrap();
     assert_eq!(state_bytes(&newcomer), state_bytes(&heir), "also what the recovery decided");

@@ -7,7 +7,7 @@ use plimsoll_model::{
     Availability, Change, Command, DeploymentName, NodeId, NodeStatus, Rejection, ServiceName,
 };
 use plimsoll_store::disk::sim::SimDisk;
-use plimsoll_store::embedded::{Config, MAX_COMMAND, OpenError};
+use plimsoll_store::embedded::{EmbeddedConfig, MAX_COMMAND, OpenError};
 use plimsoll_store::{Embedded, Engine, Error};
 use proptest::prelude::*;
 
@@ -81,9 +81,9 @@ async fn a_second_process_is_refused_and_told_the_directory() {
         )
     );
     engine.shutdown().await.unwrap();
-    let other = Config { cluster: "other".parse().unwrap(), ..config(&data) };
+    let other = EmbeddedConfig { cell_id: "other".parse().unwrap(), ..config(&data) };
     let error = Embedded::start(other).await.unwrap_err();
-    assert!(matches!(error, OpenError::OtherCluster { .. }), "{error}");
+    assert!(matches!(error, OpenError::OtherCell { .. }), "{error}");
     Embedded::start(config(&data)).await.unwrap().shutdown().await.unwrap();
 }
 
@@ -96,10 +96,7 @@ async fn a_lost_log_is_never_an_empty_one() {
     engine.shutdown().await.unwrap();
     std::fs::rename(data.join("log"), data.join("mislaid")).unwrap();
     let error = Embedded::start(config(&data)).await.unwrap_err();
-    let expected = format!(
-        "{} should hold the log and holds none; was it moved away?",
-        data.join("log").display()
-    );
+    let expected = format!("no log found in {}; was it moved?", data.join("log").display());
     assert_eq!(error.to_string(), expected);
     std::fs::remove_dir_all(data.join("log")).unwrap();
     std::fs::rename(data.join("mislaid"), data.join("log")).unwrap();
@@ -112,7 +109,7 @@ async fn a_lost_log_is_never_an_empty_one() {
 async fn a_snapshot_on_demand_replaces_the_log_behind_it() {
     let dir = TempDir::new();
     let data = dir.join("data");
-    let small = || Config { snapshot_every: 50, ..config(&data) };
+    let small = || EmbeddedConfig { snapshot_every: 50, ..config(&data) };
     let engine = Embedded::start(small()).await.unwrap();
     for nth in 0..170 {
         engine.propose(join(&format!("n{nth}"))).await.unwrap();
@@ -216,7 +213,7 @@ proptest! {
             let mut disk = SimDisk::new();
             let mut before = None;
             for (nth, life) in lives.iter().enumerate() {
-                let config = Config { snapshot_every, ..on_sim(&disk) };
+                let config = EmbeddedConfig { snapshot_every, ..on_sim(&disk) };
                 let engine = Embedded::start(config).await.unwrap();
                 if let Some(before) = &before {
                     assert_eq!(&state_bytes(&engine), before, "start {nth}");
@@ -233,4 +230,87 @@ proptest! {
             }
         });
     }
+}
+
+#[tokio::test]
+async fn a_server_without_its_vote_is_refused_and_can_still_be_backed_up() {
+    let dir = TempDir::new();
+    let data = dir.join("data");
+    let engine = Embedded::start(config(&data)).await.unwrap();
+    engine.propose(join("ash")).await.unwrap();
+    engine.shutdown().await.unwrap();
+    let (vote, away) = (data.join("log/meta"), dir.join("meta"));
+    std::fs::rename(&vote, &away).unwrap();
+    let refused = Embedded::start(config(&data)).await.unwrap_err().to_string();
+    assert!(refused.contains("log/meta is missing, which holds the vote"), "{refused}");
+    assert!(refused.contains("plimsoll backup FILE"), "with the next step: {refused}");
+    assert!(!vote.exists(), "and nothing is made in its place");
+    let file = dir.join("backup");
+    plimsoll_store::backup::take_stopped(&data, &file).unwrap();
+    assert_eq!(plimsoll_store::backup::nodes(&file).unwrap(), [node_id("ash")]);
+    std::fs::rename(&away, &vote).unwrap();
+    Embedded::start(config(&data)).await.unwrap().shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_log_of_few_large_entries_is_snapshotted_too() {
+    let dir = TempDir::new();
+    let data = dir.join("data");
+    let small = || EmbeddedConfig { snapshot_bytes: 1 << 20, ..config(&data) };
+    let engine = Embedded::start(small()).await.unwrap();
+    let large = |nth: usize| {
+        let mut command = join("ash");
+        let Change::PutNode { facts, .. } = &mut command.batch[0].change else { unreachable!() };
+        // Another value each time, of an encoded state that stays small beside the log.
+        facts.labels.insert("large".to_owned(), format!("{nth}-{}", "x".repeat(128 << 10)));
+        command
+    };
+    // Far fewer than what is counted, and twenty times what the bytes allow.
+    for nth in 0..160 {
+        engine.propose(large(nth)).await.unwrap();
+    }
+    eventually("old entries are dropped", || async { engine.held().start > 0 }).await;
+    engine.propose(join("birch")).await.unwrap();
+    let before = state_bytes(&engine);
+    engine.shutdown().await.unwrap();
+    let kept: u64 = std::fs::read_dir(data.join("log"))
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(kept <= 3 * plimsoll_store::log::SEGMENT_SIZE, "{kept} bytes of log are left");
+    let engine = Embedded::start(small()).await.unwrap();
+    assert_eq!(state_bytes(&engine), before);
+    engine.shutdown().await.unwrap();
+}
+
+/// A state that is read for long, or a command that takes long to apply, holds up no other task: heartbeats are among them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn elections_and_heartbeats_go_on_while_the_state_is_waited_for() {
+    let dir = TempDir::new();
+    let engine = Embedded::start(config(&dir.join("data"))).await.unwrap();
+    let (taken, is_taken) = tokio::sync::oneshot::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let reader = Arc::clone(engine.machine());
+    let reader = std::thread::spawn(move || {
+        reader.read(|_| {
+            taken.send(()).ok();
+            released.recv().ok();
+        });
+    });
+    is_taken.await.unwrap();
+    let writer = Arc::clone(&engine);
+    let written = tokio::spawn(async move { writer.propose(join("ash")).await });
+    // The reader lets go when the other task has had many turns, and not before: with its thread held up it has none.
+    let turns = tokio::spawn(async move {
+        for _ in 0..50 {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        release.send(()).ok();
+    });
+    let held_up = std::time::Duration::from_secs(20);
+    let went_on = tokio::task::spawn_blocking(move || reader.join());
+    tokio::time::timeout(held_up, went_on).await.unwrap().unwrap().unwrap();
+    turns.await.unwrap();
+    written.await.unwrap().unwrap();
+    engine.shutdown().await.unwrap();
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_model::testkit::{cpus, node_id};
-use plimsoll_model::{Author, Change, ClusterId, Command, State, Term, Timestamp, Writer};
+use plimsoll_model::{Author, CellId, Change, Command, State, Term, Timestamp, Writer};
 use plimsoll_store::disk::sim::SimDisk;
-use plimsoll_store::embedded::{Config, Timing};
+use plimsoll_store::embedded::{EmbeddedConfig, Timing};
 use plimsoll_store::{Embedded, Engine};
 
 /// A directory that goes when the test ends.
@@ -36,8 +36,8 @@ impl Drop for TempDir {
     }
 }
 
-pub(crate) fn cluster() -> ClusterId {
-    ClusterId::new("test").unwrap()
+pub(crate) fn cell_id() -> CellId {
+    CellId::new("test").unwrap()
 }
 
 /// As patient as a busy test machine needs.
@@ -45,12 +45,12 @@ pub(crate) fn timing() -> Timing {
     Timing::from_append(Duration::from_millis(1))
 }
 
-pub(crate) fn config(data_dir: &Path) -> Config {
-    Config { timing: Some(timing()), ..Config::alone(data_dir, cluster()) }
+pub(crate) fn config(data_dir: &Path) -> EmbeddedConfig {
+    EmbeddedConfig { timing: Some(timing()), ..EmbeddedConfig::alone(data_dir, cell_id()) }
 }
 
-pub(crate) fn on_sim(disk: &SimDisk) -> Config {
-    Config { disk: Arc::new(disk.clone()), ..config(Path::new("data")) }
+pub(crate) fn on_sim(disk: &SimDisk) -> EmbeddedConfig {
+    EmbeddedConfig { disk: Arc::new(disk.clone()), ..config(Path::new("data")) }
 }
 
 pub(crate) fn command(change: Change) -> Command {

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use plimsoll_lab::watch::{Life, READY, Watch, fewest, served};
-use plimsoll_lab::{Engine, Lab, NAMES};
+use plimsoll_lab::watch::{ContainerRun, ContainerWatch, READY, fewest, served};
+use plimsoll_lab::{Lab, LabEngine, NAMES};
 
 use crate::cell::daemons::{Cell, Site};
 use crate::node::threads;
@@ -62,7 +62,7 @@ struct Arena {
     // Dropped in this order: who uses the engines goes before they do, and they before their networks.
     ours: Ours,
     swarm: Swarm,
-    engines: Vec<Engine>,
+    engines: Vec<LabEngine>,
 }
 
 impl Arena {
@@ -78,13 +78,13 @@ impl Arena {
         let lab = Lab::new(3, 1).expect("hosts can be made");
         let engine = |at: usize| {
             let network = lab.host(at).namespaces().map(|namespaces| namespaces.join("net"));
-            Engine::new(format!("bench{}-{}", std::process::id(), NAMES[at]), network)
+            LabEngine::new(format!("bench{}-{}", std::process::id(), NAMES[at]), network)
         };
-        let engines: Vec<Engine> = (0..3).map(engine).collect();
+        let engines: Vec<LabEngine> = (0..3).map(engine).collect();
         for engine in &engines {
             engine.start().expect("an engine starts");
         }
-        let sockets: Vec<PathBuf> = engines.iter().map(Engine::socket).collect();
+        let sockets: Vec<PathBuf> = engines.iter().map(LabEngine::socket).collect();
         let addresses: Vec<String> =
             lab.hosts().iter().map(|host| host.address().to_string()).collect();
         let swarm = Swarm::form(sockets.clone(), &addresses);
@@ -93,13 +93,14 @@ impl Arena {
     }
 
     fn sockets(&self) -> Vec<PathBuf> {
-        self.engines.iter().map(Engine::socket).collect()
+        self.engines.iter().map(LabEngine::socket).collect()
     }
 
     /// Has one of them do something with six replicas, and says how long it took and the fewest that served meanwhile.
     fn measure<C: Contender>(&self, who: &C, what: What) -> Turn {
         who.create();
-        let watch = Watch::begin(&self.sockets(), C::LABEL).expect("engines can be watched");
+        let watch =
+            ContainerWatch::begin(&self.sockets(), C::LABEL).expect("engines can be watched");
         until(&watch, "all serve", |lives| all_serve(lives) && lives.len() == REPLICAS);
         let at = who.follower();
         let before = watch.lives();
@@ -108,7 +109,7 @@ impl Arena {
             What::Update => who.update(),
             What::Drain => who.drain(at),
         }
-        let must_go = |life: &Life| match what {
+        let must_go = |life: &ContainerRun| match what {
             What::Update => before.iter().any(|old| old.container == life.container),
             What::Drain => life.engine == at,
         };
@@ -141,11 +142,11 @@ struct Turn {
     fewest: usize,
 }
 
-fn all_serve(lives: &[Life]) -> bool {
+fn all_serve(lives: &[ContainerRun]) -> bool {
     served(lives, jiff::Timestamp::now()) == REPLICAS
 }
 
-fn until(watch: &Watch, what: &str, is_so: impl Fn(&[Life]) -> bool) {
+fn until(watch: &ContainerWatch, what: &str, is_so: impl Fn(&[ContainerRun]) -> bool) {
     let begun = Instant::now();
     while !is_so(&watch.lives()) {
         assert!(begun.elapsed() < PATIENCE, "never: {what}\n{:#?}", watch.lives());

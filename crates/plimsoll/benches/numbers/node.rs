@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_compose::{Files, Loaded, Options, Source, load};
-use plimsoll_daemon::client::{Client, Endpoint};
-use plimsoll_daemon::view::{Apply, Progress};
+use plimsoll_api::client::{Client, Endpoint};
+use plimsoll_api::view::{Apply, Progress};
+use plimsoll_compose::{ComposeSource, Files, LoadOptions, Loaded, load};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -270,9 +270,9 @@ impl Files for NoFiles {
 }
 
 fn loaded(text: &str) -> (String, Apply) {
-    let source = Source { name: "bench".to_owned(), text: text.into() };
+    let source = ComposeSource { name: "bench".to_owned(), text: text.into() };
     let Loaded { deployment, .. } =
-        load(&[source], &Options::default(), &NoFiles).expect("it is a compose file");
+        load(&[source], &LoadOptions::default(), &NoFiles).expect("it is a compose file");
     (
         deployment.name.to_string(),
         Apply { services: deployment.services, routes: deployment.routes, expect: None },

@@ -5,10 +5,12 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use plimsoll_kernel::place::Roster;
-use plimsoll_kernel::rebalance::{Felt, Limits, Memory, Outcome, Readings, Sample, Usage, cycle};
+use plimsoll_kernel::rebalance::{
+    CycleOutcome, NodeTrend, PressureSample, Readings, RebalanceMemory, ReplicaUsage, cycle,
+};
 use plimsoll_kernel::{Policy, Signals};
 use plimsoll_model::testkit::Cell;
-use plimsoll_model::{Bytes, MilliCpus, Millis, Pressure, Timestamp};
+use plimsoll_model::{Bytes, MilliCpus, Millis, NodePressure, Pressure, Timestamp};
 
 use super::{Table, settled, unplaced};
 
@@ -18,14 +20,14 @@ pub(super) fn relieving(table: &mut Table) {
     let cell = settled(unplaced(10_000, 1_000, 100)).later(Millis::minutes(20));
     let size = "10k nodes, 100k replicas";
     for (what, hottest, others, is_expected) in [
-        ("nothing hot", 50, 50, (|it| *it == Outcome::Calm) as fn(&Outcome) -> bool),
-        ("one node hot", 95, 50, |it| matches!(it, Outcome::Moved { .. })),
-        ("one node hot, no node cool", 98, 70, |it| matches!(it, Outcome::Skipped(_))),
+        ("nothing hot", 50, 50, (|it| *it == CycleOutcome::Calm) as fn(&CycleOutcome) -> bool),
+        ("one node hot", 95, 50, |it| matches!(it, CycleOutcome::Moved { .. })),
+        ("one node hot, no node cool", 98, 70, |it| matches!(it, CycleOutcome::Skipped(_))),
     ] {
         let times = cycles(&cell, hottest, others, is_expected);
         table.time(&format!("one cycle of the rebalancer, {size}, {what}"), "≤ 10 ms", &times);
     }
-    let bytes = format!("{} bytes", size_of::<Felt>());
+    let bytes = format!("{} bytes", size_of::<NodeTrend>());
     table.row(
         "what the rebalancer keeps of a node from cycle to cycle",
         "≤ 100 bytes",
@@ -40,26 +42,28 @@ fn cycles(
     cell: &Cell,
     hottest: u32,
     others: u32,
-    is_expected: fn(&Outcome) -> bool,
+    is_expected: fn(&CycleOutcome) -> bool,
 ) -> Vec<Duration> {
-    let (policy, limits) = (Policy::default(), Limits::default());
+    let policy = Policy::default();
     let roster = Roster::new(&cell.state, &Signals::default(), &policy);
     // A tenth of a node of sixteen cores, and a little more.
-    let usage = Usage { cpu: MilliCpus(1_700), memory: Bytes(64 << 20) };
+    let usage = ReplicaUsage { cpu: MilliCpus(1_700), memory: Bytes(64 << 20) };
     let replicas = cell.state.replicas().map(|(id, _)| (id, usage)).collect();
     let mut readings = Readings { replicas, ..Readings::default() };
-    let (mut memory, mut times) = (Memory::default(), Vec::new());
+    let (mut memory, mut times) = (RebalanceMemory::default(), Vec::new());
     for nth in 0..CYCLES {
         let now = cell.now.plus(Millis(nth * 30_000));
         for (at, node) in (0_u64..).zip(cell.state.nodes().keys()) {
             let share = Pressure::percent(if at == 0 { hottest } else { others });
             let jitter = at * 7_919 % 1_000 + nth * at % 13;
-            let sample = Sample { at: Timestamp(now.0 - jitter), pressure: [share, share] };
+            let sample = PressureSample {
+                at: Timestamp(now.0 - jitter),
+                pressure: NodePressure::new(share, share),
+            };
             readings.nodes.insert(node.clone(), sample);
         }
         let begun = Instant::now();
-        let outcome =
-            black_box(cycle(&cell.state, &roster, &policy, &limits, &readings, &mut memory, now));
+        let outcome = black_box(cycle(&cell.state, &roster, &policy, &readings, &mut memory, now));
         times.push(begun.elapsed());
         assert!(nth < 2 || is_expected(&outcome), "{outcome:?}");
     }

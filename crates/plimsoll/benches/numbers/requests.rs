@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use plimsoll_daemon::view::AuditQuery;
-use plimsoll_lab::load::{Outcome, Progress};
-use plimsoll_lab::{Counters, Engine, NAMES};
+use plimsoll_api::view::AuditQuery;
+use plimsoll_lab::load::{LoadProgress, LoadReport};
+use plimsoll_lab::{CpuCounters, LabEngine, NAMES};
 
 use crate::cell::daemons::until;
 use crate::node::threads;
@@ -58,7 +58,7 @@ pub(super) fn served(table: &mut Table) {
     }
 }
 
-fn rolled(arena: &Arena) -> Outcome {
+fn rolled(arena: &Arena) -> LoadReport {
     arena.asked(&[0, 1, 2], |progress| {
         while progress.answered() < enough() {
             arena.apply(REPLICAS);
@@ -66,7 +66,7 @@ fn rolled(arena: &Arena) -> Outcome {
     })
 }
 
-fn drained(arena: &Arena) -> Outcome {
+fn drained(arena: &Arena) -> LoadReport {
     arena.asked(&[0, 1, 2], |progress| {
         for node in NAMES[..3].iter().cycle() {
             arena.ask(0, &["node", "drain", node]);
@@ -79,8 +79,8 @@ fn drained(arena: &Arena) -> Outcome {
 }
 
 /// Each time the leader's daemon is killed and started again. Who asks there is cut off with it, and not counted.
-fn unled(arena: &Arena) -> Outcome {
-    let mut outcome = Outcome::default();
+fn unled(arena: &Arena) -> LoadReport {
+    let mut outcome = LoadReport::default();
     while outcome.answered() < enough() {
         let leader = threads().block_on(arena.cell.until_whole());
         let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
@@ -106,7 +106,7 @@ fn unled(arena: &Arena) -> Outcome {
 }
 
 /// None, if this daemon does not know how.
-fn reloaded(arena: &Arena) -> Option<Outcome> {
+fn reloaded(arena: &Arena) -> Option<LoadReport> {
     if !successor::can_reload(&arena.cell, 0) {
         return None;
     }
@@ -123,7 +123,7 @@ fn reloaded(arena: &Arena) -> Option<Outcome> {
 }
 
 /// Lets some requests pass while nothing goes on.
-fn settle(progress: &Progress) {
+fn settle(progress: &LoadProgress) {
     /// What every client gets done in a moment.
     const SOME: usize = 500;
     let enough = progress.answered() + SOME;
@@ -134,15 +134,15 @@ fn settle(progress: &Progress) {
 
 /// All replicas are on a host that is soon hot, and the rebalancer moves some of them elsewhere.
 pub(super) fn relieved(table: &mut Table) {
-    if let Some(missing) = Counters::missing() {
+    if let Some(missing) = CpuCounters::missing() {
         eprintln!("relieved: {missing}, left out");
         return;
     }
     let roots = tempfile::tempdir().expect("a directory can be made");
     let mut counters = Vec::new();
-    let arena = Arena::open("relieved", |at: usize, engine: &Engine| {
+    let arena = Arena::open("relieved", |at: usize, engine: &LabEngine| {
         let root = roots.path().join(NAMES[at]);
-        let kept = Counters::keep(&root, engine, MILLI_CPUS[at]).expect("files can be written");
+        let kept = CpuCounters::keep(&root, engine, MILLI_CPUS[at]).expect("files can be written");
         counters.push(kept);
         let root = root.to_string_lossy().into_owned();
         let words =
@@ -173,7 +173,7 @@ fn moves(arena: &Arena) -> usize {
     told.map_or(0, |events| events.len())
 }
 
-fn row(table: &mut Table, what: &str, outcome: &Outcome) {
+fn row(table: &mut Table, what: &str, outcome: &LoadReport) {
     eprintln!("{what}: {outcome}");
     let failed = format!("{} of {}", outcome.failed, outcome.answered() + outcome.failed);
     let [half, most, worst] = [outcome.time(500), outcome.time(990), outcome.worst()].map(shown);

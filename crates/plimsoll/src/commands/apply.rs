@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_api::client::Client;
+use plimsoll_api::view::{Applied, Apply, Deployment, Reason, ReasonCode};
 use plimsoll_compose::Loaded;
-use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{Applied, Apply, Deployment, Reason};
 use serde::Serialize;
 
-use crate::glance::plain;
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, data, note, print};
 use crate::project;
-use crate::settle::{self, Wait, Wanted};
-use crate::trouble::Trouble;
+use crate::replica_line::plain;
+use crate::wait::{self, Wait, WaitTarget};
 
 pub(super) mod diff;
 
@@ -22,29 +22,29 @@ Examples:
   plimsoll apply -f compose.yaml -f prod.yaml    the second laid over the first
   plimsoll apply --dry-run                       what would change, and what would be done
   plimsoll apply -d                              without waiting until it is steady
-  plimsoll apply --timeout 2m                    or exit 1 with the reasons
+  plimsoll apply --timeout 2m                    or exit 2 with the reasons
 
-Applying the same file again changes nothing, but tries again what was given up.";
+Applying the same file again changes nothing, but retries what failed.";
 
-/// Make compose files run, and wait until they do.
+/// Deploy compose files and wait until they run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     project: project::Files,
-    /// Show what would change; change nothing
+    /// Show what would change without changing it
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     wait: Wait,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     let loaded = args.project.project()?.load()?;
     for warning in &loaded.warnings {
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
 
 /// What was asked for, and what came of it.
 #[derive(Debug, Serialize)]
-struct Outcome {
+struct ApplyOutcome {
     applied: Applied,
     /// None when nobody waited for it.
     deployment: Option<Deployment>,
@@ -79,30 +79,30 @@ pub(crate) async fn finish(
     applied: Applied,
     wait: &Wait,
     format: Format,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     warn(&applied.warnings);
     let (name, revision) = (&applied.deployment, applied.revision);
     if wait.detach {
-        let outcome = Outcome { applied: applied.clone(), deployment: None };
+        let outcome = ApplyOutcome { applied: applied.clone(), deployment: None };
         print(format, &outcome, |_| format!("{name} revision {revision} is applied\n"))?;
         note(&format!("hint: `plimsoll status {name} -w` shows how it goes"));
         return Ok(());
     }
     note(&diff::line(&applied));
     let wanted =
-        Wanted { deployment: name.clone(), revision: Some(revision), index: applied.index };
-    let (deployment, at) = settle::until_steady(client, &wanted, wait.timeout).await?;
+        WaitTarget { deployment: name.clone(), revision: Some(revision), index: applied.index };
+    let (deployment, at) = wait::until_steady(client, &wanted, wait.timeout).await?;
     if format == Format::Table {
-        return data(&settle::done(&deployment, at));
+        return data(&wait::done(&deployment, at));
     }
-    let outcome = Outcome { applied, deployment: Some(deployment) };
+    let outcome = ApplyOutcome { applied, deployment: Some(deployment) };
     print(format, &outcome, |_| String::new())
 }
 
 /// What a runtime never isolates it says at length when it starts; here it is enough to be reminded.
 fn warn(warnings: &[Reason]) {
     let (limits, others): (Vec<&Reason>, Vec<&Reason>) =
-        warnings.iter().partition(|warning| warning.word == "not_isolated");
+        warnings.iter().partition(|warning| warning.word == ReasonCode::NotIsolated);
     let nodes: BTreeSet<&str> = limits.iter().map(|limit| limit.subject.as_str()).collect();
     for node in nodes {
         note(&format!(

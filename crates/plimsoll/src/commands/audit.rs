@@ -1,14 +1,15 @@
 //! `plimsoll audit`: what happened, when, and who stood behind it.
 
-use plimsoll_daemon::view::{AuditEvent, AuditQuery};
+use plimsoll_api::view::{AuditEvent, AuditQuery};
+use plimsoll_model::audit::MAX_AUDIT;
 
 use crate::age::{Since, since};
-use crate::glance::plain;
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, note, print, print_each, stream};
-use crate::settle::now;
+use crate::replica_line::plain;
 use crate::table::Table;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,35 +18,36 @@ Examples:
   plimsoll audit --since 1h --type move_started,retired
   plimsoll audit --limit 5000 -o json";
 
-/// Show what happened, and who stood behind it.
+/// Show the audit log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Go on with what happens from now on
+    /// Follow new events
     #[arg(short, long)]
     follow: bool,
     /// Only events of the last 10m, or since 2026-11-16T00:30:00Z
     #[arg(long, value_name = "WHEN", value_parser = since)]
     since: Option<Since>,
-    /// Only these kinds, with commas between them
+    /// Only events of these kinds, comma-separated
     #[arg(long = "type", value_name = "KIND", value_delimiter = ',')]
     kinds: Vec<String>,
-    /// Only the last so many
+    /// Number of events to show
     #[arg(long, value_name = "EVENTS", default_value_t = 100)]
     limit: u32,
-    /// How to print them; with -f, json and yaml print one document for each
+    /// Output format; with -f, json and yaml print one document per event
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     let query = AuditQuery {
         since: args.since.map(|since| since.from(now())),
         kinds: Some(args.kinds.join(",")).filter(|kinds| !kinds.is_empty()),
         limit: Some(args.limit),
+        before: None,
         follow: args.follow,
     };
     live::block_on(async {
@@ -54,7 +56,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             if events.is_empty() {
                 note("nothing like that has happened, or it is too long ago");
             }
-            return print(args.output, &events, |events| text(events));
+            print(args.output, &events, |events| text(events))?;
+            if let Some(text) = dropped(&events, &query) {
+                note(&text);
+            }
+            return Ok(());
         }
         let mut events = client.follow_audit(&query).await?;
         while let Some(event) = events.next().await {
@@ -65,6 +71,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             }
         }
         Ok(())
+    })
+}
+
+/// That the first event is not the first that happened, where nobody asked for fewer. Events are numbered from 0.
+fn dropped(events: &[AuditEvent], query: &AuditQuery) -> Option<String> {
+    let is_all = query.since.is_none() && query.kinds.is_none();
+    let is_short = query.limit.is_none_or(|limit| events.len() < limit as usize);
+    let before = events.first()?.seq;
+    (is_all && is_short && before > 0).then(|| {
+        let were =
+            if before == 1 { "1 older event is" } else { &format!("{before} older events are") };
+        format!("{were} no longer kept: the audit keeps the last {MAX_AUDIT}")
     })
 }
 
@@ -125,5 +143,14 @@ mod tests {
             2027-01-15T07:58:22.000Z  placed             scheduler         shop-web-1 placed on ash
         "#]]
         .assert_eq(&(line(&events[0]) + &line(&events[1])));
+
+        let limit = |limit| AuditQuery { limit: Some(limit), ..AuditQuery::default() };
+        assert_eq!(
+            dropped(&events[1..], &limit(100)).as_deref(),
+            Some("2 older events are no longer kept: the audit keeps the last 10000")
+        );
+        assert_eq!(dropped(&events, &limit(2)), None, "the rest was not asked for");
+        let kinds = AuditQuery { kinds: Some("placed".into()), ..limit(100) };
+        assert_eq!(dropped(&events[1..], &kinds), None, "others were left out");
     }
 }

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_daemon::client::Client;
+use plimsoll_api::client::Client;
 use plimsoll_daemon::node::store_dir;
 use plimsoll_store::backup::{self, Summary};
 use serde::Serialize;
 
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, print};
-use crate::trouble::Trouble;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,43 +19,43 @@ Examples:
 
 It holds what is deployed and where, not what is in volumes.";
 
-/// Write the cell's whole state to a file.
+/// Back up the state of the cell to a file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The file to write
+    /// File to write
     file: PathBuf,
-    /// The data directory of a daemon that is stopped, instead of asking one that runs
+    /// Data directory of a stopped daemon, to back up without a running one
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
 /// What a backup is of.
 #[derive(Debug, Serialize)]
-pub(super) struct Facts {
+pub(super) struct BackupFacts {
     file: PathBuf,
     bytes: u64,
-    cluster: String,
+    cell: String,
     applied: u64,
     term: u64,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let file = &args.file;
     if file.exists() {
         let message = format!("{} exists already", file.display());
-        return Err(Trouble::refused(message).hint("name another file, or move that one away"));
+        return Err(CliError::refused(message).hint("name another file, or move that one away"));
     }
     let summary = match &args.data_dir {
         Some(dir) if !store_dir(dir).is_dir() => {
             let message = format!("{} is no data directory of plimsoll", dir.display());
             return Err(
-                Trouble::refused(message).hint("name the one `plimsoll up` was started with")
+                CliError::refused(message).hint("name the one `plimsoll up` was started with")
             );
         }
         Some(dir) => {
@@ -67,30 +67,30 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
         }
     };
     print(args.output, &facts(file, &summary), |facts| {
-        let Facts { file, bytes, cluster, applied, .. } = facts;
+        let BackupFacts { file, bytes, cell, applied, .. } = facts;
         let file = file.display();
-        format!("{file} holds cell {cluster} as of entry {applied}: {bytes} bytes, checked\n")
+        format!("{file} holds cell {cell} as of entry {applied}: {bytes} bytes, checked\n")
     })
 }
 
-pub(super) fn facts(file: &Path, summary: &Summary) -> Facts {
-    Facts {
+pub(super) fn facts(file: &Path, summary: &Summary) -> BackupFacts {
+    BackupFacts {
         file: file.to_owned(),
         bytes: std::fs::metadata(file).map_or(0, |it| it.len()),
-        cluster: summary.cluster.to_string(),
+        cell: summary.cell_id.to_string(),
         applied: summary.applied,
         term: summary.term.0,
     }
 }
 
 /// A file is only there under its name once it is whole, checked and on the disk.
-async fn from_daemon(client: &Client, file: &Path) -> Result<Summary, Trouble> {
+pub(super) async fn from_daemon(client: &Client, file: &Path) -> Result<Summary, CliError> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = file.with_file_name(name);
     let summary = copied(client, &part).await;
     let summary = summary.and_then(|summary| {
-        let renamed = std::fs::rename(&part, file);
+        let renamed = plimsoll_files::replace(&part, file);
         renamed.map(|()| summary).map_err(|error| unwritable(file, &error))
     });
     if summary.is_err() {
@@ -99,12 +99,12 @@ async fn from_daemon(client: &Client, file: &Path) -> Result<Summary, Trouble> {
     summary
 }
 
-async fn copied(client: &Client, part: &Path) -> Result<Summary, Trouble> {
+async fn copied(client: &Client, part: &Path) -> Result<Summary, CliError> {
     let unwritable = |error| unwritable(part, &error);
     let mut to = tokio::fs::File::create(part).await.map_err(unwritable)?;
     if let Err(error) = client.backup(&mut to).await {
         let is_away = error.code().is_none();
-        let trouble = Trouble::from(error);
+        let trouble = CliError::from(error);
         return Err(if is_away {
             trouble.hint("of a daemon that is stopped: `plimsoll backup FILE --data-dir DIR`")
         } else {
@@ -115,12 +115,12 @@ async fn copied(client: &Client, part: &Path) -> Result<Summary, Trouble> {
     backup::verify(part).map_err(|error| trouble(&error))
 }
 
-fn unwritable(file: &Path, error: &std::io::Error) -> Trouble {
-    Trouble::failed(format!("cannot write {}: {error}", file.display()))
+fn unwritable(file: &Path, error: &std::io::Error) -> CliError {
+    CliError::failed(format!("cannot write {}: {error}", file.display()))
 }
 
 /// The error and its causes, in a line.
-pub(super) fn trouble(error: &backup::Error) -> Trouble {
+pub(super) fn trouble(error: &backup::Error) -> CliError {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
     while let Some(cause) = next {
@@ -129,16 +129,16 @@ pub(super) fn trouble(error: &backup::Error) -> Trouble {
     }
     match error {
         backup::Error::NotEmpty { .. } => {
-            Trouble::refused(text).hint("name a directory that is empty or not there yet")
+            CliError::refused(text).hint("name a directory that is empty or not there yet")
         }
         backup::Error::File(_) => {
-            Trouble::refused(text).hint("name a file that `plimsoll backup` wrote")
+            CliError::refused(text).hint("name a file that `plimsoll backup` wrote")
         }
         backup::Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-            Trouble::refused(text).hint("check the path")
+            CliError::refused(text).hint("check the path")
         }
         backup::Error::Io { .. } | backup::Error::Store(_) | backup::Error::Refused(_) => {
-            Trouble::failed(text)
+            CliError::failed(text)
         }
     }
 }

@@ -3,8 +3,8 @@
 use clap_complete::Shell;
 
 use crate::cli::grouped;
+use crate::error::CliError;
 use crate::output::data;
-use crate::trouble::Trouble;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut grouped(), "plimsoll", &mut script);
     data(&String::from_utf8_lossy(&script))

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 
-use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{Deleted, Status};
+use plimsoll_api::client::Client;
+use plimsoll_api::view::{Deleted, Status};
 use serde_json::Value;
 
 use crate::age::took;
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, count, note, print};
-use crate::settle::{Wait, until_gone};
-use crate::trouble::Trouble;
+use crate::wait::{Wait, until_gone};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,27 +19,27 @@ Examples:
   plimsoll delete shop --volumes       with all data in them; asks first
   plimsoll delete shop --volumes -y    does not ask";
 
-/// Take a deployment down.
+/// Delete a deployment.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     deployment: String,
-    /// Remove its named volumes as well, with all data in them
+    /// Also remove its named volumes and their data
     #[arg(long)]
     volumes: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
     wait: Wait,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let status = live::status(&client, Some(&args.deployment)).await?;
@@ -50,12 +50,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             ask(name, &volumes)?;
         }
         let deleted = client.delete(name, args.volumes).await?;
-        let ending = if args.wait.detach {
-            "is being deleted".to_owned()
+        let after = if args.wait.detach {
+            None
         } else {
-            format!("is gone after {}", took(until_gone(&client, name, args.wait.timeout).await?))
+            Some(took(until_gone(&client, name, args.wait.timeout).await?))
         };
-        print(args.output, &deleted, |it| text(it, &ending))?;
+        print(args.output, &deleted, |it| text(it, after.as_deref()))?;
         if args.volumes {
             note_away(&status, &deleted);
         }
@@ -80,7 +80,7 @@ fn note_away(status: &Status, deleted: &Deleted) {
 }
 
 /// Data is not removed on a guess: someone says yes, here or with `-y`.
-fn ask(name: &str, volumes: &BTreeSet<String>) -> Result<(), Trouble> {
+fn ask(name: &str, volumes: &BTreeSet<String>) -> Result<(), CliError> {
     let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
     let (what, them) = match names.as_slice() {
         [] => ("its named volumes".to_owned(), "them"),
@@ -89,7 +89,7 @@ fn ask(name: &str, volumes: &BTreeSet<String>) -> Result<(), Trouble> {
     };
     if !std::io::stdin().is_terminal() {
         let message = format!("this would remove {what} of {name}, with all data in {them}");
-        return Err(Trouble::refused(message).hint("say `-y` if that is meant"));
+        return Err(CliError::refused(message).hint("say `-y` if that is meant"));
     }
     anstream::eprint!("Delete {name} and {what}, with all data in {them}? [y/N] ");
     let _ = std::io::stderr().flush();
@@ -98,7 +98,7 @@ fn ask(name: &str, volumes: &BTreeSet<String>) -> Result<(), Trouble> {
     if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
-    Err(Trouble::refused("nothing was deleted").hint("without `--volumes` the data is kept"))
+    Err(CliError::refused("nothing was deleted").hint("without `--volumes` the data is kept"))
 }
 
 /// The named volumes of a revision. A daemon that does not say leaves them unnamed.
@@ -114,9 +114,13 @@ async fn volumes(client: &Client, name: &str, revision: u64) -> BTreeSet<String>
     specs.services.values().flat_map(mounts).filter_map(volume).collect()
 }
 
-fn text(deleted: &Deleted, ending: &str) -> String {
-    let replicas = count(deleted.replicas as usize, "replica");
-    let mut text = format!("{} {ending}: {replicas}\n", deleted.deployment);
+/// `after` is how long it took; none where nobody waited for it.
+fn text(deleted: &Deleted, after: Option<&str>) -> String {
+    let (name, replicas) = (&deleted.deployment, count(deleted.replicas as usize, "replica"));
+    let mut text = match after {
+        Some(after) => format!("{name} deleted: {replicas} stopped in {after}\n"),
+        None => format!("{name} is being deleted: {replicas}\n"),
+    };
     for (volumes, what) in [(&deleted.volumes_kept, "kept"), (&deleted.volumes_removed, "removed")]
     {
         if !volumes.is_empty() {
@@ -148,18 +152,18 @@ mod tests {
             }
         };
         expect![[r#"
-            shop is gone after 1.2 s: 5 replicas
+            shop deleted: 5 replicas stopped in 1.2 s
             volume kept: shop_data
         "#]]
-        .assert_eq(&text(&deleted(&["shop_data"], &[]), "is gone after 1.2 s"));
+        .assert_eq(&text(&deleted(&["shop_data"], &[]), Some("1.2 s")));
         expect![[r#"
-            shop is gone after 1.2 s: 5 replicas
+            shop deleted: 5 replicas stopped in 1.2 s
             volumes removed: shop_data, shop_tmp
         "#]]
-        .assert_eq(&text(&deleted(&[], &["shop_data", "shop_tmp"]), "is gone after 1.2 s"));
+        .assert_eq(&text(&deleted(&[], &["shop_data", "shop_tmp"]), Some("1.2 s")));
         expect![[r#"
             shop is being deleted: 5 replicas
         "#]]
-        .assert_eq(&text(&deleted(&[], &[]), "is being deleted"));
+        .assert_eq(&text(&deleted(&[], &[]), None));
     }
 }

@@ -10,8 +10,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::age::took;
+use crate::error::CliError;
 use crate::output::data;
-use crate::trouble::Trouble;
 
 mod acts;
 mod look;
@@ -42,21 +42,21 @@ Try next:
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(_: &Args) -> Result<(), CliError> {
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = threads.worker_threads(2).enable_all().build();
     let runtime =
-        runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
+        runtime.map_err(|error| CliError::failed(format!("cannot start threads: {error}")))?;
     runtime.block_on(perform())
 }
 
-async fn perform() -> Result<(), Trouble> {
+async fn perform() -> Result<(), CliError> {
     let mut ends = Vec::new();
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let listening = signal(kind);
         ends.push(
             listening
-                .map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))?,
+                .map_err(|error| CliError::failed(format!("cannot listen for signals: {error}")))?,
         );
     }
     let [interrupt, terminate, hangup] = ends.as_mut_slice() else { unreachable!("three kinds") };
@@ -64,7 +64,7 @@ async fn perform() -> Result<(), Trouble> {
     let mut teller = Teller::begin();
     let ended = tokio::select! {
         ended = timeout(LIMIT, story(&mut stage, &mut teller)) => {
-            ended.unwrap_or_else(|_| Err(Trouble::failed("the demo takes too long; is this machine very busy?")))
+            ended.unwrap_or_else(|_| Err(CliError::failed("the demo takes too long; is this machine very busy?")))
         }
         _ = interrupt.recv() => Err(left()),
         _ = terminate.recv() => Err(left()),
@@ -84,7 +84,7 @@ async fn perform() -> Result<(), Trouble> {
 }
 
 /// What was shown, a claim each.
-async fn story(stage: &mut Stage, teller: &mut Teller) -> Result<Vec<String>, Trouble> {
+async fn story(stage: &mut Stage, teller: &mut Teller) -> Result<Vec<String>, CliError> {
     data(OPENING)?;
     stage.up().await?;
     let mut play = acts::Play::new(stage, teller);
@@ -98,14 +98,14 @@ async fn story(stage: &mut Stage, teller: &mut Teller) -> Result<Vec<String>, Tr
     ])
 }
 
-fn left() -> Trouble {
-    Trouble::interrupted("\nstopped; what the demo had started is gone\n")
+fn left() -> CliError {
+    CliError::interrupted("\nstopped; what the demo had started is gone\n")
 }
 
-fn hold(is_so: bool, claim: impl FnOnce() -> String) -> Result<(), Trouble> {
+fn hold(is_so: bool, claim: impl FnOnce() -> String) -> Result<(), CliError> {
     if is_so { Ok(()) } else { Err(not_so(&claim())) }
 }
 
-fn not_so(claim: &str) -> Trouble {
-    Trouble::failed(format!("the demo cannot show what it claims: {claim}"))
+fn not_so(claim: &str) -> CliError {
+    CliError::failed(format!("the demo cannot show what it claims: {claim}"))
 }

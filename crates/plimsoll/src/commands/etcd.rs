@@ -14,28 +14,28 @@ const TTL: std::ops::RangeInclusive<u64> =
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Etcd")]
 pub(crate) struct EtcdArgs {
-    /// The members of the etcd that holds the log, as http:// or https:// addresses with commas between them
+    /// etcd endpoints: http:// or https:// URLs, comma-separated
     #[arg(long = "etcd-endpoints", value_name = "URL,...", value_delimiter = ',')]
     endpoints: Vec<String>,
-    /// What the cell's keys there begin with [default: /plimsoll/<cluster>/]
+    /// Key prefix of the cell [default: /plimsoll/<cell>/]
     #[arg(long = "etcd-prefix", value_name = "PREFIX")]
     prefix: Option<String>,
-    /// How long after a crash its leader still counts, 2 to 60 seconds [default: 15]
+    /// TTL of the leader's lease, 2 to 60 seconds [default: 15]
     #[arg(long = "etcd-ttl", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(TTL))]
     ttl: Option<u64>,
-    /// The authority of etcd's certificate, for https
+    /// CA certificate of etcd, for https
     #[arg(long = "etcd-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The certificate to show to etcd, where it asks for one
+    /// Client certificate for etcd
     #[arg(long = "etcd-cert", value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// The key of that certificate
+    /// Private key of the client certificate
     #[arg(long = "etcd-key", value_name = "FILE")]
     key: Option<PathBuf>,
-    /// The user to be, where etcd asks for one
+    /// etcd user, if authentication is enabled
     #[arg(long = "etcd-user", value_name = "NAME")]
     user: Option<String>,
-    /// The file with that user's password [default: `PLIMSOLL_ETCD_PASSWORD`]
+    /// File with the password of the etcd user [default: `PLIMSOLL_ETCD_PASSWORD`]
     #[arg(long = "etcd-password-file", value_name = "FILE")]
     password_file: Option<PathBuf>,
 }

@@ -1,21 +1,21 @@
 //! `plimsoll get`: lists of one kind of thing, and single things in full.
 
-use plimsoll_daemon::view::{Deployment, Replica, Service, Status};
+use plimsoll_api::view::{Deployment, Replica, Service, Status};
 use plimsoll_model::{Bytes, MilliCpus, Timestamp};
 use serde::Serialize;
 
 use super::node;
 use super::status::page;
 use crate::age::age;
-use crate::fresh::{Reading, remark};
-use crate::glance::{Glance, coloured, progress_word};
-use crate::live::{self, Host};
+use crate::consistency::{ConsistencyArgs, remark};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, print};
-use crate::settle::now;
+use crate::replica_line::{ReplicaLine, coloured, progress_word};
 use crate::subject::{self, Subject};
 use crate::table::Table;
 use crate::terminal::Target;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 mod full;
 pub(crate) mod routes;
@@ -37,16 +37,16 @@ pub(crate) struct Args {
     /// deployments, services, replicas, nodes, routes; or names: shop, shop/web, shop-web-2
     #[arg(value_name = "KIND|NAME", required = true)]
     what: Vec<String>,
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    reading: Reading,
+    reading: ConsistencyArgs,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let status = client.status().await?;
@@ -103,7 +103,7 @@ fn of_deployment(deployment: &Deployment) -> impl Iterator<Item = Owned<'_>> {
     deployment.services.iter().map(owned)
 }
 
-fn one(status: &Status, name: &str, format: Format, width: Option<usize>) -> Result<(), Trouble> {
+fn one(status: &Status, name: &str, format: Format, width: Option<usize>) -> Result<(), CliError> {
     let subject = subject::find(status, name)?;
     print(format, &thing(subject), |_| in_full(status, subject, width))
 }
@@ -113,7 +113,7 @@ fn several(
     names: &[String],
     format: Format,
     width: Option<usize>,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let found = names.iter().map(|name| subject::find(status, name));
     let found = found.collect::<Result<Vec<_>, _>>()?;
     let things: Vec<Thing<'_>> = found.iter().map(|subject| thing(*subject)).collect();
@@ -186,7 +186,7 @@ fn services(all: &[Owned<'_>]) -> String {
             service.wanted.to_string(),
             service.mode.clone(),
             service.image.clone(),
-            or_dash(service.ports.join(", ")),
+            or_dash(service.ports_line()),
             short(&service.spec),
         ]);
     }
@@ -197,14 +197,14 @@ fn replicas(all: &[&Replica], now: Timestamp, width: Option<usize>) -> String {
     let mut table =
         Table::new(["REPLICA", "STATE", "NODE", ">AGE", ">CPU", ">MEMORY", "IMAGE", "DETAIL"]);
     for replica in all {
-        let glance = Glance::of(replica);
-        let detail = format!("{}{}", glance.detail, glance.countdown(now));
+        let line = ReplicaLine::of(replica);
+        let detail = format!("{}{}", line.detail, line.countdown(now));
         let place = replica.now.as_ref();
         table.row([
             replica.id.clone(),
-            coloured(&glance.state),
-            or_dash(glance.node.unwrap_or_default()),
-            glance.since.map_or_else(|| "-".to_owned(), |since| age(since, now)),
+            coloured(&line.state),
+            or_dash(line.node.unwrap_or_default()),
+            line.since.map_or_else(|| "-".to_owned(), |since| age(since, now)),
             cpu(place.and_then(|place| place.cpu_millis)),
             memory(place.and_then(|place| place.memory_bytes)),
             or_dash(place.map(|place| place.image.clone()).unwrap_or_default()),

@@ -1,17 +1,18 @@
 //! `plimsoll history`: what was applied to a deployment, when and by whom.
 
-use plimsoll_daemon::view::{FieldChange, Revision};
+use plimsoll_api::view::{FieldChange, Revision};
 use plimsoll_model::Timestamp;
+use plimsoll_model::state::MAX_REVISIONS;
 
 use super::apply::diff;
 use crate::age::age;
-use crate::fresh::{Reading, remark};
-use crate::live::{self, Host};
-use crate::output::{Format, print};
-use crate::settle::now;
+use crate::consistency::{ConsistencyArgs, remark};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
+use crate::output::{Format, note, print};
 use crate::table::Table;
 use crate::terminal::Target;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 /// How much of a value is shown.
 const MAX_VALUE: usize = 40;
@@ -26,23 +27,27 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     deployment: String,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    reading: Reading,
+    reading: ConsistencyArgs,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let status = live::status(&client, Some(&args.deployment)).await?;
         let revisions = client.history(&status.deployments[0].name).await?;
         remark(&client);
         let width = Target::Stdout.size().map(|(width, _)| width);
-        print(args.output, &revisions, |revisions| text(revisions, now(), width))
+        print(args.output, &revisions, |revisions| text(revisions, now(), width))?;
+        if let Some(text) = dropped(&revisions) {
+            note(&text);
+        }
+        Ok(())
     })
 }
 
@@ -58,6 +63,19 @@ fn text(revisions: &[Revision], now: Timestamp, width: Option<usize>) -> String 
         ]);
     }
     table.within(width)
+}
+
+/// That there were earlier ones. Revisions are numbered from 1.
+fn dropped(revisions: &[Revision]) -> Option<String> {
+    let before = revisions.last()?.revision.saturating_sub(1);
+    (before > 0).then(|| {
+        let were = if before == 1 {
+            "1 older revision is"
+        } else {
+            &format!("{before} older revisions are")
+        };
+        format!("{were} no longer kept: a deployment keeps its last {MAX_REVISIONS}")
+    })
 }
 
 /// A command or a list can be long; a line has room for its beginning.
@@ -95,7 +113,7 @@ fn changes(revision: &Revision) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use plimsoll_daemon::view::ServiceChange;
+    use plimsoll_api::view::ServiceChange;
 
     use super::*;
     use crate::sample::{NOW, ago};
@@ -146,5 +164,10 @@ mod tests {
                    1   1d  ada  +db; +web
         "#]]
         .assert_eq(&anstream::adapter::strip_str(&text).to_string());
+        assert_eq!(dropped(&revisions), None, "all of them are there");
+        let text = dropped(&revisions[..2]).unwrap();
+        assert_eq!(text, "1 older revision is no longer kept: a deployment keeps its last 20");
+        let text = dropped(&revisions[..1]).unwrap();
+        assert_eq!(text, "2 older revisions are no longer kept: a deployment keeps its last 20");
     }
 }

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use anstream::AutoStream;
 use owo_colors::{AnsiColors, OwoColorize};
-use plimsoll_daemon::client::{Client, LogsOf};
-use plimsoll_daemon::view::{LogLine, LogPiece, LogQuery, MissingLogs, Status, Time};
+use plimsoll_api::client::{Client, LogsOf};
+use plimsoll_api::view::{LogLine, LogPiece, LogQuery, MissingLogs, Status, Time};
 use plimsoll_model::Timestamp;
 use tokio::time::sleep;
 
 use crate::age::{Since, since};
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, note, print_each, written};
-use crate::settle::now;
 use crate::subject::{self, Subject};
 use crate::terminal::Target;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 /// How long to wait before a daemon that went away under way is looked for again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -42,33 +42,33 @@ Examples:
 What a service writes to stderr comes on stderr. A node that cannot be asked is named there, and the lines of the
 others are shown.";
 
-/// Show what replicas print.
+/// Show the logs of replicas.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A deployment (shop), a service (shop/web) or a replica (shop-web-2)
     #[arg(value_name = "DEPLOYMENT|SERVICE|REPLICA")]
     subject: String,
-    /// Go on with what is printed from now on
+    /// Follow the logs
     #[arg(short, long)]
     follow: bool,
     /// Only lines of the last 10m, or since 2026-11-16T00:30:00Z
     #[arg(long, value_name = "WHEN", value_parser = since)]
     since: Option<Since>,
-    /// Only the last lines of each replica
+    /// Number of lines to show from the end, per replica
     #[arg(short = 'n', long, value_name = "LINES")]
     tail: Option<u32>,
-    /// Begin each line with its time
+    /// Show timestamps
     #[arg(short, long)]
     timestamps: bool,
-    /// How to print lines; json and yaml print one document for each
+    /// Output format; json and yaml print one document per line
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let status = client.status().await?;
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     })
 }
 
-fn whose(status: &Status, text: &str) -> Result<(LogsOf, Option<String>), Trouble> {
+fn whose(status: &Status, text: &str) -> Result<(LogsOf, Option<String>), CliError> {
     Ok(match subject::find(status, text)? {
         Subject::Deployment(deployment) => (LogsOf::Deployment(deployment.name.clone()), None),
         Subject::Service(deployment, service) => {
@@ -103,7 +103,7 @@ async fn copy(
     mut query: LogQuery,
     args: &Args,
     prefixes: &mut Prefixes,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let (mut is_lost, mut is_whole) = (false, true);
     loop {
         let mut lines = match client.logs(of, &query).await {
@@ -136,7 +136,7 @@ async fn copy(
         }
         if !is_lost {
             let partial = "some lines are not shown: not every node could be asked";
-            return if is_whole { Ok(()) } else { Err(Trouble::failed(partial)) };
+            return if is_whole { Ok(()) } else { Err(CliError::failed(partial)) };
         }
         sleep(RETRY).await;
     }
@@ -147,7 +147,7 @@ fn told(missing: &MissingLogs) -> String {
     format!("{why}; what {} printed on {node} is not shown", replicas.join(", "))
 }
 
-fn print(args: &Args, prefixes: &mut Prefixes, line: &LogLine) -> Result<(), Trouble> {
+fn print(args: &Args, prefixes: &mut Prefixes, line: &LogLine) -> Result<(), CliError> {
     if args.output != Format::Table {
         return print_each(args.output, line);
     }

@@ -13,33 +13,33 @@ use serde::Serialize;
 
 use super::etcd::EtcdArgs;
 use super::up::unstarted;
+use crate::default_paths::Who;
+use crate::error::CliError;
 use crate::output::{Format, note, print};
-use crate::places::Who;
-use crate::trouble::Trouble;
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll migrate --from embedded --to etcd --etcd-endpoints http://10.0.0.1:2379
   plimsoll migrate --from etcd --to embedded --data-dir /var/lib/plimsoll
 
-Stop the daemons of all servers first; replicas run on. Run it on the server with the newest log, which takes the cell along,
+Stop the daemons of all servers first; replicas keep running. Run it on the server with the newest log, which takes the cell along,
 then on each other server, which follows. Nodes without the log need nothing. The state is read back and its hash compared
 before anything is switched; what was there before is kept. Then start the daemons again with `plimsoll up`.";
 
-/// Take a stopped cell from one engine to another.
+/// Migrate a stopped cell to another storage engine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What keeps the log now
+    /// Current storage engine
     #[arg(long, value_enum)]
     from: EngineWord,
-    /// What is to keep it
+    /// New storage engine
     #[arg(long, value_enum)]
     to: EngineWord,
-    /// The data directory of the stopped daemon [default: as `plimsoll up` has it]
+    /// Data directory of the stopped daemon [default: as for `plimsoll up`]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
@@ -70,8 +70,8 @@ impl EngineWord {
 
 /// What was done.
 #[derive(Debug, Serialize)]
-struct Facts {
-    cluster: String,
+struct MigrationFacts {
+    cell: String,
     node: String,
     engine: &'static str,
     /// The last entry in the state.
@@ -82,40 +82,40 @@ struct Facts {
     kept: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     if args.from == args.to {
         let message = format!("from {0} to {0} there is nothing to do", args.to.word());
-        return Err(Trouble::refused(message));
+        return Err(CliError::refused(message));
     }
     let dir = args.data_dir.clone().unwrap_or_else(|| Who::of_process().data_dir());
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
-        runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
+        runtime.map_err(|error| CliError::failed(format!("cannot start threads: {error}")))?;
     let etcd = args.etcd.options();
     let migrated = migration::migrate(&dir, args.to.kind(), &etcd);
     let migrated = runtime.block_on(migrated).map_err(|error| trouble(&error))?;
     print(args.output, &facts(migrated, args.to), text)?;
     note(&format!(
-        "hint: run it on each other server too, then start them all with `plimsoll up`; this one with --data-dir {}",
+        "hint: run it on every other server too, then start them all with `plimsoll up`; this one with --data-dir {}",
         dir.display()
     ));
     Ok(())
 }
 
-fn facts(migrated: Migrated, to: EngineWord) -> Facts {
-    let Migrated { cluster, node, applied, hash, has_followed, kept } = migrated;
-    let (cluster, node) = (cluster.to_string(), node.to_string());
-    Facts { cluster, node, engine: to.word(), applied, hash, has_followed, kept }
+fn facts(migrated: Migrated, to: EngineWord) -> MigrationFacts {
+    let Migrated { cell_id, node, applied, hash, has_followed, kept } = migrated;
+    let (cell, node) = (cell_id.to_string(), node.to_string());
+    MigrationFacts { cell, node, engine: to.word(), applied, hash, has_followed, kept }
 }
 
-fn text(facts: &Facts) -> String {
-    let Facts { cluster, node, engine, applied, hash, has_followed, kept } = facts;
+fn text(facts: &MigrationFacts) -> String {
+    let MigrationFacts { cell, node, engine, applied, hash, has_followed, kept } = facts;
     let mut text = if *has_followed {
-        format!("{node} follows cell {cluster} to the {engine} engine\n")
+        format!("{node} follows cell {cell} to the {engine} engine\n")
     } else {
         format!(
-            "cell {cluster} is on the {engine} engine as of entry {applied}; its state reads back the same, {hash}\n"
+            "cell {cell} is on the {engine} engine as of entry {applied}; its state reads back the same, {hash}\n"
         )
     };
     if let Some(kept) = kept {
@@ -124,12 +124,12 @@ fn text(facts: &Facts) -> String {
     text
 }
 
-fn trouble(error: &Error) -> Trouble {
+fn trouble(error: &Error) -> CliError {
     let text = chain(error);
     match error {
         Error::Node(error) => unstarted(error),
         Error::Store(plimsoll_store::migration::Error::Store(OpenError::InUse { dir })) => {
-            Trouble::refused(format!("a daemon runs on {}", dir.display())).hint("stop it first")
+            CliError::refused(format!("a daemon runs on {}", dir.display())).hint("stop it first")
         }
         Error::NoNode { .. }
         | Error::There { .. }
@@ -138,10 +138,10 @@ fn trouble(error: &Error) -> Trouble {
         | Error::Stranger { .. }
         | Error::NoLog { .. }
         | Error::Etcd(
-            MigrateError::OtherCluster { .. }
+            MigrateError::OtherCell { .. }
             | MigrateError::NotEmpty { .. }
             | MigrateError::NoCell { .. },
-        ) => Trouble::refused(text),
-        _ => Trouble::failed(text),
+        ) => CliError::refused(text),
+        _ => CliError::failed(text),
     }
 }

@@ -2,43 +2,43 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_daemon::view::{Node, Pressure, Resources};
+use plimsoll_api::view::{Node, Pressure, ReasonCode, Resources};
 use plimsoll_model::{Bytes, MilliCpus, Timestamp};
 
 use crate::age::age;
-use crate::fresh::{Reading, remark};
-use crate::glance::{coloured, silence};
-use crate::live::{self, Host};
+use crate::consistency::{ConsistencyArgs, remark};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, data, print};
-use crate::settle::now;
+use crate::replica_line::{coloured, silence};
 use crate::table::Table;
 use crate::terminal::Target;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 mod drain;
 
-/// See the nodes of the cell, and empty them.
+/// Manage nodes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) what: What,
+    pub(crate) what: NodeCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum What {
+pub(crate) enum NodeCommand {
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// Have a node take nothing new; what it runs stays
+    /// Mark a node unschedulable; its replicas keep running
     Cordon(NodeArgs),
-    /// Have a node take replicas again; calls off its drain
+    /// Mark a node schedulable again; cancels its drain
     Uncordon(NodeArgs),
     Drain(drain::Args),
     #[command(visible_alias = "rm")]
     Remove(drain::RemoveArgs),
 }
 
-impl What {
-    pub(crate) fn host(&mut self) -> &mut Host {
+impl NodeCommand {
+    pub(crate) fn host(&mut self) -> &mut HostArgs {
         match self {
             Self::List(args) => &mut args.host,
             Self::Cordon(args) | Self::Uncordon(args) => &mut args.host,
@@ -52,7 +52,7 @@ impl What {
 pub(crate) struct NodeArgs {
     node: String,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -60,30 +60,30 @@ Examples:
   plimsoll node list
   plimsoll node list -o json    with labels, pressure and what its runtime does not isolate";
 
-/// List nodes: how they are, how busy, and what runs replicas there.
+/// List nodes with their state, load and runtime.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListArgs {
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    reading: Reading,
+    reading: ConsistencyArgs,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     match &args.what {
-        What::List(args) => list(args),
-        What::Cordon(args) => cordon(args, true),
-        What::Uncordon(args) => cordon(args, false),
-        What::Drain(args) => drain::run(args),
-        What::Remove(args) => drain::remove(args),
+        NodeCommand::List(args) => list(args),
+        NodeCommand::Cordon(args) => cordon(args, true),
+        NodeCommand::Uncordon(args) => cordon(args, false),
+        NodeCommand::Drain(args) => drain::run(args),
+        NodeCommand::Remove(args) => drain::remove(args),
     }
 }
 
-fn cordon(args: &NodeArgs, is_cordon: bool) -> Result<(), Trouble> {
+fn cordon(args: &NodeArgs, is_cordon: bool) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let changed = if is_cordon {
@@ -91,13 +91,13 @@ fn cordon(args: &NodeArgs, is_cordon: bool) -> Result<(), Trouble> {
         } else {
             client.uncordon(&args.node).await?
         };
-        let what = if is_cordon { "takes nothing new" } else { "takes replicas" };
-        let already = if changed.index.is_none() { " already" } else { "" };
-        data(&format!("{} {what}{already}\n", changed.node))
+        let what = if is_cordon { "cordoned" } else { "uncordoned" };
+        let already = if changed.index.is_none() { "already " } else { "" };
+        data(&format!("{} {already}{what}\n", changed.node))
     })
 }
 
-fn list(args: &ListArgs) -> Result<(), Trouble> {
+fn list(args: &ListArgs) -> Result<(), CliError> {
     let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let nodes = client.nodes().await?;
@@ -148,7 +148,7 @@ fn half_done(nodes: &[Node]) -> String {
         return String::new();
     }
     let versions = versions.join(" and ");
-    format!("\nan upgrade is half done: nodes run {versions}; see `plimsoll cluster status`\n")
+    format!("\nan upgrade is half done: nodes run {versions}; see `plimsoll cell status`\n")
 }
 
 /// `ready`, `down 4m`, `ready, draining`
@@ -159,7 +159,8 @@ fn state(node: &Node, now: Timestamp) -> String {
     }
     let has_timed_out = node.drain.as_ref().is_some_and(|drain| drain.has_timed_out);
     if has_timed_out {
-        text.extend([", ", &coloured("cordoned"), " (drain_timeout)"]);
+        let why = format!(" ({})", ReasonCode::DrainTimeout);
+        text.extend([", ", &coloured("cordoned"), &why]);
     } else if node.availability == "draining" && node.replicas == 0 {
         text.push_str(", drained");
     } else if node.availability != "active" {
@@ -225,7 +226,7 @@ mod tests {
             birch  down 4m            4m  agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              0.2.0    docker 27.1
             cedar  ready, draining     -  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  0.1.0    docker does not answer: connection refused (retrying)
 
-            an upgrade is half done: nodes run 0.1.0 and 0.2.0; see `plimsoll cluster status`
+            an upgrade is half done: nodes run 0.1.0 and 0.2.0; see `plimsoll cell status`
         "#]].assert_eq(&anstream::adapter::strip_str(&table).to_string());
     }
 }

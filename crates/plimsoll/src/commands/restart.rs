@@ -1,12 +1,12 @@
 //! `plimsoll restart`: starts replicas anew, as they are.
 
-use plimsoll_daemon::view::Restart;
+use plimsoll_api::view::Restart;
 
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, count, data, note, print};
-use crate::settle::{self, Wait, Wanted};
 use crate::subject::{self, Subject};
-use crate::trouble::Trouble;
+use crate::wait::{self, Wait, WaitTarget};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,9 +14,9 @@ Examples:
   plimsoll restart shop/web      one service's
   plimsoll restart shop-web-2    one
 
-Each is stopped with its own signal and grace, and started with the spec it has. A count of failures begins anew.";
+Each replica is stopped with its stop signal and grace period and started with its current spec. Its failure count is reset.";
 
-/// Start replicas anew.
+/// Restart replicas.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -25,14 +25,14 @@ pub(crate) struct Args {
     subject: String,
     #[command(flatten)]
     wait: Wait,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let status = client.status().await?;
@@ -49,10 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             return print(args.output, &restarted, |_| format!("{name}: restarting {replicas}\n"));
         }
         note(&format!("{name}: restarting {replicas}"));
-        let wanted = Wanted { deployment: name.clone(), revision: None, index: None };
-        let (deployment, at) = settle::until_steady(&client, &wanted, args.wait.timeout).await?;
+        let wanted = WaitTarget { deployment: name.clone(), revision: None, index: None };
+        let (deployment, at) = wait::until_steady(&client, &wanted, args.wait.timeout).await?;
         match args.output {
-            Format::Table => data(&settle::done(&deployment, at)),
+            Format::Table => data(&wait::done(&deployment, at)),
             Format::Json | Format::Yaml => print(args.output, &restarted, |_| String::new()),
         }
     })

@@ -8,10 +8,10 @@ use plimsoll_store::backup::{self, Restored};
 
 use super::backup::{facts, trouble};
 use super::up::unstarted;
-use crate::input::beside;
+use crate::error::CliError;
 use crate::output::{Format, note, print};
-use crate::settle::now;
-use crate::trouble::Trouble;
+use crate::wait::now;
+use plimsoll_workbench::input::beside;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,19 +23,19 @@ wait for the nodes of the old one: their replicas are placed again, but for thos
 new tokens. Operators keep their tokens; join tokens are void. The old cell, should it still run, is another one from now on:
 stop it, or two cells run the same deployments.";
 
-/// Make a data directory from a backup.
+/// Create a data directory from a backup.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The backup
     file: PathBuf,
-    /// The data directory to make
+    /// Data directory to create
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// Which node this is, of those in the backup or a new one [default: the only one, else as the host is called]
+    /// Node to become, from the backup or a new one [default: the only one, else the host name]
     #[arg(long, value_name = "NODE", value_parser = named)]
     name: Option<NodeId>,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
@@ -44,7 +44,7 @@ fn named(text: &str) -> Result<NodeId, String> {
     text.parse().map_err(|error: plimsoll_model::ids::InvalidName| error.to_string())
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let (file, dir) = (&args.file, &args.data_dir);
     if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         let dir = dir.clone();
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     }
     if !file.exists() {
         let hint = beside(file).unwrap_or_else(|| "check the path".to_owned());
-        return Err(Trouble::refused(format!("there is no file {}", file.display())).hint(hint));
+        return Err(CliError::refused(format!("there is no file {}", file.display())).hint(hint));
     }
     let known = backup::nodes(file).map_err(|error| trouble(&error))?;
     let name = name(args, &known)?;
@@ -61,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     node::remember(dir, &name).map_err(|error| unstarted(&error))?;
     let shown = dir.display();
     print(args.output, &facts(file, &summary), |_| {
-        let (cluster, applied) = (&summary.cluster, summary.applied);
-        format!("{shown} holds cell {cluster} as of entry {applied}, for node {name}\n")
+        let (cell_id, applied) = (&summary.cell_id, summary.applied);
+        format!("{shown} holds cell {cell_id} as of entry {applied}, for node {name}\n")
     })?;
     if !lost.is_empty() {
         let lost: Vec<&str> = lost.iter().map(NodeId::as_str).collect();
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
 }
 
 /// A node that is alone is this one, whatever the host is called.
-fn name(args: &Args, known: &[NodeId]) -> Result<NodeId, Trouble> {
+fn name(args: &Args, known: &[NodeId]) -> Result<NodeId, CliError> {
     match (&args.name, known) {
         (Some(name), _) => Ok(name.clone()),
         (None, [only]) => Ok(only.clone()),

@@ -1,38 +1,38 @@
 //! `plimsoll rollback`: back to what was applied before, as a new revision.
 
-use plimsoll_daemon::view::Rollback;
+use plimsoll_api::view::Rollback;
 
 use super::apply::finish;
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::Format;
-use crate::settle::Wait;
-use crate::trouble::Trouble;
+use crate::wait::Wait;
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll rollback shop           to the revision before the current one
   plimsoll rollback shop --to 3    to one that `plimsoll history shop` lists
 
-All of it goes back: specs, counts and placement.";
+Specs, replica counts and placement are rolled back together.";
 
-/// Go back to an earlier revision of a deployment.
+/// Roll a deployment back to an earlier revision.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     deployment: String,
-    /// The revision to go back to [default: the one before]
+    /// Revision to roll back to [default: the previous one]
     #[arg(long, value_name = "REVISION")]
     to: Option<u64>,
     #[command(flatten)]
     wait: Wait,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let status = live::status(&client, Some(&args.deployment)).await?;

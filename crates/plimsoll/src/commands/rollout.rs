@@ -1,37 +1,37 @@
 //! `plimsoll rollout`: how changes of spec go on, and what to do about them.
 
-use plimsoll_daemon::view::{ChangeRollout, Deployment, RolloutAction, RolloutChanged};
+use plimsoll_api::view::{ChangeRollout, Deployment, RolloutAction, RolloutChanged};
 use plimsoll_model::Timestamp;
 
 use crate::age::age;
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, data, print};
-use crate::settle::now;
 use crate::subject::{self, Subject};
 use crate::table::Table;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
-/// See and steer changes of spec as they reach the replicas.
+/// Show, pause, resume or abort rollouts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) what: What,
+    pub(crate) what: RolloutCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum What {
+pub(crate) enum RolloutCommand {
     Status(StatusArgs),
-    /// Begin no further step; what moves finishes
+    /// Pause a rollout; steps in progress finish
     Pause(ChangeArgs),
-    /// Go on, with another try of what failed
+    /// Resume a rollout and retry what failed
     Resume(ChangeArgs),
-    /// Return to what ran before, replica by replica
+    /// Abort a rollout and roll back replica by replica
     Abort(ChangeArgs),
 }
 
-impl What {
-    pub(crate) fn host(&mut self) -> &mut Host {
+impl RolloutCommand {
+    pub(crate) fn host(&mut self) -> &mut HostArgs {
         match self {
             Self::Status(args) => &mut args.host,
             Self::Pause(args) | Self::Resume(args) | Self::Abort(args) => &mut args.host,
@@ -50,11 +50,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
     deployment: String,
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -64,19 +64,19 @@ pub(crate) struct ChangeArgs {
     #[arg(value_name = "DEPLOYMENT|SERVICE")]
     subject: String,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     match &args.what {
-        What::Status(args) => status(args),
-        What::Pause(args) => change(args, RolloutAction::Pause, "pauses"),
-        What::Resume(args) => change(args, RolloutAction::Resume, "goes on"),
-        What::Abort(args) => change(args, RolloutAction::Abort, "returns to what ran before"),
+        RolloutCommand::Status(args) => status(args),
+        RolloutCommand::Pause(args) => change(args, RolloutAction::Pause, "paused"),
+        RolloutCommand::Resume(args) => change(args, RolloutAction::Resume, "resumed"),
+        RolloutCommand::Abort(args) => change(args, RolloutAction::Abort, "aborted, rolling back"),
     }
 }
 
-fn status(args: &StatusArgs) -> Result<(), Trouble> {
+fn status(args: &StatusArgs) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let status = live::status(&client, Some(&args.deployment)).await?;
@@ -90,7 +90,7 @@ fn status(args: &StatusArgs) -> Result<(), Trouble> {
     })
 }
 
-fn change(args: &ChangeArgs, action: RolloutAction, says: &str) -> Result<(), Trouble> {
+fn change(args: &ChangeArgs, action: RolloutAction, says: &str) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let status = client.status().await?;

@@ -2,37 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_daemon::view::Scale;
+use plimsoll_api::view::Scale;
 
 use super::apply::finish;
-use crate::live::{self, Host};
-use crate::near;
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::Format;
-use crate::settle::Wait;
-use crate::trouble::Trouble;
+use crate::wait::Wait;
+use plimsoll_api::suggest;
 
 const EXAMPLES: &str = "\
 Examples:
   plimsoll scale shop web=5
   plimsoll scale shop web=5 worker=0    several at once; 0 keeps the service and stops it
 
-Those that stay are left alone. The next apply sets the count that its file has.";
+Replicas that stay are not touched. The next apply sets the count in its file.";
 
-/// Run more or fewer replicas of services.
+/// Scale services up or down.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     deployment: String,
-    /// How many replicas of which service
+    /// Service and its number of replicas
     #[arg(value_name = "SERVICE=N", required = true, value_parser = count_of)]
     counts: Vec<(String, u32)>,
     #[command(flatten)]
     wait: Wait,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
 fn count_of(text: &str) -> Result<(String, u32), String> {
@@ -42,7 +42,7 @@ fn count_of(text: &str) -> Result<(String, u32), String> {
     if service.is_empty() { Err(wrong()) } else { Ok((service.to_owned(), count)) }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     let services: BTreeMap<String, u32> = args.counts.iter().cloned().collect();
     live::block_on(async {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
         let known: Vec<&str> = known.map(|service| service.name.as_str()).collect();
         if let Some(name) = services.keys().find(|name| !known.contains(&name.as_str())) {
             let message = format!("{} has no service {name}", args.deployment);
-            return Err(Trouble::refused(message).hint(near::hint(name, "service", known)));
+            return Err(CliError::refused(message).hint(suggest::hint(name, "service", known)));
         }
         let applied = client.scale(&args.deployment, &Scale { services }).await?;
         finish(&client, applied, &args.wait, args.output).await

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{Status, Time};
+use plimsoll_api::client::Client;
+use plimsoll_api::view::{Status, Time};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
-use crate::fresh::Reading;
-use crate::live::{self, Host, News};
+use crate::consistency::ConsistencyArgs;
+use crate::error::CliError;
+use crate::live::{self, HostArgs, News};
 use crate::output::{Format, data, note, print, print_each, stream};
-use crate::screen::Page;
-use crate::settle::now;
+use crate::screen::FullScreen;
 use crate::terminal::{Keys, Target};
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 pub(crate) mod page;
 mod story;
@@ -30,25 +30,25 @@ Examples:
   plimsoll status shop -w    as it changes, until q or Ctrl-C
   plimsoll status -o json    for a program; with -w one document for each change";
 
-/// Show what runs, where, and what is wrong with it.
+/// Show deployments, replicas and problems.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Only this deployment
     deployment: Option<String>,
-    /// Go on showing what changes
+    /// Watch for changes
     #[arg(short, long)]
     watch: bool,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    reading: Reading,
+    reading: ConsistencyArgs,
     #[command(flatten)]
-    pub(crate) host: Host,
+    pub(crate) host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.reading.of(args.host.client()?);
     live::block_on(async {
         let only = args.deployment.as_deref();
@@ -69,20 +69,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
 }
 
 /// The status again, or none while the daemon does not answer. A deployment that is deleted meanwhile is an empty page.
-async fn again(client: &Client, only: Option<&str>) -> Result<Status, Trouble> {
+async fn again(client: &Client, only: Option<&str>) -> Result<Status, CliError> {
     let mut status = client.status().await?;
     status.deployments.retain(|deployment| only.is_none_or(|name| deployment.name == name));
     Ok(status)
 }
 
 /// One page, drawn again where it changed.
-async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), Trouble> {
+async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), CliError> {
     let mut news = News::after(client, &status);
     let mut keys = Keys::listen();
-    let mut signals = Signals::listen()?;
-    let mut page = Page::default();
+    let mut signals = EndSignals::listen()?;
+    let mut page = FullScreen::default();
     let mut lost: Option<String> = None;
-    Target::Stdout.write(&Page::open());
+    Target::Stdout.write(&FullScreen::open());
     loop {
         let (width, height) = Target::Stdout.size().unwrap_or((80, 24));
         // The last line says how to leave, or what is wrong.
@@ -94,7 +94,7 @@ async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Resu
             () = news.wait() => match again(client, only).await {
                 Ok(fresh) => (status, lost) = (fresh, None),
                 Err(trouble) if trouble.is_refusal() => {
-                    Target::Stdout.write(&Page::close());
+                    Target::Stdout.write(&FullScreen::close());
                     return Err(trouble);
                 }
                 Err(trouble) => lost = Some(trouble.first_line()),
@@ -106,7 +106,7 @@ async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Resu
             _ = signals.resize.recv() => Target::Stdout.write(&page.forget()),
         }
     }
-    Target::Stdout.write(&Page::close());
+    Target::Stdout.write(&FullScreen::close());
     drop(keys);
     // What was seen last stays readable.
     let width = Target::Stdout.size().map(|(width, _)| width);
@@ -114,7 +114,7 @@ async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Resu
 }
 
 /// A line for each change, for whoever is no terminal.
-async fn changes(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), Trouble> {
+async fn changes(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), CliError> {
     let mut news = News::after(client, &status);
     let mut is_lost = false;
     loop {
@@ -143,7 +143,7 @@ async fn documents(
     only: Option<&str>,
     mut status: Status,
     format: Format,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let mut news = News::after(client, &status);
     print_each(format, &status)?;
     loop {
@@ -159,17 +159,17 @@ async fn documents(
     }
 }
 
-struct Signals {
+struct EndSignals {
     interrupt: Signal,
     terminate: Signal,
     resize: Signal,
 }
 
-impl Signals {
-    fn listen() -> Result<Self, Trouble> {
+impl EndSignals {
+    fn listen() -> Result<Self, CliError> {
         let listen = |kind| {
             signal(kind)
-                .map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))
+                .map_err(|error| CliError::failed(format!("cannot listen for signals: {error}")))
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,

@@ -1,15 +1,15 @@
 //! `plimsoll token`: what lets nodes into the cell and people at its API.
 
 use clap::ValueEnum;
-use plimsoll_daemon::view::{NewJoinToken, NewOperator, Operator};
+use plimsoll_api::view::{NewJoinToken, NewOperator, Operator};
 use plimsoll_model::Timestamp;
 
 use crate::age::age;
-use crate::live::{self, Host};
+use crate::error::CliError;
+use crate::live::{self, HostArgs};
 use crate::output::{Format, data, note, print};
-use crate::settle::now;
 use crate::table::Table;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,16 +17,16 @@ Examples:
   plimsoll token create ann --role deploy     a token for a person or a program
   plimsoll token revoke ann";
 
-/// Let nodes join the cell, and people use it over the network.
+/// Manage join tokens and API tokens.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) what: What,
+    pub(crate) what: TokenCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum What {
+pub(crate) enum TokenCommand {
     CreateJoin(JoinArgs),
     Create(CreateArgs),
     #[command(visible_alias = "ls")]
@@ -34,8 +34,8 @@ pub(crate) enum What {
     Revoke(RevokeArgs),
 }
 
-impl What {
-    pub(crate) fn host(&mut self) -> &mut Host {
+impl TokenCommand {
+    pub(crate) fn host(&mut self) -> &mut HostArgs {
         match self {
             Self::CreateJoin(args) => &mut args.host,
             Self::Create(args) => &mut args.host,
@@ -45,27 +45,27 @@ impl What {
     }
 }
 
-/// Print one string that one node can join with, within a day.
+/// Print a single-use join token, valid for 24 h.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "On the other machine: plimsoll up --join STRING")]
 pub(crate) struct JoinArgs {
-    /// How many minutes it is good for; a day at most
+    /// Validity in minutes, at most 24 h
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<u64>,
     #[command(flatten)]
-    host: Host,
+    host: HostArgs,
 }
 
-/// Give somebody a token for the API; it is printed once.
+/// Create an API token; it is printed once.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
-    /// Whose it is, as the audit will say
+    /// Name of the token, as shown in the audit log
     name: String,
-    /// What it allows; each includes the ones before
+    /// Role of the token; each includes the previous ones
     #[arg(long, value_enum, default_value_t = RoleWord::Deploy)]
     role: RoleWord,
     #[command(flatten)]
-    host: Host,
+    host: HostArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,35 +75,35 @@ enum RoleWord {
     Admin,
 }
 
-/// List who has a token.
+/// List API tokens.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
-    host: Host,
+    host: HostArgs,
 }
 
-/// Take somebody's token back, everywhere at once.
+/// Revoke an API token on all nodes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevokeArgs {
-    /// Whose
+    /// Name of the token
     name: String,
     #[command(flatten)]
-    host: Host,
+    host: HostArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     match &args.what {
-        What::CreateJoin(args) => create_join(args),
-        What::Create(args) => create(args),
-        What::List(args) => list(args),
-        What::Revoke(args) => revoke(args),
+        TokenCommand::CreateJoin(args) => create_join(args),
+        TokenCommand::Create(args) => create(args),
+        TokenCommand::List(args) => list(args),
+        TokenCommand::Revoke(args) => revoke(args),
     }
 }
 
-fn create_join(args: &JoinArgs) -> Result<(), Trouble> {
+fn create_join(args: &JoinArgs) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let asked = NewJoinToken { minutes: args.minutes };
@@ -117,19 +117,19 @@ fn create_join(args: &JoinArgs) -> Result<(), Trouble> {
     })
 }
 
-fn create(args: &CreateArgs) -> Result<(), Trouble> {
+fn create(args: &CreateArgs) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let role = args.role.to_possible_value().map(|value| value.get_name().to_owned());
         let asked = NewOperator { name: args.name.clone(), role: role.unwrap_or_default() };
         let made = client.add_operator(&asked).await?;
         data(&format!("{}\n", made.token))?;
-        note(&format!("{} may {}; this is the only time it is shown", made.name, made.role));
+        note(&format!("token {} has role {}; it is shown only once", made.name, made.role));
         Ok(())
     })
 }
 
-fn list(args: &ListArgs) -> Result<(), Trouble> {
+fn list(args: &ListArgs) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let operators = client.operators().await?;
@@ -137,7 +137,7 @@ fn list(args: &ListArgs) -> Result<(), Trouble> {
     })
 }
 
-fn revoke(args: &RevokeArgs) -> Result<(), Trouble> {
+fn revoke(args: &RevokeArgs) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let gone = client.revoke_operator(&args.name).await?;

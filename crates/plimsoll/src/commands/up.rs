@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use plimsoll_daemon::node::{Error, Kind, Options};
-use plimsoll_daemon::pki::JoinAddress;
-use plimsoll_daemon::sampler::{INTERVALS, Pace};
-use plimsoll_model::{ClusterId, NodeId, Zone};
+use plimsoll_daemon::cell::join;
+use plimsoll_daemon::node::{Error, NodeOptions, RuntimeKind};
+use plimsoll_daemon::sampler::INTERVALS;
+use plimsoll_kernel::Policy;
+use plimsoll_model::{CellId, Millis, NodeId, Zone};
+use plimsoll_peer::pki::JoinAddress;
 use plimsoll_runtime::bridge::BlockError;
 use plimsoll_runtime::{Block, Description};
 use plimsoll_store::embedded::OpenError;
@@ -28,15 +30,15 @@ mod successor;
 
 use life::Life;
 use predecessor::Predecessor;
-use signals::Signals;
-use successor::Line;
+use signals::DaemonSignals;
+use successor::CommandLine;
 
 use super::etcd::EtcdArgs;
 use super::migrate::EngineWord;
 use crate::age::length;
+use crate::default_paths::Who;
+use crate::error::CliError;
 use crate::output::note;
-use crate::places::Who;
-use crate::trouble::Trouble;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +47,7 @@ Examples:
   plimsoll up --listen 10.0.0.5:7654                   also for other hosts, with a token
   plimsoll up --http 0.0.0.0:80 --https 0.0.0.0:443    serve the routes of all deployments
   plimsoll up --name ash --zone north --label disk=ssd
-  plimsoll up --cluster home --engine etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
+  plimsoll up --cell home --engine etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
                                                        the log on an etcd; the next `plimsoll up` remembers all of it
 
 Ctrl-C stops the daemon and leaves its replicas running; the next `plimsoll up` takes them over. SIGHUP has it hand over to
@@ -56,54 +58,54 @@ For a machine that should always run it there is packaging/plimsoll.service.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where its state is [default: /var/lib/plimsoll as root, else ~/.local/share/plimsoll]
+    /// Data directory [default: /var/lib/plimsoll as root, else ~/.local/share/plimsoll]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// The node's name [default: the host's]
+    /// Node name [default: the host name]
     #[arg(long, value_name = "NODE", value_parser = named::<NodeId>)]
     name: Option<NodeId>,
-    /// The name of its cell [default: made up on the first start]
-    #[arg(long, value_name = "NAME", value_parser = named::<ClusterId>)]
-    cluster: Option<ClusterId>,
-    /// What runs replicas
+    /// Cell name [default: generated on the first start]
+    #[arg(long = "cell", alias = "cluster", value_name = "NAME", value_parser = named::<CellId>)]
+    cell_id: Option<CellId>,
+    /// Container runtime
     #[arg(long, value_enum, default_value_t)]
     runtime: RuntimeWord,
-    /// The Docker Engine's socket [default: where Docker and Podman have it]
+    /// Docker Engine socket [default: the usual paths of Docker and Podman]
     #[arg(long, value_name = "PATH")]
     docker_socket: Option<PathBuf>,
-    /// Where commands find the daemon [default: with --data-dir in it, else where commands look first]
+    /// API socket [default: in --data-dir if given, else where commands look first]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Answer other hosts here as well; they need the token that is printed
+    /// Serve the API on TCP as well; clients need the printed token
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Take HTTP requests for routes here, as in 0.0.0.0:80
+    /// Serve HTTP routes on this address, such as 0.0.0.0:80
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
-    /// The same under TLS, as in 0.0.0.0:443
+    /// Serve HTTPS routes on this address, such as 0.0.0.0:443
     #[arg(long, value_name = "ADDRESS:PORT")]
     https: Option<SocketAddr>,
-    /// What networks of containers take their addresses from, on this node [default: 10.208.0.0/12]
+    /// Address pool for container networks on this node [default: 10.208.0.0/12]
     #[arg(long, value_name = "ADDRESSES", value_parser = block)]
     address_pool: Option<Block>,
-    /// Where other nodes reach this one [default: this host's address, port 7117]
+    /// Address that other nodes connect to [default: this host's address, port 7117]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     address: Option<String>,
-    /// Join the cell that `plimsoll token create-join` printed this string for
+    /// Join a cell with the string printed by `plimsoll token create-join`
     #[arg(long, value_name = "TOKEN@ADDRESS", value_parser = joining)]
     join: Option<JoinAddress>,
-    /// The zone the node is in
+    /// Zone of the node
     #[arg(long, value_name = "ZONE", value_parser = named::<Zone>)]
     zone: Option<Zone>,
-    /// A label for constraints; may be given several times
+    /// Node label for placement constraints; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// What keeps the log: this node's disk, or an etcd that runs already [default: as the last time, else embedded]
+    /// Storage engine of the log: local disk, or an existing etcd [default: as before, else embedded]
     #[arg(long, value_enum)]
     engine: Option<EngineWord>,
     #[command(flatten)]
     etcd: EtcdArgs,
-    /// How often the node is measured, from 5s to 5m; the leader's is how often hot nodes are looked for
+    /// Interval of node measurements, 5s to 5m; on the leader also of the rebalancer
     #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = interval)]
     node_status_interval: Duration,
     /// How many times as fast the rebalancer's gates run, for those who try it out
@@ -112,7 +114,7 @@ pub(crate) struct Args {
     /// Where this host's counters are, where one machine plays several hosts
     #[arg(long, value_name = "DIR", hide = true)]
     host_root: Option<PathBuf>,
-    /// How much to say
+    /// Log level
     #[arg(long, value_enum, default_value_t)]
     log_level: Level,
     /// The standard input leads to a daemon whose place this one takes
@@ -143,7 +145,7 @@ fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, 
 }
 
 fn joining(text: &str) -> Result<JoinAddress, String> {
-    text.parse().map_err(|error: plimsoll_daemon::pki::InvalidJoin| error.to_string())
+    text.parse().map_err(|error: plimsoll_peer::pki::InvalidJoin| error.to_string())
 }
 
 fn block(text: &str) -> Result<Block, String> {
@@ -171,7 +173,7 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     log(args.log_level);
     if let Err(error) = plimsoll_runtime::files::raise() {
         note(&format!(
@@ -182,31 +184,42 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
     let is_default = args.socket.is_none() && args.data_dir.is_none();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
-        runtime.map_err(|error| Trouble::failed(format!("cannot start threads: {error}")))?;
-    let line = Line::of_process().map_err(|error| Trouble::failed(error.to_string()))?;
+        runtime.map_err(|error| CliError::failed(format!("cannot start threads: {error}")))?;
+    let line = CommandLine::of_process().map_err(|error| CliError::failed(error.to_string()))?;
     if args.takes_over {
         // Whoever has the terminal knows the process before this one, and the terminal may go with that.
         let _ = rustix::process::setsid();
     }
     runtime.block_on(async {
         // First of all: a signal that nobody listens for ends the process.
-        let signals = Signals::listen()?;
+        let signals = DaemonSignals::listen()?;
         let predecessor = args.takes_over.then(Predecessor::of_stdin).transpose()?;
         Life { options, is_default, line, signals, predecessor }.live().await
     })
 }
 
-fn options(args: &Args, who: &Who) -> Options {
+/// The numbers decisions turn on, with those that may be said.
+fn policy(sample_interval: Duration, haste: u32) -> Policy {
+    let policy = Policy::default();
+    let sample_interval = u64::try_from(sample_interval.as_millis()).unwrap_or(u64::MAX);
+    Policy {
+        sample_interval: Millis(sample_interval),
+        rebalance: policy.rebalance.hurried(haste),
+        ..policy
+    }
+}
+
+fn options(args: &Args, who: &Who) -> NodeOptions {
     let beside = args.data_dir.as_ref().map(|dir| dir.join("plimsoll.sock"));
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-    Options {
+    NodeOptions {
         data_dir: absolute(args.data_dir.clone().unwrap_or_else(|| who.data_dir())),
         name: args.name.clone(),
-        cluster: args.cluster.clone(),
+        cell_id: args.cell_id.clone(),
         runtime: match args.runtime {
             RuntimeWord::Auto => None,
-            RuntimeWord::Docker => Some(Kind::Docker),
-            RuntimeWord::Process => Some(Kind::Process),
+            RuntimeWord::Docker => Some(RuntimeKind::Docker),
+            RuntimeWord::Process => Some(RuntimeKind::Process),
         },
         docker_socket: args.docker_socket.clone(),
         socket: absolute(args.socket.clone().or(beside).unwrap_or_else(|| who.socket())),
@@ -217,7 +230,7 @@ fn options(args: &Args, who: &Who) -> Options {
         labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
         engine: args.engine.map(EngineWord::kind),
         etcd: args.etcd.options(),
-        pace: Pace { interval: args.node_status_interval, haste: args.gate_haste },
+        policy: policy(args.node_status_interval, args.gate_haste),
         host: args.host_root.clone(),
         http: args.http,
         https: args.https,
@@ -242,7 +255,7 @@ fn log(level: Level) {
     tracing_subscriber::registry().with(lines).with(targets).init();
 }
 
-pub(super) fn unstarted(error: &Error) -> Trouble {
+pub(super) fn unstarted(error: &Error) -> CliError {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
     while let Some(cause) = next {
@@ -255,6 +268,9 @@ pub(super) fn unstarted(error: &Error) -> Trouble {
     let is_denied = text.contains("Permission denied");
     let is_refusal = match error {
         Error::OtherNode { .. }
+        | Error::OtherToken { .. }
+        | Error::NoMember { .. }
+        | Error::Join(join::Error::OtherCell { .. })
         | Error::Name { .. }
         | Error::NoEngine
         | Error::Unfit(_)
@@ -262,11 +278,11 @@ pub(super) fn unstarted(error: &Error) -> Trouble {
         // Whatever else it says is of etcd, and may pass.
         Error::EtcdStart(why) => !matches!(why, StartError::Etcd(_)),
         Error::Store(why) => {
-            matches!(why, OpenError::InUse { .. } | OpenError::OtherCluster { .. })
+            matches!(why, OpenError::InUse { .. } | OpenError::OtherCell { .. })
         }
         _ => false,
     };
-    let trouble = if is_refusal { Trouble::refused(text) } else { Trouble::failed(text) };
+    let trouble = if is_refusal { CliError::refused(text) } else { CliError::failed(text) };
     if is_denied {
         return trouble.hint("run it as root, or with a --data-dir and --socket of your own");
     }
@@ -276,7 +292,7 @@ pub(super) fn unstarted(error: &Error) -> Trouble {
 /// What whoever started it should know.
 struct Started<'s> {
     node: &'s str,
-    options: &'s Options,
+    options: &'s NodeOptions,
     /// None while it does not answer.
     runtime: Option<&'s Description>,
     token: Option<&'s Path>,
@@ -286,7 +302,7 @@ struct Started<'s> {
 
 impl Started<'_> {
     fn text(&self) -> String {
-        let Options { data_dir, socket, listen, .. } = self.options;
+        let NodeOptions { data_dir, socket, listen, .. } = self.options;
         let mut text = format!("node {} is up\n", self.node);
         let mut line = |name: &str, value: &str| {
             let _ = writeln!(text, "  {name:9} {value}");

@@ -1,14 +1,15 @@
 //! `plimsoll validate`: whether compose files are good, and what they ask for.
 
 use plimsoll_compose::{Diagnostic, Diagnostics, Loaded};
-use plimsoll_model::spec::{DeploymentSpec, Port, PortMode, RouteSpec, Tls};
+use plimsoll_model::spec::{DeploymentSpec, Port, PortMode, Replay, RouteSpec, Tls};
 use plimsoll_model::{Bytes, Mode, Resources, ServiceSpec};
+use plimsoll_workbench::Error;
 use serde::Serialize;
 
+use crate::error::CliError;
 use crate::output::{Format, count, note, print};
-use crate::project::{self, Unloaded};
+use crate::project;
 use crate::table::Table;
-use crate::trouble::Trouble;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,12 +24,12 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     project: project::Files,
-    /// How to print what was found
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
+pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     match args.project.project()?.load() {
         Ok(loaded) => {
             for warning in &loaded.warnings {
@@ -36,13 +37,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
             }
             print(args.output, &Summary::of(&loaded), table)
         }
-        Err(unloaded) => {
-            if let (Unloaded::Wrong(wrong, _), Format::Json | Format::Yaml) =
-                (&unloaded, args.output)
+        Err(error) => {
+            if let (Error::Compose { diagnostics, .. }, Format::Json | Format::Yaml) =
+                (&error, args.output)
             {
-                print(args.output, &Refusal::of(wrong), |_| String::new())?;
+                print(args.output, &ErrorReport::of(diagnostics), |_| String::new())?;
             }
-            Err(unloaded.into())
+            Err(error.into())
         }
     }
 }
@@ -52,13 +53,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Trouble> {
 struct Summary {
     valid: bool,
     deployment: String,
-    services: Vec<Service>,
+    services: Vec<CheckedService>,
     routes: Vec<String>,
     warnings: Vec<Remark>,
 }
 
 #[derive(Debug, Serialize)]
-struct Service {
+struct CheckedService {
     name: String,
     image: String,
     placement: &'static str,
@@ -68,6 +69,9 @@ struct Service {
     constraints: Vec<String>,
     reserves: Reserves,
     ports: Vec<String>,
+    /// `off` where requests are not replayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<&'static str>,
     stateful: bool,
     priority: i32,
     spec_hash: String,
@@ -82,7 +86,7 @@ struct Reserves {
 
 /// What is wrong with a bad one.
 #[derive(Debug, Serialize)]
-struct Refusal {
+struct ErrorReport {
     valid: bool,
     errors: Vec<Remark>,
     /// Errors found beyond those listed.
@@ -110,7 +114,7 @@ impl Remark {
     }
 }
 
-impl Refusal {
+impl ErrorReport {
     fn of(wrong: &Diagnostics) -> Self {
         let errors = wrong.list.iter().map(Remark::of).collect();
         Self { valid: false, errors, more: wrong.more }
@@ -121,7 +125,7 @@ impl Summary {
     fn of(loaded: &Loaded) -> Self {
         let DeploymentSpec { name, services, routes } = &loaded.deployment;
         let services =
-            services.iter().map(|(name, spec)| Service::of(name.as_str(), spec)).collect();
+            services.iter().map(|(name, spec)| CheckedService::of(name.as_str(), spec)).collect();
         Self {
             valid: true,
             deployment: name.to_string(),
@@ -132,7 +136,7 @@ impl Summary {
     }
 }
 
-impl Service {
+impl CheckedService {
     fn of(name: &str, spec: &ServiceSpec) -> Self {
         let hosts = match &spec.placement.mode {
             Mode::Hosts { hosts, .. } => hosts.iter().map(ToString::to_string).collect(),
@@ -148,11 +152,17 @@ impl Service {
             constraints: spec.placement.constraints.iter().map(ToString::to_string).collect(),
             reserves: Reserves { cpus: cpu.to_string(), memory_bytes: memory.0, gpus },
             ports: spec.container.ports.iter().map(port).collect(),
+            replay: (spec.replay == Replay::Off).then_some("off"),
             stateful: spec.is_stateful(),
             priority: spec.priority,
             spec_hash: spec.hash.to_string(),
         }
     }
+}
+
+fn ports(service: &CheckedService) -> String {
+    let replay = service.replay.map(|replay| format!("replay: {replay}"));
+    service.ports.iter().cloned().chain(replay).collect::<Vec<_>>().join(", ")
 }
 
 /// `8080:80/tcp`, `*:80/tcp` where plimsoll chooses the number, `host 9100:9100/tcp` on the replica's own node.
@@ -184,7 +194,7 @@ fn table(summary: &Summary) -> String {
             service.image.clone(),
             placement(service),
             reserves(&service.reserves),
-            or_dash(service.ports.join(", ")),
+            or_dash(ports(service)),
             (if service.stateful { "stateful" } else { "stateless" }).to_owned(),
             service.spec_hash[..12].to_owned(),
         ]);
@@ -201,7 +211,7 @@ fn table(summary: &Summary) -> String {
 }
 
 /// `spread ×3`, `global`, `hosts ×1 on ash`.
-fn placement(service: &Service) -> String {
+fn placement(service: &CheckedService) -> String {
     let word = service.placement;
     match (service.replicas, service.hosts.as_slice()) {
         (None, _) => word.to_owned(),

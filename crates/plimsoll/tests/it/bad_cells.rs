@@ -224,7 +224,7 @@ deployments:
     expect![[r#"
         exit 1
         --- stderr
-        error: service web: plimsoll's nodes have no roles: servers run replicas as agents do
+        error: service web: nodes have no roles: servers and agents both run replicas
          --> <stdin>:5:12
           |
         5 |       web: {constraints: [node.role == manager]}

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use plimsoll_lab::load::{Aim, Client, Manner, Outcome, Progress, asked_while};
+use plimsoll_lab::load::{Aim, LoadClient, LoadProgress, LoadReport, Manner, asked_while};
 
 use crate::harness::{Cell, PATIENCE, Site, loopback};
 
@@ -29,20 +29,20 @@ const GROWTH_KIB: u64 = 32 << 10;
 const GET: &str = "GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n";
 
 /// A daemon that serves a route.
-struct Door {
+struct BesiegedNode {
     cell: Cell,
     at: SocketAddr,
 }
 
-impl Door {
+impl BesiegedNode {
     /// Started with so many files, if that is said.
     fn open(files: Option<u32>) -> Self {
         let upstream = upstream();
         let mut cell = Cell::idle(Site::Loopback);
         let at = SocketAddr::new(loopback(0).parse::<SocketAddr>().unwrap().ip(), 8_000);
-        cell.habits[0].args = vec!["--http".to_owned(), at.to_string()];
+        cell.setups[0].args = vec!["--http".to_owned(), at.to_string()];
         if let Some(files) = files {
-            cell.habits[0].under = vec!["prlimit".to_owned(), format!("--nofile={files}:{files}")];
+            cell.setups[0].under = vec!["prlimit".to_owned(), format!("--nofile={files}:{files}")];
         }
         cell.up(0, None);
         let file = format!(
@@ -79,9 +79,9 @@ impl Door {
     }
 
     /// Has something done while others ask, and says how they fared and by how much the daemon grew at most.
-    fn besieged(&self, act: impl FnOnce(&Progress)) -> (Outcome, u64) {
+    fn besieged(&self, act: impl FnOnce(&LoadProgress)) -> (LoadReport, u64) {
         let aim = Aim { at: self.at, host: HOST.to_owned(), manner: Manner::OneShot };
-        let clients = vec![Client { from: None, aim }; BYSTANDERS];
+        let clients = vec![LoadClient { from: None, aim }; BYSTANDERS];
         let is_over = AtomicBool::new(false);
         let (calm, before) = asked_while(&clients, BEFORE, |_| self.resident()).unwrap();
         let (most, during) = thread::scope(|scope| {
@@ -103,7 +103,7 @@ impl Door {
         (during, grown)
     }
 
-    fn holds(&self, act: impl FnOnce(&Progress)) {
+    fn holds(&self, act: impl FnOnce(&LoadProgress)) {
         let (during, grown) = self.besieged(act);
         assert_eq!(during.failed, 0, "{during}\n{}", self.cell.diagnosis());
         assert!(during.worst() < NOTICED, "others wait: {during}");
@@ -162,7 +162,7 @@ fn mebibytes() -> u64 {
 
 #[test]
 fn a_huge_body_passes_a_daemon_in_bounded_memory_and_nobody_waits_for_it() {
-    let door = Door::open(None);
+    let door = BesiegedNode::open(None);
     let length = mebibytes() << 20;
     door.holds(|_| {
         let mut client = door.connect();
@@ -186,7 +186,7 @@ fn a_huge_body_passes_a_daemon_in_bounded_memory_and_nobody_waits_for_it() {
 #[test]
 fn heads_that_trickle_in_are_cut_off_and_nobody_waits_for_them() {
     const LORISES: usize = 500;
-    let door = Door::open(None);
+    let door = BesiegedNode::open(None);
     door.holds(|_| {
         let mut lorises: Vec<TcpStream> = (0..LORISES).map(|_| door.connect()).collect();
         for client in &mut lorises {
@@ -204,7 +204,7 @@ fn heads_that_trickle_in_are_cut_off_and_nobody_waits_for_them() {
 #[test]
 fn heads_without_end_are_refused_in_bounded_memory_and_nobody_waits_for_them() {
     const AT_ONCE: usize = 32;
-    let door = Door::open(None);
+    let door = BesiegedNode::open(None);
     door.holds(|_| {
         for field in ["X-Bomb: ".to_owned() + &"x".repeat(8 << 20), "X: y\r\n".repeat(1 << 20)] {
             thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn more_idle_connections_than_a_daemon_has_files_for_shut_nobody_out() {
     // More come than there are files for, also where a test may open few itself.
     let asked = std::env::var("PLIMSOLL_TEST_IDLE").ok().map(|count| count.parse().unwrap());
     let (files, count) = asked.map_or((Some(1_500), 3_000), |count: usize| (None, count));
-    let door = Door::open(files);
+    let door = BesiegedNode::open(files);
     door.holds(|progress| {
         let mut idle = VecDeque::new();
         for _ in 0..count {

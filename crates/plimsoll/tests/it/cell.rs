@@ -116,7 +116,7 @@ fn write_until(
 #[test]
 fn a_daemon_opens_as_many_files_as_it_may_and_services_as_many_as_it_was_given() {
     let mut cell = Cell::idle(Site::Loopback);
-    cell.habits[0].under = ["prlimit", "--nofile=600:2000"].map(str::to_owned).into();
+    cell.setups[0].under = ["prlimit", "--nofile=600:2000"].map(str::to_owned).into();
     cell.up(0, None);
     let limits = fs::read_to_string(format!("/proc/{}/limits", cell.daemon(0).pid())).unwrap();
     assert_eq!(files(&limits), ["2000", "2000"], "a link of a node is a file");
@@ -139,7 +139,7 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
     let larch = 7;
     let votes = |cell: &Cell, at: usize, name: &str| cell.voters(at).iter().any(|it| it == name);
     assert!(!votes(&cell, larch, "larch"), "it has no vote, and knows who has");
-    let held = cell.json(0, "cluster status -o json")["servers"].as_array().unwrap().len();
+    let held = cell.json(0, "cell status -o json")["servers"].as_array().unwrap().len();
     assert_eq!(held, 7);
     fs::write(cell.dir.path().join("compose.yaml"), SHOP.replace('6', "8")).unwrap();
     let applied = cell.run(larch, "apply -f compose.yaml");
@@ -162,7 +162,7 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
     let listed = by_token("node list", &token);
     assert!(listed.stdout().contains("larch"), "a token is checked by who can: {}", listed.text());
     let refused = by_token("scale shop web=1 -d", &token).text();
-    assert!(refused.contains("ci may read, and this takes deploy"), "{refused}");
+    assert!(refused.contains("token ci has role read; this needs deploy"), "{refused}");
     let refused = by_token("node list", "plo_nonsense").text();
     assert!(refused.contains("not a token of this cell"), "{refused}");
     streams_end_with_their_token(&cell, larch, &token);
@@ -215,10 +215,10 @@ fn a_server_that_comes_back_elsewhere_is_found_there_whoever_leads() {
     cell.stop(moved);
     assert_eq!(cell.run(first, "token create meanwhile").code(), 0);
     let elsewhere = loopback(moved + 8);
-    cell.habits[moved].address = Some(elsewhere.clone());
+    cell.setups[moved].address = Some(elsewhere.clone());
     cell.up(moved, None);
     let address = |cell: &Cell, at: usize| {
-        let told = cell.get(at, "/v1/cluster")?;
+        let told = cell.get(at, "/v1/cell")?;
         let server = told["servers"].as_array()?.iter().find(|it| it["node"] == NAMES[moved])?;
         server["address"].as_str().map(str::to_owned)
     };
@@ -237,7 +237,7 @@ fn a_server_that_comes_back_elsewhere_is_found_there_whoever_leads() {
     cell.until_equal(&[moved, other]);
 
     // And the one that led comes back elsewhere, to a cell that has another leader.
-    cell.habits[first].address = Some(loopback(first + 8));
+    cell.setups[first].address = Some(loopback(first + 8));
     cell.up(first, None);
     cell.until("all are heard", |cell| {
         let Some(nodes) = cell.get(other, "/v1/nodes") else { return false };

@@ -155,9 +155,9 @@ volumes: {data: {}}
 #[test]
 fn volumes_go_from_every_node_also_from_one_that_was_away() {
     let mut cell = with_shop(DATA);
-    let cluster = cell.json(0, "cluster status -o json")["cluster"].as_str().unwrap().to_owned();
+    let cell_id = cell.json(0, "cell status -o json")["name"].as_str().unwrap().to_owned();
     let data = |cell: &Cell, at: usize| {
-        cell.path(at).join("process").join(&cluster).join("volumes/shop/data")
+        cell.path(at).join("process").join(&cell_id).join("volumes/shop/data")
     };
     for at in 0..3 {
         assert!(data(&cell, at).is_dir(), "{}", data(&cell, at).display());
@@ -259,7 +259,7 @@ fn what_reaches_beyond_its_container_is_for_admins_whichever_node_is_asked() {
         assert_eq!(refused.code(), 1, "{node}: {}", refused.text());
         let said = refused.stderr();
         assert!(said.contains("service \"eye\" has pid: host, cap_add: SYS_ADMIN"), "{said}");
-        assert!(said.contains("this token may deploy"), "{said}");
+        assert!(said.contains("this token has role deploy"), "{said}");
         // What is nothing special goes on as before.
         let scaled = asks(&cell, at, &ann, "scale shop web=3 -d");
         assert_eq!(scaled.code(), 0, "{}", scaled.text());

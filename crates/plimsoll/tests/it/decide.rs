@@ -42,8 +42,8 @@ fn moves_waits_and_what_finds_no_room_are_part_of_the_decision() {
         workers-thumbnails-6  birch   9795  zone 7545, node 1845, headroom 205, preferred 200
         workers-thumbnails-7  ash     9590  zone 7545, node 1845, headroom 0, preferred 200
 
-        MOVED           FROM     TO     CAUSE      SCORE  WHY
-        workers-mail-1  dogwood  birch  node_lost  10000  zone 7545, node 1845, headroom 410, preferred 200
+        MOVED           FROM     TO     CAUSE      HOW          SCORE  WHY
+        workers-mail-1  dogwood  birch  node_lost  start-first  10000  zone 7545, node 1845, headroom 410, preferred 200
 
         STAYS                 NODE     REASON    DETAIL
         workers-mail-2        cedar    in_turn   its node may not hold it any more; one replica of a service changes at a time
@@ -77,12 +77,13 @@ fn the_same_facts_come_as_json() {
         exit 0
         --- stdout
         {
-          "cluster": "case",
+          "cell": "case",
           "placed": [
             {
               "replica": "shop-web-2",
               "service": "shop/web",
               "node": "ash",
+              "round": 1,
               "score": 9795,
               "parts": {
                 "zone": 7545,
@@ -99,6 +100,8 @@ fn the_same_facts_come_as_json() {
               "from": "birch",
               "to": "ash",
               "cause": "node_lost",
+              "is_stop_first": false,
+              "round": 1,
               "score": 10000,
               "parts": {
                 "zone": 7545,
@@ -126,7 +129,8 @@ fn the_same_facts_come_as_json() {
                 }
               }
             }
-          ]
+          ],
+          "short": []
         }
         --- stderr
         1 placed, 1 moved, 0 stay, 1 unplaced
@@ -218,12 +222,14 @@ replicas:
     expect![[r#"
         exit 0
         --- stdout
-        MOVED       FROM   TO     CAUSE     SCORE  WHY
-        shop-db-1   ash    ash    outdated      -  renewed in its own place
-        shop-web-7  birch  birch  outdated  10000  zone 7545, node 1845, headroom 410, preferred 200
+        MOVED       FROM  TO   CAUSE     HOW          SCORE  WHY
+        shop-db-1   ash   ash  outdated  stop-first       -  recreated in its own place
+        shop-web-3  ash   ash  outdated  start-first  10000  zone 7545, node 1845, headroom 410, preferred 200
 
-        STAYS       NODE  REASON   DETAIL
-        shop-web-3  ash   in_turn  it runs an older spec; one replica of a service changes at a time
+        STAYS       NODE   REASON   DETAIL
+        shop-web-7  birch  in_turn  it runs an older spec; one replica of a service changes at a time
+
+        shop/db falls to 0 of 1
         --- stderr
         0 placed, 2 moved, 1 stay, 0 unplaced
     "#]]
@@ -232,7 +238,7 @@ replicas:
     expect![[r#"
         exit 0
         --- stdout
-        shop-db-1 is renewed on ash: it runs an older spec
+        shop-db-1 is being replaced on ash: it runs an older spec
           ash    10000  zone 7545, node 1845, headroom 410, preferred 200; chosen
           birch  10000  zone 7545, node 1845, headroom 410, preferred 200
     "#]]

@@ -99,14 +99,14 @@ fn the_demo_shows_all_that_it_claims() {
 
         3. A bad revision: its web ends as soon as it starts
            N s  applied as revision 2
-           N s  given up after its first replica: web-3 failed on here: it exited with status 3
+           N s  given up after its first replica: web-1 failed on here: it exited with status 3
                   the 6 processes of before are the same ones, and serve on
 
         4. A good revision: web is replaced one replica at a time
            N s  applied as revision 3
-           N s  web-3 is new, as N
-           N s  web-2 is new, as N
            N s  web-1 is new, as N
+           N s  web-2 is new, as N
+           N s  web-3 is new, as N
            N s  steady; N looks on the way, and at none fewer than 3 web ran
 
         5. The daemon is stopped and started again

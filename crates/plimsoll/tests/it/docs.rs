@@ -6,6 +6,7 @@ use std::process::Command;
 
 use expect_test::expect_file;
 use plimsoll_kernel::Policy;
+use plimsoll_sim::chaos::alphabet::{Draw, WEIGHTS};
 use plimsoll_sim::scenario::Dwell;
 
 use crate::run::{UNSET, directory, plimsoll, root};
@@ -69,7 +70,13 @@ fn the_example_of_the_case_format_runs() {
     here.write("examples/workers.yaml", workers.as_bytes());
     let ran = here.run("decide place --input docs/reference/case.yaml");
     assert_eq!(ran.code(), 0, "{}", ran.text());
-    assert_eq!(ran.stderr(), "18 placed, 1 moved, 3 stay, 1 retired, 1 unplaced\n");
+    expect_test::expect![[r#"
+        20 placed, 1 moved, 5 stay, 1 retired, 0 unplaced
+    "#]]
+    .assert_eq(&ran.stderr());
+    let ran = here.run("decide rebalance --input docs/reference/case.yaml");
+    assert_eq!(ran.code(), 0, "{}", ran.text());
+    assert_eq!(ran.stderr(), "2 cycles, 0 moves\n");
 }
 
 #[test]
@@ -119,5 +126,45 @@ fn every_example_cell_is_decided_and_explained() {
             let ran = plimsoll(&format!("{command} --input examples/{name}.yaml"));
             assert_eq!(ran.code(), 0, "{command} {name}: {}", ran.text());
         }
+    }
+}
+
+/// What chaos draws for each operation of the API that changes something. An operation that is new has no line here, and
+/// fails this until chaos does it too. What only reads is said to.
+#[test]
+fn chaos_does_every_operation_of_the_api() {
+    let drawn: &[(&str, Draw)] = &[
+        ("DELETE /v1/deployments/{name}", Draw::Delete),
+        ("DELETE /v1/nodes/{name}", Draw::Remove),
+        ("DELETE /v1/operators/{name}", Draw::RevokeOperator),
+        ("POST /v1/backup", Draw::Backup),
+        ("POST /v1/deployments/{name}/restart", Draw::Restart),
+        ("POST /v1/deployments/{name}/rollback", Draw::Rollback),
+        ("POST /v1/deployments/{name}/rollout", Draw::AbortRollout),
+        ("POST /v1/deployments/{name}/scale", Draw::Scale),
+        ("POST /v1/nodes/{name}/cordon", Draw::Cordon),
+        ("POST /v1/nodes/{name}/drain", Draw::Drain),
+        ("POST /v1/nodes/{name}/uncordon", Draw::Cordon),
+        ("POST /v1/operators", Draw::AddOperator),
+        ("POST /v1/replicas/{id}/exec", Draw::Exec),
+        ("POST /v1/tokens/join", Draw::CreateJoinToken),
+        ("PUT /v1/deployments/{name}", Draw::Apply),
+    ];
+    // The table of the document is that of the API's own description, which another test sees to.
+    let text = fs::read_to_string(root().join("docs/reference/api.md")).unwrap();
+    let table = text.split("<!-- endpoints: begin -->").nth(1).unwrap();
+    let table = table.split("<!-- endpoints: end -->").next().unwrap();
+    let rows = table.lines().filter_map(|row| {
+        let mut cells = row.split('|').map(str::trim).skip(1);
+        let (method, path) = (cells.next()?, cells.next()?.trim_matches('`'));
+        path.starts_with('/').then(|| format!("{method} {path}"))
+    });
+    let mut writes: Vec<String> = rows.filter(|row| !row.starts_with("GET ")).collect();
+    writes.sort();
+    let expected: Vec<&str> = drawn.iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(writes, expected);
+    for (operation, draw) in drawn {
+        let weight = WEIGHTS.iter().find(|(known, _)| known == draw).map(|(_, weight)| *weight);
+        assert!(weight.is_some_and(|weight| weight > 0), "{operation} is never drawn");
     }
 }

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 
 use crate::harness::{Cell, Site};
 
 mod certificates;
 mod faults;
 mod handover;
+mod lost;
 mod migration;
 mod refusals;
 mod status;
@@ -18,34 +19,26 @@ mod status;
 const TTL: Duration = Duration::from_secs(2);
 
 /// What every node of the cell is told.
-fn flags(lab: &Lab) -> Vec<String> {
+fn flags(lab: &EtcdLab) -> Vec<String> {
     let ttl = TTL.as_secs().to_string();
     let endpoints = lab.endpoints.join(",");
-    let flags = [
-        "--engine",
-        "etcd",
-        "--cluster",
-        "home",
-        "--etcd-ttl",
-        &ttl,
-        "--etcd-endpoints",
-        &endpoints,
-    ];
+    let flags =
+        ["--engine", "etcd", "--cell", "home", "--etcd-ttl", &ttl, "--etcd-endpoints", &endpoints];
     flags.map(str::to_owned).into()
 }
 
 /// So many nodes, all servers, that are heard.
-fn cell_of(count: usize, lab: &Lab) -> Cell {
+fn cell_of(count: usize, lab: &EtcdLab) -> Cell {
     cell_with(count, lab, |_| {})
 }
 
 /// The same, of nodes with habits of their own.
-fn cell_with(count: usize, lab: &Lab, accustom: impl FnOnce(&mut Cell)) -> Cell {
+fn cell_with(count: usize, lab: &EtcdLab, accustom: impl FnOnce(&mut Cell)) -> Cell {
     let mut cell = Cell::idle(Site::Loopback);
     accustom(&mut cell);
     for at in 0..count {
-        if cell.habits[at].args.is_empty() {
-            cell.habits[at].args = flags(lab);
+        if cell.setups[at].args.is_empty() {
+            cell.setups[at].args = flags(lab);
         }
         cell.launch(at, None);
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::client::{Client, Endpoint};
+use plimsoll_api::client::{Client, Endpoint};
 use plimsoll_daemon::node::LINGER;
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::restart::back_off;
@@ -196,8 +196,8 @@ fn the_guide_to_a_node_quotes_the_numbers_the_code_has() {
     let policy = Policy::default();
     let seconds = |failures| word(back_off(failures, policy.max_restart_back_off).0 / 1_000);
     for quote in [
-        format!("taken for healthy once it has run for {} seconds", word(SETTLED.0 / 1_000)),
-        format!("after {} second, the next time after {}.", seconds(1), seconds(2)),
+        format!("counts as healthy once it has run for {} seconds", word(SETTLED.0 / 1_000)),
+        format!("after {} second, then after {}.", seconds(1), seconds(2)),
         format!("After {} failures in a row", word(policy.restart_limit.into())),
         format!("until they end, at most {} minutes", word(LINGER.as_secs() / 60)),
     ] {
@@ -214,6 +214,8 @@ fn endpoints(document: &Value) -> String {
             let parameters = what["parameters"].as_array().into_iter().flatten();
             let query: Vec<String> = parameters
                 .filter(|parameter| parameter["in"] == "query")
+                // Every read takes it, which the text above the table says once.
+                .filter(|parameter| parameter["name"] != "consistent")
                 .map(|parameter| format!("`{}`", parameter["name"].as_str().unwrap()))
                 .collect();
             let query =
@@ -229,7 +231,7 @@ fn endpoints(document: &Value) -> String {
 #[test]
 fn the_reference_of_the_api_lists_every_path() {
     let mut session = Session::begin();
-    session.run("plimsoll up --data-dir node --runtime process --name ash --cluster demo");
+    session.run("plimsoll up --data-dir node --runtime process --name ash --cell demo");
     let client = Client::new(Endpoint::Unix(session.socket()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let document = runtime.block_on(client.openapi()).unwrap();

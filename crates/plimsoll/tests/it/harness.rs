@@ -55,7 +55,7 @@ pub(crate) enum Site {
 
 /// How one daemon is started, each time.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Habit {
+pub(crate) struct NodeSetup {
     /// A program that runs the daemon, and its arguments.
     pub(crate) under: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
@@ -75,15 +75,15 @@ pub(crate) struct Cell {
     daemons: Vec<Option<Process>>,
     /// Who took over from them.
     heirs: Mutex<BTreeMap<usize, i32>>,
-    pub(crate) habits: Vec<Habit>,
+    pub(crate) setups: Vec<NodeSetup>,
 }
 
 impl Cell {
     /// No node yet.
     pub(crate) fn idle(site: Site) -> Self {
-        let (daemons, habits) = (Vec::new(), vec![Habit::default(); NAMES.len()]);
+        let (daemons, setups) = (Vec::new(), vec![NodeSetup::default(); NAMES.len()]);
         let (dir, heirs) = (tempfile::tempdir().unwrap(), Mutex::default());
-        Self { dir, site, daemons, heirs, habits }
+        Self { dir, site, daemons, heirs, setups }
     }
 
     /// Three nodes that vote and are heard.
@@ -101,7 +101,7 @@ impl Cell {
         }
         self.until("all servers vote", |cell| {
             // Of one moment: what does not change before it is counted may change while it is.
-            let status = cell.json(0, "cluster status -o json");
+            let status = cell.json(0, "cell status -o json");
             status["is_changing"] == false && voters(&status).len() == count.min(MAX_SERVERS)
         });
         self.until_heard(0, count);
@@ -119,7 +119,7 @@ impl Cell {
 
     /// Whose votes count, as this node tells it.
     pub(crate) fn voters(&self, at: usize) -> Vec<String> {
-        voters(&self.json(at, "cluster status -o json"))
+        voters(&self.json(at, "cell status -o json"))
     }
 
     /// The hosts and their wires.
@@ -177,7 +177,7 @@ impl Cell {
 
     /// Where other nodes reach this one.
     pub(crate) fn address(&self, at: usize) -> String {
-        if let Some(elsewhere) = &self.habits[at].address {
+        if let Some(elsewhere) = &self.setups[at].address {
             return elsewhere.clone();
         }
         match &self.site {
@@ -233,7 +233,7 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let Habit { under, environment, build, engine, args: more, .. } = &self.habits[at];
+        let NodeSetup { under, environment, build, engine, args: more, .. } = &self.setups[at];
         let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
             None => daemon(),
@@ -391,7 +391,8 @@ impl Cell {
             let ready = self.get(at, "/readyz").unwrap_or_default();
             text.extend(["--- ", NAMES[at], ": ", &ready.to_string(), "\n"]);
             let log = self.said(at);
-            let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("20")).collect();
+            let is_told = |line: &&str| line.starts_with("20") || line.contains("panicked at");
+            let lines: Vec<&str> = log.lines().filter(is_told).collect();
             for line in &lines[lines.len().saturating_sub(LOG_TAIL)..] {
                 text.extend([line, "\n"]);
             }

@@ -83,7 +83,7 @@ fn start(dir: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command
         .args(["up", "--data-dir", "node", "--runtime", "process"])
-        .args(["--name", "ash", "--cluster", "demo", "--log-level", "error"])
+        .args(["--name", "ash", "--cell", "demo", "--log-level", "error"])
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -149,6 +149,11 @@ fn a_deployment_from_its_first_to_its_last_day() {
             shop-web-2  running    ash 0s      0
     "#]]
     .assert_eq(&node.said("status"));
+    fs::write(node.path("case.json"), node.run("snapshot export").stdout()).unwrap();
+    let decided = node.run("decide place --input case.json");
+    assert_eq!(decided.stderr(), "0 placed, 0 moved, 2 stay, 0 unplaced\n", "{}", decided.text());
+    let decided = node.run("decide rebalance --input case.json");
+    assert_eq!(decided.stderr(), "1 cycle, 0 moves\n", "{}", decided.text());
     let logs = node.run("logs shop").stdout();
     let mut lines: Vec<&str> = logs.lines().collect();
     lines.sort_unstable();
@@ -171,12 +176,15 @@ fn a_deployment_from_its_first_to_its_last_day() {
         exit 0
         --- stdout
         shop would become revision 2
-        ~ web  (its containers are made anew)
+        ~ web  (containers will be recreated)
             ~ environment.COLOUR: (hidden) → (hidden, changed)
 
-        Plan:
-          shop-web-2 renewed on ash
-          shop/web: 1 more in turn
+        MOVED       ROUND  FROM  TO   CAUSE     HOW
+        shop-web-1      1  ash   ash  outdated  start-first
+        shop-web-2      2  ash   ash  outdated  start-first
+
+        0 placed, 2 moved, 0 stay, 0 unplaced
+        every service keeps its full count
         --- stderr
         note: ash isolates less than containers do; `plimsoll get nodes -o yaml` says what
     "#]]
@@ -200,7 +208,10 @@ fn a_deployment_from_its_first_to_its_last_day() {
                2 0s  me  web environment.COLOUR: (hidden) → (hidden, changed)
                1 0s  me  +web
     "#]].assert_eq(&node.said("history shop"));
-    assert_eq!(timeless(&node.run("delete shop").stdout()), "shop is gone after 0s: 2 replicas\n");
+    assert_eq!(
+        timeless(&node.run("delete shop").stdout()),
+        "shop deleted: 2 replicas stopped in 0s\n"
+    );
     expect![[r#"
         exit 0
         --- stdout
@@ -229,8 +240,9 @@ fn a_second_daemon_is_refused() {
     expect![[r#"
         exit 1
         --- stderr
-        error: /here/node/store is in use by another plimsoll; stop that one, or choose another data directory
-    "#]].assert_eq(&said("up --data-dir node --cluster other"));
+        error: /here/node belongs to cell demo, not to other; choose another data directory
+    "#]]
+    .assert_eq(&said("up --data-dir node --cell other"));
     assert_eq!(node.run("status").code(), 0, "the first goes on");
 }
 
@@ -246,7 +258,7 @@ fn what_does_not_get_there_says_why() {
     expect![[r#"
         error: bad revision 1 is stuck: 0 of 1 replicas are ready
           bad-crash-1  restart_exhausted  it failed 3 times in a row; the last time it exited with status 3
-        hint: `plimsoll logs bad-crash-1` says why it ended; applying again, also the same file, tries again
+        hint: `plimsoll logs bad-crash-1` shows why; applying again, also the same file, retries
     "#]].assert_eq(reasons);
     assert_eq!(applied.code(), 1);
 }
@@ -261,7 +273,7 @@ fn a_daemon_that_stops_leaves_its_replicas_and_takes_them_over_again() {
     let said = node.down();
     assert_eq!(
         said.lines().last().unwrap(),
-        "stopping; replicas run on, and the next `plimsoll up` takes them over"
+        "stopping; replicas keep running, the next `plimsoll up` adopts them"
     );
     assert_eq!(node.run("status").code(), 2);
     let saved = node.run("backup cell.backup --data-dir node");
@@ -286,4 +298,19 @@ fn a_daemon_that_stops_leaves_its_replicas_and_takes_them_over_again() {
     assert_eq!(generations(&after), generations(&before), "nothing was started anew");
     assert_eq!(node.run("apply").code(), 0);
     assert_eq!(node.run("logs shop-web-1").stdout(), "web is green\n");
+}
+
+#[test]
+fn a_node_with_a_store_that_does_not_know_who_it_is_does_not_become_another() {
+    let mut node = Node::up();
+    node.down();
+    let (file, away) = (node.path("node/node.json"), node.path("node.json"));
+    fs::rename(&file, &away).unwrap();
+    let said = run_in(node.dir.path(), "up --data-dir node --runtime process", "", &[]);
+    assert!(said.code() != 0, "{}", said.text());
+    assert!(said.stderr().contains("node.json is missing, and"), "{}", said.text());
+    assert!(said.stderr().contains("Put it back"), "with the next step: {}", said.text());
+    assert!(!file.exists(), "and nothing is made up in its place");
+    fs::rename(&away, &file).unwrap();
+    node.daemon = start(node.dir.path());
 }

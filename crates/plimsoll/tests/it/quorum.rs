@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use plimsoll_daemon::client::{Client, Endpoint};
-use plimsoll_daemon::view::Ready;
+use plimsoll_api::client::{Client, Endpoint};
+use plimsoll_api::view::{Ready, ReasonCode};
 
 use plimsoll_lab::NAMES;
 
@@ -42,28 +42,24 @@ fn a_cell_without_a_quorum_says_how_many_are_needed_and_what_it_still_shows_is_d
         write.stderr().contains(sentence)
     });
     let write = cell.run(2, "scale shop web=7 -d");
-    assert!(write.stderr().contains("plimsoll cluster recover"), "{}", write.text());
+    assert!(write.stderr().contains("plimsoll cell recover"), "{}", write.text());
     let status = cell.run(2, "status");
     assert_eq!(status.code(), 0, "what it knows it shows");
     assert!(
-        status.stdout().contains("ago: cedar has heard no leader since then"),
+        status.stdout().contains("ago: cedar has had no leader since then"),
         "{}",
         status.text()
     );
     let nodes = cell.run(2, "node list");
-    assert!(
-        nodes.stderr().contains("ago: cedar has heard no leader since then"),
-        "{}",
-        nodes.text()
-    );
+    assert!(nodes.stderr().contains("ago: cedar has had no leader since then"), "{}", nodes.text());
     for read in ["status --consistent", "get deployments --consistent", "node list --consistent"] {
         let refused = cell.run(2, read);
         assert_eq!(refused.code(), 2, "{read}: {}", refused.text());
         assert!(refused.stderr().contains("quorum_lost"), "{read}: {}", refused.text());
     }
     let said = ready(&cell, 2).unwrap();
-    assert!(!said.is_ready && said.why[0].word == "quorum_lost", "{said:?}");
-    assert!(cell.run(2, "cluster status").stdout().contains("1 of 3 servers answers"));
+    assert!(!said.is_ready && said.why[0].word == ReasonCode::QuorumLost, "{said:?}");
+    assert!(cell.run(2, "cell status").stdout().contains("1 of 3 servers answers"));
 
     cell.up(1, None);
     cell.until("a write succeeds", |cell| cell.run(2, "scale shop web=5 -d").code() == 0);
@@ -73,7 +69,7 @@ fn a_cell_without_a_quorum_says_how_many_are_needed_and_what_it_still_shows_is_d
 #[test]
 fn a_leader_whom_the_others_have_left_knows_that_it_leads_nobody() {
     let mut cell = Cell::of_three(Site::Loopback);
-    let leader = cell.json(0, "cluster status -o json")["leader"].as_str().unwrap().to_owned();
+    let leader = cell.json(0, "cell status -o json")["leader"].as_str().unwrap().to_owned();
     let at = NAMES.iter().position(|name| *name == leader).unwrap();
     for other in (0..3).filter(|other| *other != at) {
         cell.kill(other);
@@ -88,5 +84,5 @@ fn a_leader_whom_the_others_have_left_knows_that_it_leads_nobody() {
     assert!(status["cell"]["heard_ms"].as_u64().unwrap() > 0);
     assert_eq!(cell.run(at, "status --consistent").code(), 2);
     let said = ready(&cell, at).unwrap();
-    assert!(!said.is_ready && said.why[0].word == "quorum_lost", "{said:?}");
+    assert!(!said.is_ready && said.why[0].word == ReasonCode::QuorumLost, "{said:?}");
 }

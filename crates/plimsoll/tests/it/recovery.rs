@@ -41,7 +41,7 @@ impl Cell {
     }
 
     fn servers_vote(&self, at: usize, count: usize) -> bool {
-        let servers = self.json(at, "cluster status -o json")["servers"].clone();
+        let servers = self.json(at, "cell status -o json")["servers"].clone();
         let servers = servers.as_array().cloned().unwrap_or_default();
         servers.len() == count && servers.iter().all(|server| server["votes"] == true)
     }
@@ -67,7 +67,7 @@ fn one_survivor_of_three_goes_on_with_its_replicas_and_new_nodes_join_it() {
     let before = cell.generations(2);
     let void = cell.token(0);
     assert_eq!(cell.run(0, "token create ann --role deploy").code(), 0);
-    let running = cell.offline("cluster recover --data-dir cedar -y");
+    let running = cell.offline("cell recover --data-dir cedar -y");
     assert_eq!(running.code(), 1, "{}", running.text());
     assert!(running.stderr().contains("a daemon runs on"), "{}", running.text());
     for at in 0..3 {
@@ -77,12 +77,12 @@ fn one_survivor_of_three_goes_on_with_its_replicas_and_new_nodes_join_it() {
         fs::remove_dir_all(cell.path(at)).unwrap();
     }
 
-    let unasked = cell.offline("cluster recover --data-dir cedar");
+    let unasked = cell.offline("cell recover --data-dir cedar");
     assert_eq!(unasked.code(), 1, "{}", unasked.text());
     for said in ["on cedar", "server 1 on ash", "server 2 on birch", "LOST", "say `-y`"] {
         assert!(unasked.stderr().contains(said), "{said}: {}", unasked.text());
     }
-    let recovered = cell.offline("cluster recover --data-dir cedar -y");
+    let recovered = cell.offline("cell recover --data-dir cedar -y");
     assert_eq!(recovered.code(), 0, "{}", recovered.text());
     assert!(recovered.stdout().contains("cedar is the only server of cell"));
 
@@ -92,9 +92,9 @@ fn one_survivor_of_three_goes_on_with_its_replicas_and_new_nodes_join_it() {
     assert_eq!(cell.generations(2), before, "its replicas run on, untouched");
     assert!(cell.run(2, "token list").stdout().contains("ann"), "operators keep their tokens");
     let audit = cell.run(2, "audit --type survived").stdout();
-    assert!(audit.contains("the cell goes on with cedar as its only server"), "{audit}");
+    assert!(audit.contains("the cell was recovered with cedar as its only server"), "{audit}");
     assert_eq!(cell.run(2, "scale shop web=3").code(), 0, "and it takes writes");
-    let again = cell.offline("cluster recover --data-dir cedar -y");
+    let again = cell.offline("cell recover --data-dir cedar -y");
     assert_eq!(again.code(), 1, "{}", again.text());
 
     let refused = refused(&cell, &void);
@@ -134,7 +134,7 @@ fn an_old_majority_that_comes_back_gives_up_and_can_join_again() {
     for at in 0..3 {
         cell.kill(at);
     }
-    assert_eq!(cell.offline("cluster recover --data-dir cedar -y").code(), 0);
+    assert_eq!(cell.offline("cell recover --data-dir cedar -y").code(), 0);
     cell.up(2, None);
     cell.until("all run on the survivor", |cell| {
         let places = cell.running_on(2);
@@ -212,8 +212,8 @@ fn a_restored_cell_waits_for_no_node_of_the_old_one_and_hears_none() {
     assert!(cell.run(2, "token list").stdout().contains("ann"), "operators keep their tokens");
     assert!(refused(&cell, &void).contains("cell knows no such join token"));
 
-    let cluster = cell.json(0, "cluster status -o json");
-    assert!(cluster["leader"] == "ash" || cluster["leader"] == "birch", "{cluster}");
+    let cell_id = cell.json(0, "cell status -o json");
+    assert!(cell_id["leader"] == "ash" || cell_id["leader"] == "birch", "{cell_id}");
     cell.until("the old cell misses its third node", |cell| {
         let nodes = cell.json(0, "node list -o json");
         nodes.as_array().unwrap().iter().any(|it| it["name"] == "cedar" && it["status"] == "down")
@@ -228,7 +228,7 @@ fn a_restored_cell_waits_for_no_node_of_the_old_one_and_hears_none() {
     let token = cell.run(2, "token create-join").stdout().trim().to_owned();
     cell.up(0, Some(&token));
     cell.until("it is known where the leader is", |cell| {
-        cell.json(0, "cluster status -o json")["servers"].as_array().unwrap().len() == 2
+        cell.json(0, "cell status -o json")["servers"].as_array().unwrap().len() == 2
             && cell.run(0, "scale shop web=7 -d").code() == 0
     });
     assert_eq!(cell.run(2, "delete shop --timeout 60s").code(), 0);

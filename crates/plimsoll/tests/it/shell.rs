@@ -30,51 +30,52 @@ fn help_groups_every_command() {
 
         Running a node:
           up          Run a node on this machine
-          node        See the nodes of the cell, and empty them
-          token       Let nodes join the cell, and people use it over the network
-          cluster     See the servers of the cell, or go on without those that are lost
-          backup      Write the cell's whole state to a file
-          restore     Make a data directory from a backup
-          migrate     Take a stopped cell from one engine to another
+          node        Manage nodes
+          token       Manage join tokens and API tokens
+          cell        Show the servers of the cell, or recover it after losing the quorum
+          backup      Back up the state of the cell to a file
+          restore     Create a data directory from a backup
+          migrate     Migrate a stopped cell to another storage engine
 
         Deployments:
-          apply       Make compose files run, and wait until they do
-          scale       Run more or fewer replicas of services
-          restart     Start replicas anew
-          rollout     See and steer changes of spec as they reach the replicas
-          rollback    Go back to an earlier revision of a deployment
-          delete      Take a deployment down
+          apply       Deploy compose files and wait until they run
+          scale       Scale services up or down
+          restart     Restart replicas
+          rollout     Show, pause, resume or abort rollouts
+          rollback    Roll a deployment back to an earlier revision
+          delete      Delete a deployment
 
-        Looking:
-          status      Show what runs, where, and what is wrong with it
+        Inspecting:
+          status      Show deployments, replicas and problems
           get         List deployments, services, replicas, nodes or routes, or show some in full
-          logs        Show what replicas print
-          exec        Run a command beside a replica
+          logs        Show the logs of replicas
+          exec        Run a command in a replica
           history     List a deployment's revisions and what each changed
-          audit       Show what happened, and who stood behind it
-          explain     Say why replicas are where they are, with every node's filter or score, or where a request goes
-          snapshot    Write the running cell down as a case
+          audit       Show the audit log
+          explain     Explain where replicas are placed, with the filter or score of every node, or where a request is routed
+          snapshot    Export the running cell as a case
 
         Without a daemon:
           validate    Check compose files and show what they ask for
           decide      Show what plimsoll would decide on a described cell
           sim         Simulate a cell: the shipped scheduler, a virtual clock, faults, and promises checked at every step
           demo        Watch a node heal, update and restart real processes, in under a minute
+          reasons     List every reason and problem code, with its meaning and what to do about it
           completion  Print the completion script of a shell
 
         Options:
               --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  What a daemon on TCP asks for [env: PLIMSOLL_TOKEN]
+              --token <TOKEN>  API token for a daemon on TCP [env: PLIMSOLL_TOKEN]
           -h, --help           Print help
           -V, --version        Print version
 
         Examples:
           plimsoll up                                  run a node on this machine
-          plimsoll apply -f compose.yaml               make a compose file run, and wait until it does
+          plimsoll apply -f compose.yaml               deploy a compose file and wait until it runs
           plimsoll status -w                           watch it
-          plimsoll logs shop/web -f                    read what it prints
+          plimsoll logs shop/web -f                    follow its logs
           plimsoll sim run scenarios/lost-node.yaml    what if a node is lost?
-          plimsoll demo                                a story, without any file
+          plimsoll demo                                a demonstration, without any file
 
         Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.
     "#]].assert_eq(&plimsoll("--help").stdout());
@@ -113,38 +114,38 @@ fn help_has_examples() {
         assert!(ran.stdout().contains("Examples:\n  plimsoll "), "{args}: {}", ran.text());
     }
     expect![[r#"
-        Make compose files run, and wait until they do
+        Deploy compose files and wait until they run
 
         Usage: plimsoll apply [OPTIONS]
 
         Options:
-          -f, --file <FILE>          A compose file, `-` for stdin; later ones are laid over earlier ones
-                                     [default: as Compose]
-          -p, --project-name <NAME>  The deployment's name, instead of the one in the file
-              --profile <PROFILE>    A profile to enable; `*` for all
-              --env-file <FILE>      Where variables come from, instead of `.env` beside the first file
-              --dry-run              Show what would change; change nothing
-          -d, --detach               Do not wait until it is done
-              --timeout <LENGTH>     How long to wait, as 90s, 10m or 1h30m [default: 10m]
-          -o, --output <OUTPUT>      How to print what was done [default: table] [possible values: table,
-                                     json, yaml]
+          -f, --file <FILE>          Compose file, `-` for stdin; repeatable, later files override earlier
+                                     ones [default: as Compose]
+          -p, --project-name <NAME>  Deployment name, instead of the one in the file
+              --profile <PROFILE>    Profile to enable; `*` for all
+              --env-file <FILE>      File with variables, instead of `.env` next to the first file
+              --dry-run              Show what would change without changing it
+          -d, --detach               Return without waiting
+              --timeout <LENGTH>     Time limit for waiting, such as 90s, 10m or 1h30m [default: 10m]
+          -o, --output <OUTPUT>      Output format [default: table] [possible values: table, json, yaml]
           -h, --help                 Print help
 
         Connection:
               --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  What a daemon on TCP asks for [env: PLIMSOLL_TOKEN]
+              --token <TOKEN>  API token for a daemon on TCP [env: PLIMSOLL_TOKEN]
 
         Examples:
           plimsoll apply                                 compose.yaml here, with its override
           plimsoll apply -f compose.yaml -f prod.yaml    the second laid over the first
           plimsoll apply --dry-run                       what would change, and what would be done
           plimsoll apply -d                              without waiting until it is steady
-          plimsoll apply --timeout 2m                    or exit 1 with the reasons
+          plimsoll apply --timeout 2m                    or exit 2 with the reasons
 
-        Applying the same file again changes nothing, but tries again what was given up.
+        Applying the same file again changes nothing, but retries what failed.
     "#]].assert_eq(&plimsoll("apply --help").stdout());
     expect![[r#"
-        Say why replicas are where they are, with every node's filter or score, or where a request goes
+        Explain where replicas are placed, with the filter or score of every node, or where a request is
+        routed
 
         Usage: plimsoll explain [OPTIONS] [REPLICA|SERVICE|NODE] [HOST/PATH]
 
@@ -156,13 +157,12 @@ fn help_has_examples() {
         Options:
           -i, --input <CASE>     A case instead of the running cell: nodes, deployments and what runs, as
                                  YAML or JSON; `-` for stdin
-          -o, --output <OUTPUT>  How to print the explanation [default: table] [possible values: table,
-                                 json, yaml]
+          -o, --output <OUTPUT>  Output format [default: table] [possible values: table, json, yaml]
           -h, --help             Print help
 
         Connection:
               --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  What a daemon on TCP asks for [env: PLIMSOLL_TOKEN]
+              --token <TOKEN>  API token for a daemon on TCP [env: PLIMSOLL_TOKEN]
 
         Examples:
           plimsoll explain                                          every replica of the running cell

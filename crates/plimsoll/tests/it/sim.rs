@@ -16,10 +16,10 @@ fn a_run_is_summed_up() {
           services  4 in 1 deployment
           replicas  7 wanted at the end, 7 running; 7 placed
           moves     2 started, 2 finished, 0 undone
-          missing   at most 2 replicas at once, at 20m 00s; some for 34.0s on end, from 20m 00s
+          missing   at most 2 replicas at once, at 20m 00s; some for 35.6s on end, from 20m 00s
           pressure  0.47 at most, on birch at 25m 00s
           batches   0 refused and redone
-          checked   8 promises at each of 600 steps, and that the cell settles
+          checked   12 promises at each of 1373 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/lost-node.yaml").text());
 }
@@ -37,35 +37,35 @@ fn the_story_is_told_line_by_line() {
                   0s  shop-web-2 placed on cedar
                   0s  shop-web-3 placed on birch
                   0s  shop-web-4 placed on cedar
-             10m 00s  shop/web rolls to r2
+             10m 00s  rollout of shop/web to r2 started
              10m 00s  shop r2 applied
-             10m 00s  shop-web-4 is renewed on cedar (outdated)
-             10m 13s  shop-web-4 was renewed on cedar (outdated)
-             10m 13s  shop-web-3 is renewed on birch (outdated)
-             10m 27s  shop-web-3 was renewed on birch (outdated)
-             10m 27s  shop-web-2 is renewed on cedar (outdated)
-             10m 34s  shop-web-2 was renewed on cedar (outdated)
-             10m 34s  shop-web-1 is renewed on ash (outdated)
-             10m 44s  shop-web-1 was renewed on ash (outdated)
-             10m 49s  shop/web is rolled
-             20m 00s  shop/web rolls to r3
+             10m 00s  shop-web-1 is being replaced on ash (outdated)
+             10m 13s  shop-web-1 was replaced on ash (outdated)
+             10m 13s  shop-web-2 is being replaced on cedar (outdated)
+             10m 27s  shop-web-2 was replaced on cedar (outdated)
+             10m 27s  shop-web-3 is being replaced on birch (outdated)
+             10m 43s  shop-web-3 was replaced on birch (outdated)
+             10m 43s  shop-web-4 is being replaced on cedar (outdated)
+             10m 50s  shop-web-4 was replaced on cedar (outdated)
+             10m 55s  rollout of shop/web finished
+             20m 00s  rollout of shop/web to r3 started
              20m 00s  shop r3 applied
-             20m 00s  shop-web-4 is renewed on cedar (outdated)
-             20m 06s  shop-web-4 failed on cedar
-             20m 06s  shop-web-4 stays as it was on cedar (successor_failed)
-             20m 06s  shop/web returns to what it ran before: 1 of 4 replicas failed
-             20m 06s  shop/web runs what it ran before
-             35m 00s  shop/web rolls to r4
+             20m 00s  shop-web-1 is being replaced on ash (outdated)
+             20m 06s  shop-web-1 failed on ash: it exited with status 1
+             20m 06s  shop-web-1 stays as it was on ash (successor_failed)
+             20m 06s  rollout of shop/web aborted, rolling back: 1 of 4 replicas failed
+             20m 06s  shop/web rolled back
+             35m 00s  rollout of shop/web to r4 started
              35m 00s  shop r4 applied
-             35m 00s  shop-web-4 is renewed on cedar (outdated)
-             35m 10s  shop-web-4 was renewed on cedar (outdated)
-             35m 10s  shop-web-3 is renewed on birch (outdated)
-             35m 23s  shop-web-3 was renewed on birch (outdated)
-             35m 23s  shop-web-2 is renewed on cedar (outdated)
-             35m 27s  shop-web-2 was renewed on cedar (outdated)
-             35m 27s  shop-web-1 is renewed on ash (outdated)
-             35m 37s  shop-web-1 was renewed on ash (outdated)
-             35m 42s  shop/web is rolled
+             35m 00s  shop-web-1 is being replaced on ash (outdated)
+             35m 05s  shop-web-1 was replaced on ash (outdated)
+             35m 05s  shop-web-2 is being replaced on cedar (outdated)
+             35m 15s  shop-web-2 was replaced on cedar (outdated)
+             35m 15s  shop-web-3 is being replaced on birch (outdated)
+             35m 33s  shop-web-3 was replaced on birch (outdated)
+             35m 33s  shop-web-4 is being replaced on cedar (outdated)
+             35m 38s  shop-web-4 was replaced on cedar (outdated)
+             35m 43s  rollout of shop/web finished
 
         a rolling update: 1h simulated with seed 1, every promise kept
           nodes     3 in 2 zones; none was lost
@@ -75,7 +75,7 @@ fn the_story_is_told_line_by_line() {
           missing   never any, once all ran at 13s
           pressure  0.38 at most, on cedar at 10m 30s
           batches   0 refused and redone
-          checked   8 promises at each of 522 steps, and that the cell settles
+          checked   12 promises at each of 891 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/rolling-update.yaml --story").text());
 }
@@ -135,7 +135,7 @@ fn the_same_facts_come_as_json() {
             "complete_at_ms": 12870,
             "most": 1,
             "most_at_ms": 300000,
-            "longest_ms": 22524,
+            "longest_ms": 25275,
             "longest_from_ms": 300000
           },
           "peak": {
@@ -144,8 +144,8 @@ fn the_same_facts_come_as_json() {
             "at_ms": 330000
           },
           "batches_refused": 0,
-          "steps": 125,
-          "invariants": 8,
+          "steps": 223,
+          "invariants": 12,
           "settled": true,
           "story": {
             "lines": [
@@ -175,17 +175,17 @@ fn the_same_facts_come_as_json() {
                 "text": "shop-web-2 placed on ash"
               },
               {
-                "at_ms": 315000,
+                "at_ms": 315071,
                 "event": "node_down",
                 "text": "ash is down"
               },
               {
-                "at_ms": 318071,
+                "at_ms": 318147,
                 "event": "move_started",
                 "text": "shop-web-2 moves ash → birch (node_lost)"
               },
               {
-                "at_ms": 322524,
+                "at_ms": 325275,
                 "event": "move_finished",
                 "text": "shop-web-2 moved ash → birch (node_lost)"
               }
@@ -235,7 +235,7 @@ fn a_run_that_ends_amid_things_is_not_asked_to_settle() {
           missing   at most 1 replica at once, at 5m 00s; some for 10s on end, from 5m 00s
           pressure  0.40 at most, on ash at 30s
           batches   0 refused and redone
-          checked   8 promises at each of 46 steps; the end came too soon after the last event for the cell to settle
+          checked   12 promises at each of 57 steps; the end came too soon after the last event for the cell to settle
     "#]].assert_eq(&plimsoll_reading("sim run -", &soon).text());
 }
 
@@ -262,7 +262,7 @@ fn a_broken_promise_fails_and_says_how_to_see_it_again() {
           missing   some replica or other, at every moment
           pressure  0.00 at most, on ash at 30s
           batches   0 refused and redone
-          checked   8 promises at each of 68 steps; the cell did not settle
+          checked   12 promises at each of 98 steps; the cell did not settle
         --- stderr
         error: after 15m with seed 4: settled: shop-web-1 does not run on ash
         the story up to there:
@@ -271,6 +271,7 @@ fn a_broken_promise_fails_and_says_how_to_see_it_again() {
                     0s  shop-web-1 placed on ash
         hint: a cell that is only slow settles within a longer `length`
         replay: plimsoll sim run slow.yaml --seed 4
+        shrink: plimsoll sim shrink slow.yaml --seed 4
     "#]]
     .assert_eq(&here.run("sim run slow.yaml --seed 4").text());
     expect![[r#"
@@ -289,10 +290,11 @@ fn a_broken_promise_fails_and_says_how_to_see_it_again() {
                     0s  shop-web-1 placed on ash
         hint: a cell that is only slow settles within a longer `length`
         replay: plimsoll sim run slow.yaml --seed 1
+        shrink: plimsoll sim shrink slow.yaml --seed 1
     "#]]
     .assert_eq(&here.run("sim run slow.yaml --runs 2").text());
     let quoted = here.run("sim run it's.yaml").stderr();
-    assert!(quoted.ends_with("replay: plimsoll sim run 'it'\\''s.yaml' --seed 1\n"), "{quoted}");
+    assert!(quoted.contains("replay: plimsoll sim run 'it'\\''s.yaml' --seed 1\n"), "{quoted}");
     let json = here.run("sim run slow.yaml -o json");
     assert_eq!(json.code(), 2);
     assert!(json.stdout().contains(r#""invariant": "settled""#), "{}", json.text());
@@ -324,7 +326,7 @@ fn the_scenarios_show_what_they_say() {
         ran.stdout()
     };
     let is_move = |line: &&str| {
-        line.contains(" is renewed on ") || (line.contains(" moves ") && line.contains('→'))
+        line.contains(" is being replaced on ") || (line.contains(" moves ") && line.contains('→'))
     };
     let moves = |story: &str| story.lines().filter(is_move).count();
     let after = |story: &str, mark: &str| story.split(mark).nth(1).unwrap().to_owned();
@@ -341,7 +343,7 @@ fn the_scenarios_show_what_they_say() {
     let stalled = after(&update, "shop r3 applied");
     assert_eq!(moves(stalled.split("shop r4").next().unwrap()), 1, "tried once: {update}");
     let drain = story("drain");
-    assert_eq!(moves(&after(&drain, "ash takes replicas again")), 0, "{drain}");
+    assert_eq!(moves(&after(&drain, "ash uncordoned")), 0, "{drain}");
     let joins = story("node-joins");
     assert_eq!(moves(&joins), 0, "{joins}");
     assert!(joins.contains("shop/web has all its replicas placed"), "{joins}");
@@ -358,4 +360,90 @@ fn what_is_of_one_run_is_refused_for_several() {
     for args in ["--runs 0", "--runs 10001", "--seed x"] {
         assert_eq!(plimsoll(&format!("sim run scenarios/drain.yaml {args}")).code(), 1, "{args}");
     }
+}
+
+#[test]
+fn a_scenario_that_breaks_a_promise_shrinks_to_a_file_that_breaks_it_too() {
+    let here = directory("shrink", [("never.yaml", NEVER)]);
+    let ran = here.run("sim run never.yaml --seed 3");
+    assert_eq!(ran.code(), 2, "{}", ran.text());
+    let hint = "shrink: plimsoll sim shrink never.yaml --seed 3";
+    assert!(ran.stderr().contains(hint), "{}", ran.text());
+    expect![[r#"
+        exit 0
+        --- stderr
+        replay: plimsoll sim run least.yaml --seed 3
+        0 events on 1 node after 16 runs; it fails after 10m with seed 3: settled: shop-web-1 does not run on cedar
+    "#]]
+    .assert_eq(&here.run("sim shrink never.yaml --seed 3 --out least.yaml").text());
+    expect![[r#"
+        name: "never"
+        length: 10m
+        lenient: true    # what cannot happen by then is passed over
+        nodes:
+          - {name: cedar, cpus: 4.000, memory: 8589934592}
+        deployments:
+          - name: shop
+            services:
+              web: {image: "web", placement: spread, replicas: 1}
+        takes:
+          pull: 2s..15s
+          start: 200ms..1500ms
+          health: 60m..60m
+          stop: 100ms..10s
+          network: 1ms..40ms
+          commit: 2ms..30ms
+          election: 200ms..3s
+    "#]]
+    .assert_eq(&here.run("sim shrink least.yaml --seed 3").stdout());
+    let ran = here.run("sim run least.yaml --seed 3");
+    assert_eq!(ran.code(), 2, "{}", ran.text());
+    assert!(ran.stderr().contains("settled: "), "{}", ran.text());
+    let ran = here.run("sim shrink never.yaml --seed 3 --runs 0 --out none/least.yaml");
+    assert_eq!(ran.code(), 1, "{}", ran.text());
+}
+
+/// Nothing becomes healthy, whatever else happens.
+const NEVER: &str = "
+length: 40m
+takes: {health: 60m}
+nodes: [{name: ash, cpus: 4, memory: 8gb}, {name: birch, cpus: 4, memory: 8gb}, {name: cedar, cpus: 4, memory: 8gb}]
+deployments:
+  - name: shop
+    services: {web: {replicas: 4, reserve: {cpus: 0.5, memory: 64mb}}, db: {volumes: [data]}}
+events:
+  - {at: 5m, crash: ash}
+  - {at: 9m, return: ash}
+  - {at: 10m, scale: {service: shop/web, replicas: 6}}
+  - {at: 12m, drain: {node: birch, timeout: 1m, force: true}}
+  - {at: 20m, uncordon: birch}
+";
+
+#[test]
+fn a_scenario_that_keeps_every_promise_has_nothing_to_shrink() {
+    expect![[r#"
+        exit 1
+        --- stderr
+        error: every promise is kept with seed 1
+        hint: name a seed that breaks one: `plimsoll sim run` with `--runs` finds them
+    "#]]
+    .assert_eq(&plimsoll("sim shrink scenarios/lost-node.yaml").text());
+}
+
+#[test]
+fn random_cells_are_run_by_their_seeds() {
+    expect![[r#"
+        exit 0
+        --- stdout
+        4 random cells with seeds 0 to 3: every promise kept
+    "#]]
+    .assert_eq(&plimsoll("sim chaos --seeds 0..4").text());
+    expect![[r#"
+        exit 1
+        --- stderr
+        error: invalid value '4..4' for '--seeds <FROM..TO>': "4..4" is not a range of seeds; write 0..1000
+
+        For more information, try '--help'.
+    "#]]
+    .assert_eq(&plimsoll("sim chaos --seeds 4..4").text());
 }

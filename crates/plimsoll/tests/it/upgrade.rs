@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use plimsoll_daemon::cluster::reach::Reach;
+use plimsoll_api::view::ProblemCode;
+use plimsoll_daemon::link::reach::Reach;
 use plimsoll_daemon::link::{Connect, Unopened};
-use plimsoll_daemon::peer::Client;
-use plimsoll_daemon::pki::{Credentials, Identity};
 use plimsoll_lab::NAMES;
+use plimsoll_peer::PeerClient;
+use plimsoll_peer::pki::{Credentials, Identity};
 use plimsoll_store::Peer;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -45,8 +46,8 @@ fn replicas(cell: &Cell) -> BTreeMap<String, (String, String)> {
     cell.found().into_iter().map(|found| (found.replica, (found.id, found.since))).collect()
 }
 
-fn cluster(cell: &Cell, at: usize) -> Value {
-    cell.json(at, "cluster status -o json")
+fn cell_id(cell: &Cell, at: usize) -> Value {
+    cell.json(at, "cell status -o json")
 }
 
 /// What the next build writes in a form of its own, as soon as it may. Whoever asks for it reads it, and so is as new.
@@ -78,7 +79,7 @@ fn write_on(dir: &Path, sockets: &[PathBuf], has_ended: &AtomicBool) -> Vec<Stri
 /// Stops a daemon and starts it as another build. Its replicas run on.
 fn replace(cell: &mut Cell, at: usize, build: Option<&PathBuf>) {
     cell.stop(at);
-    cell.habits[at].build = build.cloned();
+    cell.setups[at].build = build.cloned();
     cell.up(at, None);
 }
 
@@ -114,9 +115,9 @@ fn a_cell_is_upgraded_node_by_node_under_load_and_an_old_node_is_told_what_to_do
         replace(&mut cell, at, Some(&next));
         runs[at] = NEW;
         until_all_are_heard(&cell, runs);
-        let status = cluster(&cell, at);
+        let status = cell_id(&cell, at);
         assert_eq!(status["level"], 1, "one server is old: {status}");
-        let said = cell.run(at, "cluster status").stdout();
+        let said = cell.run(at, "cell status").stdout();
         assert!(said.contains("an upgrade is half done"), "{said}");
         let said = cell.run(at, "node list").stdout();
         assert!(said.contains(NEW) && said.contains("an upgrade is half done"), "{said}");
@@ -131,19 +132,19 @@ fn a_cell_is_upgraded_node_by_node_under_load_and_an_old_node_is_told_what_to_do
     back_up(&cell, second, &next, "whole.backup");
     cell.until_led(&[0, 1, 2]);
     cell.must_live();
-    assert_eq!(cluster(&cell, second)["level"], 1);
+    assert_eq!(cell_id(&cell, second)["level"], 1);
 
     replace(&mut cell, first, Some(&next));
     until_all_are_heard(&cell, [NEW; 3]);
     cell.until("the level is raised", |cell| {
-        cell.nodes().all(|at| cell.get(at, "/v1/cluster").is_some_and(|it| it["level"] == 2))
+        cell.nodes().all(|at| cell.get(at, "/v1/cell").is_some_and(|it| it["level"] == 2))
     });
     has_ended.store(true, Ordering::Relaxed);
     let written = writing.join().unwrap();
     back_up(&cell, second, &next, "upgraded.backup");
     cell.until_equal(&[0, 1, 2]);
     assert_eq!(replicas(&cell), before, "no replica was touched");
-    let said = cell.run(0, "cluster status").stdout();
+    let said = cell.run(0, "cell status").stdout();
     assert!(said.contains("level 2") && !said.contains("half done"), "{said}");
     let audit = cell.run(0, "audit --type level_raised").stdout();
     assert_eq!(audit.matches("the cell speaks level 2").count(), 1, "{audit}");
@@ -178,11 +179,11 @@ fn an_old_node_cannot_join(cell: &Cell, leader: usize) {
 /// and what it gets is worth showing to people.
 fn an_old_agent_gets_no_link(cell: &Cell, member: usize, leader: usize) {
     let identity = Identity::load(&cell.path(member)).unwrap().unwrap();
-    let reach = Reach(Client::new(Credentials::new(&identity).unwrap()));
+    let reach = Reach(PeerClient::new(Credentials::new(&identity).unwrap()));
     let peer = Peer { name: NAMES[leader].to_owned(), address: cell.address(leader) };
     let opened = Runtime::new().unwrap().block_on(async { reach.open(&peer).await });
     let Err(Unopened::Outdated(problem)) = opened else { panic!("{opened:?}") };
-    assert_eq!(problem.code, "outdated");
+    assert_eq!(problem.code, ProblemCode::Outdated);
     assert_eq!(problem.message, format!("this node runs plimsoll {OLD}, the cell speaks level 2"));
     let hint = format!("install the same plimsoll as {} ({NEW})", NAMES[leader]);
     assert_eq!(problem.hint, Some(hint));
@@ -194,14 +195,14 @@ fn an_old_agent_gets_no_link(cell: &Cell, member: usize, leader: usize) {
 /// It says why, waits, and leaves its replicas alone; with the right build it goes on.
 fn an_old_build_cannot_go_on(cell: &mut Cell, at: usize, next: &Path) {
     cell.stop(at);
-    cell.habits[at].build = None;
+    cell.setups[at].build = None;
     let before = cell.said(at).len();
     cell.launch(at, None);
     let why = format!("this node runs plimsoll {OLD}, the cell speaks level 2: install the same");
     cell.until("it says why", |cell| cell.said(at)[before..].contains(&why));
     cell.must_live();
     cell.stop(at);
-    cell.habits[at].build = Some(next.to_owned());
+    cell.setups[at].build = Some(next.to_owned());
     cell.up(at, None);
     cell.until_equal(&[0, 1, 2]);
 }

@@ -7,17 +7,18 @@ fn endpoints(at: &[&str]) -> EtcdOptions {
     }
 }
 
-fn memory(etcd: Option<Kept>) -> Memory {
-    Memory {
+fn memory(etcd: Option<EtcdRecord>) -> NodeFile {
+    NodeFile {
         name: "ash".parse().unwrap(),
         runtime: None,
         joined: None,
+        join_token: None,
         incarnation: plimsoll_store::Incarnation::default(),
         etcd,
     }
 }
 
-fn kept() -> Kept {
+fn kept() -> EtcdRecord {
     let options = EtcdOptions {
         prefix: Some("/cells/home".into()),
         ttl_seconds: Some(5),
@@ -27,18 +28,18 @@ fn kept() -> Kept {
         user: Some("plimsoll".into()),
         ..endpoints(&["https://a:2379"])
     };
-    Kept { cluster: "home".parse().unwrap(), server: 7, options }
+    EtcdRecord { cell_id: "home".parse().unwrap(), server: 7, options }
 }
 
 #[test]
 fn what_was_said_once_is_kept_but_for_the_password() {
     let password = Some(Password("sesame".into()));
     let options = EtcdOptions { password, ..kept().options };
-    let before = Memory { etcd: Some(Kept { options, ..kept() }), ..memory(None) };
+    let before = NodeFile { etcd: Some(EtcdRecord { options, ..kept() }), ..memory(None) };
     let text = serde_json::to_string(&before).unwrap();
     assert!(text.contains("https://a:2379") && !text.contains("sesame"), "{text}");
     assert!(!format!("{before:?}").contains("sesame"));
-    let read: Memory = serde_json::from_str(&text).unwrap();
+    let read: NodeFile = serde_json::from_str(&text).unwrap();
     assert_eq!(read.etcd, Some(kept()));
 
     let said = EtcdOptions {
@@ -51,10 +52,10 @@ fn what_was_said_once_is_kept_but_for_the_password() {
         (both.endpoints.as_slice(), both.ttl_seconds),
         (&["https://b:2379".into()][..], Some(9))
     );
-    assert_eq!(both.prefix_of(&kept().cluster), "/cells/home/");
+    assert_eq!(both.prefix_of(&kept().cell_id), "/cells/home/");
     assert_eq!(both.key, None, "a key goes with its certificate");
     assert_eq!(EtcdOptions::default().or(&kept().options), kept().options);
-    assert_eq!(said.prefix_of(&kept().cluster), "/plimsoll/home/");
+    assert_eq!(said.prefix_of(&kept().cell_id), "/plimsoll/home/");
 }
 
 #[test]
@@ -94,17 +95,17 @@ fn settings_that_do_not_go_together_are_named_before_anything_is_tried() {
 #[test]
 fn a_data_directory_stays_with_its_engine() {
     let dir = tempfile::tempdir().unwrap();
-    let asked = |engine: Option<EngineKind>, etcd: EtcdOptions| Options {
+    let asked = |engine: Option<EngineKind>, etcd: EtcdOptions| NodeOptions {
         data_dir: dir.path().to_owned(),
         engine,
         etcd,
-        ..Options::default()
+        ..NodeOptions::default()
     };
     let (silent, given) = (EtcdOptions::default, || endpoints(&["http://a:2379"]));
     let (embedded, etcd) = (Some(EngineKind::Embedded), Some(EngineKind::Etcd));
     let on_etcd = memory(Some(kept()));
-    let cluster = "home".parse().unwrap();
-    let joined = Memory { joined: Some((cluster, 2)), ..memory(None) };
+    let cell_id = "home".parse().unwrap();
+    let joined = NodeFile { joined: Some((cell_id, 2)), ..memory(None) };
     for (case, engine, options, memory, chosen) in [
         ("nothing said", None, silent(), None, Ok(EngineKind::Embedded)),
         ("endpoints say it", None, given(), None, Ok(EngineKind::Etcd)),

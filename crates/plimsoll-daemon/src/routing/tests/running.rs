@@ -2,22 +2,23 @@
 
 use std::net::SocketAddr;
 
+use plimsoll_kernel::Policy;
 use plimsoll_model::spec::Protocol;
 use plimsoll_model::testkit::{node_id, replica_id, service_key};
-use plimsoll_model::{ClusterId, Generation, Millis};
+use plimsoll_model::{CellId, Generation, Millis};
 use plimsoll_runtime::FakeRuntime;
-use plimsoll_store::embedded::{Config, Founding};
+use plimsoll_store::embedded::{EmbeddedConfig, Founding};
 use plimsoll_store::{Embedded, ServerId};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-use super::super::chart::{Container, Listing, Place, Turn};
 use super::super::*;
 use crate::agent::Traffic;
-use crate::peer::Client;
-use crate::pki::testkit;
+use plimsoll_kernel::endpoints::{EndpointState, ListenAddress, ReplicaEndpoint, ServiceEndpoints};
+use plimsoll_peer::PeerClient;
+use plimsoll_peer::pki::testkit;
 
 const WEB: &str = "shop/web/1";
 
@@ -30,25 +31,25 @@ struct Bench {
     at: SocketAddr,
     /// Where its container listens.
     container: SocketAddr,
-    _stop: watch::Sender<Stage>,
+    _stop: watch::Sender<RouterStage>,
     _dir: TempDir,
 }
 
 /// Elm runs a container that greets, and says back what it is told.
 async fn bench() -> Bench {
-    let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("test").unwrap());
-    let joining = Config {
+    let (dir, cell_id) = (TempDir::new().unwrap(), CellId::new("test").unwrap());
+    let joining = EmbeddedConfig {
         server: ServerId(9),
         founding: Founding::Join,
-        ..Config::alone(dir.path(), cluster.clone())
+        ..EmbeddedConfig::alone(dir.path(), cell_id.clone())
     };
-    let cell = Cell {
-        engine: Embedded::start(joining).await.unwrap(),
-        runtime: Arc::new(FakeRuntime::new(cluster)),
-        node: node_id("elm"),
-        soft: Arc::default(),
-        servers: Arc::default(),
-    };
+    let cell = NodeContext::new(
+        Embedded::start(joining).await.unwrap(),
+        Arc::new(FakeRuntime::new(cell_id)),
+        node_id("elm"),
+        Arc::default(),
+        Policy::default(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let container = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -60,10 +61,10 @@ async fn bench() -> Bench {
             });
         }
     });
-    cell.soft.reach(replica_id(WEB), Generation(7), Some(container.ip()));
+    cell.measurements.reach(replica_id(WEB), Generation(7), Some(container.ip()));
     // Somebody else may take it meanwhile, who would have to be very quick.
     let at = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let client = Client::new(testkit::cell("blue").node("elm"));
+    let client = PeerClient::new(testkit::cell("blue").node("elm"));
     let routing = Arc::new(Routing::new(
         cell,
         &client,
@@ -71,29 +72,33 @@ async fn bench() -> Bench {
         Sockets::default(),
         None,
     ));
-    let (stop, stopping) = watch::channel(Stage::Open);
+    let (stop, stopping) = watch::channel(RouterStage::Open);
     tokio::spawn(Arc::clone(&routing).run(Listens::Yes, Entrances::default(), stopping));
     Bench { routing, at, container, _stop: stop, _dir: dir }
 }
 
 impl Bench {
     /// The leader says how the container stands, and that there is another node.
-    fn told(&self, turn: Turn) {
-        let container = Container {
+    fn told(&self, state: EndpointState) {
+        let container = ReplicaEndpoint {
             replica: replica_id(WEB),
             generation: Generation(7),
             node: node_id("elm"),
-            turn,
+            state,
             ports: [self.container.port()].into(),
         };
-        let place = Place { address: self.at, protocol: Protocol::Tcp };
+        let place = ListenAddress { address: self.at, protocol: Protocol::Tcp };
         let published = [(place, self.container.port())].into();
-        let listing = Listing { published, containers: vec![container], ..Listing::default() };
+        let listing = ServiceEndpoints {
+            published,
+            replicas: vec![container],
+            ..ServiceEndpoints::default()
+        };
         let nodes = ["ash", "elm"].map(|node| (node_id(node), format!("{node}:7117")));
         let services = [(service_key("shop/web"), Arc::new(listing))].into();
-        let chart = Chart { services, nodes: nodes.into(), ..Chart::default() };
-        let soft = &self.routing.cell.soft;
-        soft.correct_chart(chart.since(soft.chart().as_deref()));
+        let endpoints = Endpoints { services, nodes: nodes.into(), ..Endpoints::default() };
+        let feed = &self.routing.cell.endpoints;
+        feed.update(endpoints.since(feed.latest().as_deref()));
     }
 
     /// A connection on which the container has greeted.
@@ -117,18 +122,18 @@ impl Bench {
 async fn a_node_without_the_log_listens_and_leads_as_its_leader_tells_it() {
     let bench = bench().await;
     assert!(bench.connected().await.is_none(), "nobody has told it anything");
-    bench.told(Turn::Takes);
+    bench.told(EndpointState::Ready);
     bench.until(true).await;
-    bench.told(Turn::Waits);
+    bench.told(EndpointState::NotReady);
     bench.until(false).await;
-    bench.told(Turn::Takes);
+    bench.told(EndpointState::Ready);
     bench.until(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_leaves_is_left_alone_until_it_is_quiet() {
     let bench = bench().await;
-    bench.told(Turn::Takes);
+    bench.told(EndpointState::Ready);
     bench.until(true).await;
     let mut open = bench.connected().await.unwrap();
     let routing = Arc::clone(&bench.routing);
@@ -137,7 +142,7 @@ async fn what_leaves_is_left_alone_until_it_is_quiet() {
     });
     sleep(MOMENT * 2).await;
     assert!(!parting.is_finished(), "it takes requests still");
-    bench.told(Turn::Leaves { grace: Millis::seconds(60) });
+    bench.told(EndpointState::Draining { grace: Millis::seconds(60) });
     bench.until(false).await;
     sleep(MOMENT * 2).await;
     assert!(!parting.is_finished(), "one is under way");
@@ -154,10 +159,10 @@ async fn what_leaves_is_left_alone_until_it_is_quiet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_longer_for_requests_than_the_grace() {
     let bench = bench().await;
-    bench.told(Turn::Takes);
+    bench.told(EndpointState::Ready);
     bench.until(true).await;
     let _open = bench.connected().await.unwrap();
-    bench.told(Turn::Leaves { grace: Millis::seconds(60) });
+    bench.told(EndpointState::Draining { grace: Millis::seconds(60) });
     bench.until(false).await;
     let patience = Duration::from_millis(500);
     let begun = Instant::now();

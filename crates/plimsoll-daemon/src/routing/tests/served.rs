@@ -2,15 +2,16 @@
 
 use std::net::SocketAddr;
 
-use plimsoll_model::access::Authority as Kept;
+use plimsoll_kernel::Policy;
+use plimsoll_model::access::Authority as StoredAuthority;
 use plimsoll_model::spec::{RouteSpec, Tls};
 use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
 use plimsoll_model::{
-    Change, ClusterId, DeploymentName, Generation, Observation, ObservedState, ServiceName, Writer,
+    CellId, Change, DeploymentName, Generation, Observation, ObservedState, ServiceName, Writer,
 };
 use plimsoll_runtime::FakeRuntime;
 use plimsoll_store::Embedded;
-use plimsoll_store::embedded::Config;
+use plimsoll_store::embedded::EmbeddedConfig;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::super::*;
-use crate::pki::{Authority, testkit};
+use plimsoll_peer::pki::{Authority, testkit};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,7 +30,7 @@ struct Bench {
     authority: Authority,
     plain: SocketAddr,
     secure: SocketAddr,
-    stop: watch::Sender<Stage>,
+    stop: watch::Sender<RouterStage>,
     running: tokio::task::JoinHandle<()>,
     _dir: TempDir,
 }
@@ -70,15 +71,15 @@ async fn container() -> SocketAddr {
 
 /// Ash alone, and a shop of one replica that runs.
 async fn bench() -> Bench {
-    let (dir, cluster) = (TempDir::new().unwrap(), ClusterId::new("blue").unwrap());
-    let engine = Embedded::start(Config::alone(dir.path(), cluster.clone())).await.unwrap();
-    let cell = Cell {
+    let (dir, cell_id) = (TempDir::new().unwrap(), CellId::new("blue").unwrap());
+    let engine = Embedded::start(EmbeddedConfig::alone(dir.path(), cell_id.clone())).await.unwrap();
+    let cell = NodeContext::new(
         engine,
-        runtime: Arc::new(FakeRuntime::new(cluster)),
-        node: node_id("ash"),
-        soft: Arc::default(),
-        servers: Arc::default(),
-    };
+        Arc::new(FakeRuntime::new(cell_id)),
+        node_id("ash"),
+        Arc::default(),
+        Policy::default(),
+    );
     let authority = testkit::cell("blue");
     let credentials = authority.node("ash");
     let (container, parts) = (container().await, authority.to_parts());
@@ -93,7 +94,7 @@ async fn bench() -> Bench {
         let observation = Observation { state, code: None, at: now() };
         Change::Observe { replica, generation, observation }
     };
-    let kept = Kept { certificate: parts.certificate, key: parts.key };
+    let kept = StoredAuthority { certificate: parts.certificate, key: parts.key };
     for (writer, change) in [
         (Writer::Operator, Change::PutNode { node: node_id("ash"), facts: cpus(4) }),
         (
@@ -125,12 +126,12 @@ async fn bench() -> Bench {
     ] {
         cell.write(writer, "test", vec![change.free()]).await.unwrap();
     }
-    cell.soft.reach(replica_id("shop/web/1"), Generation(1), Some(container.ip()));
+    cell.measurements.reach(replica_id("shop/web/1"), Generation(1), Some(container.ip()));
     let listen = || plimsoll_router::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let (plain, secure) = (listen(), listen());
     let at = |listener: &TcpListener| listener.local_addr().unwrap();
     let (plain_at, secure_at) = (at(&plain), at(&secure));
-    let client = Client::new(credentials);
+    let client = PeerClient::new(credentials);
     let routing = Arc::new(Routing::new(
         cell,
         &client,
@@ -138,7 +139,7 @@ async fn bench() -> Bench {
         Sockets::default(),
         None,
     ));
-    let (stop, stopping) = watch::channel(Stage::Open);
+    let (stop, stopping) = watch::channel(RouterStage::Open);
     let entrances = Entrances { plain: Some(plain.into()), secure: Some(secure.into()) };
     let running = tokio::spawn(Arc::clone(&routing).run(Listens::No, entrances, stopping));
     Bench { routing, authority, plain: plain_at, secure: secure_at, stop, running, _dir: dir }
@@ -202,7 +203,7 @@ async fn routes_of_the_state_are_served_in_the_clear_and_under_tls() {
     let sent_on = bench.plain("safe.example", "/x").await;
     let to = format!("https://safe.example:{}/x", bench.secure.port());
     assert!(said(&sent_on).0.starts_with('3') && sent_on.contains(&to), "{sent_on}");
-    let missing = bench.routing.cell.soft.facts().certificates.clone();
+    let missing = bench.routing.cell.ingress.lock().missing_certificates.clone();
     assert_eq!(missing.keys().collect::<Vec<_>>(), ["files.example"], "{missing:?}");
 }
 
@@ -240,7 +241,7 @@ async fn a_node_that_ends_lets_go_of_its_clients() {
     bench.until_served().await;
     let _idle = TcpStream::connect(bench.plain).await.unwrap();
     let begun = Instant::now();
-    bench.stop.send_replace(Stage::Closing);
+    bench.stop.send_replace(RouterStage::Closing);
     bench.running.await.unwrap();
     assert!(begun.elapsed() < PATIENCE / 2);
     assert!(TcpStream::connect(bench.plain).await.is_err(), "nobody new is let in");

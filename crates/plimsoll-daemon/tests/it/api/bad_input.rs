@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use expect_test::expect;
+use plimsoll_api::client::{Client, Endpoint, Error};
+use plimsoll_api::view::Problem;
 use plimsoll_daemon::api::MAX_BODY;
-use plimsoll_daemon::client::{Client, Endpoint, Error};
-use plimsoll_daemon::view::Problem;
 use plimsoll_model::testkit::spread;
 
 use super::support::{apply, daemon, daemon_without_a_leader, said};
@@ -83,14 +83,14 @@ async fn a_client_without_a_daemon_is_told_what_to_start() {
 async fn without_a_leader_nothing_is_written_and_it_is_said_so() {
     let daemon = daemon_without_a_leader().await;
     expect![[r"
-        no_leader: no server leads at the moment
-        hint: it takes a moment after a start; try again in a few seconds"]]
+        no_leader: the cell has no leader
+        hint: an election takes about a second: retry; `plimsoll cell status` shows the servers"]]
     .assert_eq(&said(daemon.client.apply("shop", &apply([("web", spread(1))])).await));
     let (status, _) = daemon.raw(request("GET /readyz", "")).await;
     assert_eq!(status, 503);
     let ready = daemon.client.ready(false).await.unwrap();
     assert_eq!(
-        (ready.is_ready, ready.health.leader, ready.why[0].word.as_str()),
+        (ready.is_ready, ready.health.leader, ready.why[0].word.word()),
         (false, None, "no_leader")
     );
 }

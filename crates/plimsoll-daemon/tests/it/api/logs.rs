@@ -1,7 +1,7 @@
 //! Logs and commands.
 
-use plimsoll_daemon::client::{LogsOf, Stream};
-use plimsoll_daemon::view::{Exec, LogLine, LogPiece, LogQuery, Restart};
+use plimsoll_api::client::{LogsOf, Stream};
+use plimsoll_api::view::{Exec, LogLine, LogPiece, LogQuery, Restart};
 use plimsoll_model::testkit::{cpus, node_id, spread};
 use plimsoll_model::{Availability, Change, Writer};
 use plimsoll_runtime::fake::Call;
@@ -146,6 +146,6 @@ async fn a_replica_on_a_node_that_cannot_be_reached_is_said_to_be_there() {
     assert_eq!(
         refused,
         "node_unreachable: birch cannot be reached: this node speaks to no other\n\
-         hint: `plimsoll node list` shows which nodes are heard from"
+         hint: `plimsoll node list` shows which nodes are up"
     );
 }

@@ -1,9 +1,9 @@
 //! Reads: what people and the command line are told.
 
 use expect_test::expect;
-use plimsoll_daemon::client::{Client, Endpoint};
-use plimsoll_daemon::view::{
-    AuditQuery, Exec, Health, NewOperator, Progress, Restart, Rollback, Scale,
+use plimsoll_api::client::{Client, Endpoint};
+use plimsoll_api::view::{
+    AuditQuery, Exec, Health, NewOperator, ProblemCode, Progress, Replica, Restart, Rollback, Scale,
 };
 use plimsoll_model::testkit::{cpus, global, node_id, spread};
 use plimsoll_model::{Change, ObservedCode, ObservedState, Writer};
@@ -30,10 +30,10 @@ async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
         {
           "cell": {
             "applied": 6,
-            "cluster": "test",
             "heard_ms": 0,
             "lag": 0,
             "leader": "ash",
+            "name": "test",
             "node": "ash",
             "term": 1,
             "version": "0.1.0"
@@ -330,7 +330,7 @@ async fn every_read_says_how_fresh_it_is() {
     assert_eq!((fresh.leader, fresh.heard_ms), (None, None), "it has never heard one");
     assert_eq!((status.cell.leader, status.cell.heard_ms), (None, None));
     let ready = lost.client.ready(false).await.unwrap();
-    assert_eq!((ready.is_ready, ready.why[0].word.as_str()), (false, "no_leader"));
+    assert_eq!((ready.is_ready, ready.why[0].word.word()), (false, "no_leader"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -340,9 +340,41 @@ async fn health_and_readiness_take_no_token_and_all_else_does() {
     let stranger = Client::new(Endpoint::Tcp { address, token: None });
     assert!(stranger.ready(true).await.unwrap().health.hash.is_some());
     let refused = stranger.status().await.unwrap_err();
-    assert_eq!(refused.code(), Some("unauthorized"));
+    assert_eq!(refused.code(), Some(ProblemCode::Unauthorized));
 }
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_told_in_parts_and_a_client_puts_them_together() {
+    let daemon = daemon().await;
+    daemon.apply("shop", [("web", spread(1_005))]).await;
+    daemon.settle().await;
+    let ids = async |query: &str| -> Vec<String> {
+        let request =
+            format!("GET /v1/replicas{query} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let (status, body) = daemon.raw(request).await;
+        assert_eq!(status, 200, "{query}: {body}");
+        let told: Vec<Replica> = serde_json::from_str(&body).unwrap();
+        told.into_iter().map(|replica| replica.id).collect()
+    };
+    assert_eq!(ids("").await.len(), 1_000);
+    assert_eq!(ids("?limit=2&offset=9").await, ["shop-web-10", "shop-web-11"]);
+    assert_eq!(ids("?node=ash&limit=2&offset=1004").await, ["shop-web-1005"]);
+    let whole: Vec<String> = (1..=1_005).map(|slot| format!("shop-web-{slot}")).collect();
+    for part in [100, 1_005, 10_000] {
+        let client = daemon.client.clone().in_parts_of(part);
+        let all = client.replicas().await.unwrap();
+        assert_eq!(all.into_iter().map(|it| it.id).collect::<Vec<_>>(), whole, "by {part}");
+        let here = client.replicas_on("ash").await.unwrap();
+        assert_eq!(here.len(), 1_005, "by {part}");
+    }
+    let last = AuditQuery { limit: Some(2), ..AuditQuery::default() };
+    let last = daemon.client.audit(&last).await.unwrap();
+    let before = AuditQuery { limit: Some(2), before: Some(last[0].seq), ..AuditQuery::default() };
+    let before = daemon.client.audit(&before).await.unwrap();
+    assert_eq!(before.len(), 2);
+    assert_eq!(before[1].seq + 1, last[0].seq, "what came just before it");
 }

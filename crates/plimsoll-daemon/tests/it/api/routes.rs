@@ -1,7 +1,7 @@
 //! Routes: applied with their deployment, refused where they cannot be, told and explained.
 
 use expect_test::expect;
-use plimsoll_daemon::view::{Apply, Rollback, RouteQuery};
+use plimsoll_api::view::{Apply, ReasonCode, Rollback, RouteQuery};
 use plimsoll_model::spec::{RouteSpec, Tls};
 use plimsoll_model::testkit::spread;
 use plimsoll_model::{ObservedState, ServiceName, ServiceSpec};
@@ -26,7 +26,7 @@ fn routed<const N: usize>(services: [(&str, ServiceSpec); N], routes: Vec<RouteS
 /// Every route in a line.
 async fn told(daemon: &Daemon) -> Vec<String> {
     let routes = daemon.client.routes().await.unwrap();
-    let line = |it: &plimsoll_daemon::view::Route| {
+    let line = |it: &plimsoll_api::view::Route| {
         let host = it.host.as_deref().unwrap_or("*");
         format!("{host}{} {}/{}:{} {}", it.path, it.deployment, it.service, it.port, it.taking)
     };
@@ -42,7 +42,7 @@ async fn a_route_of_another_deployment_or_to_nothing_is_refused_and_nothing_is_w
     let blog = routed([("app", spread(1))], vec![route("Shop.Example", "/", "app")]);
     expect![[r"
         route_taken: the route shop.example/ is shop's already
-        hint: choose another host or path, or take it from shop first: every node serves all routes"]]
+        hint: choose another host or path, or remove it from shop first: every node serves all routes"]]
     .assert_eq(&said(client.apply("blog", &blog).await));
     assert!(said(client.dry_run("blog", &blog).await).starts_with("route_taken"));
     assert!(client.deployment("blog").await.is_err(), "nothing of it was written");
@@ -68,7 +68,7 @@ async fn routes_are_part_of_a_revision_and_come_back_with_it() {
     let old = routed([("web", spread(1))], vec![route("shop.example", "/old", "web")]);
     let new = routed([("web", spread(1))], vec![route("shop.example", "/new", "web")]);
     let first = client.apply("shop", &old).await.unwrap();
-    let warned = first.warnings.iter().find(|warning| warning.word == "routes_not_served");
+    let warned = first.warnings.iter().find(|warning| warning.word == ReasonCode::RoutesNotServed);
     assert_eq!(warned.map(|it| it.text.as_str()), Some("it was started without --http"));
     assert_eq!((first.revision, client.apply("shop", &old).await.unwrap().revision), (1, 1));
     let planned = client.dry_run("shop", &new).await.unwrap();
@@ -77,7 +77,7 @@ async fn routes_are_part_of_a_revision_and_come_back_with_it() {
         ["- shop.example/old → web port 80", "+ shop.example/new → web port 80"]
     );
     assert_eq!(client.apply("shop", &new).await.unwrap().revision, 2);
-    let scale = plimsoll_daemon::view::Scale { services: [("web".to_owned(), 2)].into() };
+    let scale = plimsoll_api::view::Scale { services: [("web".to_owned(), 2)].into() };
     client.scale("shop", &scale).await.unwrap();
     assert_eq!(told(&daemon).await, ["shop.example/new shop/web:80 0"], "scaling leaves them");
     client.rollback("shop", &Rollback { to: Some(1) }).await.unwrap();
@@ -102,8 +102,8 @@ async fn a_request_is_explained_with_every_container_that_could_have_it() {
     assert_eq!(
         said_of.collect::<Vec<_>>(),
         [
-            "shop-web-1 takes requests: it runs and is well (takes_requests)",
-            "shop-web-2 does not: it is degraded (degraded)"
+            "shop-web-1 takes requests: running and healthy (takes_requests)",
+            "shop-web-2 does not: degraded (degraded)"
         ]
     );
     assert_eq!(client.explain_route(&query("/apix")).await.unwrap().route.path, "/");

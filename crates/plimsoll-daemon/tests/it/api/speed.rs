@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::view::Progress;
+use plimsoll_api::view::Progress;
 use plimsoll_model::testkit::{cpus, node_id, spread};
 use plimsoll_model::{Change, Writer};
 

@@ -1,6 +1,6 @@
 //! Watching and backups.
 
-use plimsoll_daemon::view::AuditQuery;
+use plimsoll_api::view::AuditQuery;
 use plimsoll_model::testkit::{cpus, node_id, spread};
 use plimsoll_model::{Change, Writer};
 use plimsoll_store::backup;
@@ -95,7 +95,7 @@ async fn a_backup_comes_whole_and_leaves_nothing_behind() {
     let file = dir.path().join("backup");
     std::fs::write(&file, bytes).unwrap();
     let summary = backup::verify(&file).unwrap();
-    assert_eq!(summary.cluster.as_str(), "test");
+    assert_eq!(summary.cell_id.as_str(), "test");
     let left = std::fs::read_dir(&daemon.listen.data_dir).unwrap();
     let mut left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(!left.any(|name| name.starts_with("backup")));

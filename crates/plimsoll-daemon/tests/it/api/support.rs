@@ -5,32 +5,35 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_daemon::api::{Listen, Server};
-use plimsoll_daemon::cell::now;
-use plimsoll_daemon::client::{Client, Endpoint, Error};
-use plimsoll_daemon::view::{Applied, Apply, Problem};
-use plimsoll_daemon::{Cell, Soft};
+use plimsoll_api::client::{Client, Endpoint, Error};
+use plimsoll_api::view::{Applied, Apply, Problem};
+use plimsoll_daemon::NodeContext;
+use plimsoll_daemon::api::{ApiServer, Listen};
+use plimsoll_daemon::context::now;
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::{Policy, Scope, Signals, reconcile};
 use plimsoll_model::testkit::{cpus, node_id, replica_id};
 use plimsoll_model::{
-    Change, ClusterId, Generation, Guarded, Observation, ObservedCode, ObservedState, ReplicaId,
+    CellId, Change, Generation, Guarded, Observation, ObservedCode, ObservedState, ReplicaId,
     ServiceName, ServiceSpec, Timestamp, Writer,
 };
+use plimsoll_peer::pki::testkit::cell as pki;
 use plimsoll_router::Sockets;
-use plimsoll_runtime::{FakeRuntime, LogLine, Order, Output, Runtime, Tag};
-use plimsoll_store::embedded::{Config, Embedded};
+use plimsoll_runtime::{FakeRuntime, LogLine, Output, Runtime, StartRequest, Tag};
+use plimsoll_store::embedded::{Embedded, EmbeddedConfig};
 use plimsoll_store::{Engine, Founding, Leadership};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::faulty_engine::FaultyEngine;
+
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Daemon {
-    pub(super) cell: Cell,
+    pub(super) cell: NodeContext,
     pub(super) client: Client,
     pub(super) runtime: Arc<FakeRuntime>,
     pub(super) listen: Listen,
@@ -52,41 +55,56 @@ pub(super) async fn daemon_on_tcp() -> Daemon {
 /// A server that waits to be taken into a cell, and so has no leader.
 pub(super) async fn daemon_without_a_leader() -> Daemon {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config { founding: Founding::Join, ..config(&dir) };
+    let config = EmbeddedConfig { founding: Founding::Join, ..config(&dir) };
     let engine = Embedded::start(config).await.unwrap();
-    serve(dir, engine, false).await
+    serve(dir, engine, false, None).await
+}
+
+/// A daemon that could speak to other nodes, on a log that fails when it is told to.
+pub(super) async fn daemon_with_faults() -> (Daemon, Arc<FaultyEngine>) {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Arc::new(FaultyEngine::new(leader(&dir).await));
+    let peers = Some(plimsoll_peer::PeerClient::new(pki("test").node("ash")));
+    (serve(dir, Arc::clone(&engine) as _, true, peers).await, engine)
 }
 
 async fn start(on_tcp: bool) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
-    let engine = Embedded::start(config(&dir)).await.unwrap();
-    let leads = |leadership: &Leadership| leadership.is_me;
-    within(engine.leadership().wait_for(leads)).await.unwrap();
-    let daemon = serve(dir, engine, on_tcp).await;
+    let engine = leader(&dir).await;
+    let daemon = serve(dir, engine, on_tcp, None).await;
     let join = Change::PutNode { node: node_id("ash"), facts: cpus(4) };
     daemon.write(Writer::Operator, vec![join.free()]).await;
     daemon
 }
 
-fn config(dir: &tempfile::TempDir) -> Config {
-    Config::alone(dir.path().join("data"), ClusterId::new("test").unwrap())
+async fn leader(dir: &tempfile::TempDir) -> Arc<Embedded> {
+    let engine = Embedded::start(config(dir)).await.unwrap();
+    let leads = |leadership: &Leadership| leadership.is_me;
+    within(engine.leadership().wait_for(leads)).await.unwrap();
+    engine
 }
 
-async fn serve(dir: tempfile::TempDir, engine: Arc<Embedded>, on_tcp: bool) -> Daemon {
-    let (cluster, data_dir) = (ClusterId::new("test").unwrap(), dir.path().join("data"));
-    let runtime = Arc::new(FakeRuntime::new(cluster));
-    let soft = Arc::new(Soft::default());
-    let cell = Cell {
-        engine,
-        runtime: Arc::clone(&runtime) as _,
-        node: node_id("ash"),
-        soft,
-        servers: Arc::default(),
-    };
+fn config(dir: &tempfile::TempDir) -> EmbeddedConfig {
+    EmbeddedConfig::alone(dir.path().join("data"), CellId::new("test").unwrap())
+}
+
+async fn serve(
+    dir: tempfile::TempDir,
+    engine: Arc<dyn Engine>,
+    on_tcp: bool,
+    peers: Option<plimsoll_peer::PeerClient>,
+) -> Daemon {
+    let (cell_id, data_dir) = (CellId::new("test").unwrap(), dir.path().join("data"));
+    let runtime = Arc::new(FakeRuntime::new(cell_id));
+    let (over, policy) = (Arc::clone(&runtime) as _, Policy::default());
+    let cell = NodeContext::new(engine, over, node_id("ash"), Arc::default(), policy);
     let socket = dir.path().join("plimsoll.sock");
     let tcp = on_tcp.then(|| "127.0.0.1:0".parse().unwrap());
     let listen = Listen { socket: socket.clone(), tcp, data_dir, sockets: Sockets::default() };
-    let server = Server::bind(cell.clone(), &listen).await.unwrap();
+    let server = ApiServer::bind(cell.clone(), &listen).await.unwrap();
+    if let Some(peers) = peers {
+        server.reach(peers);
+    }
     let tcp = server.tcp_address();
     let (stop, stopped) = oneshot::channel();
     let running = tokio::spawn(server.run(async { drop(stopped.await) }));
@@ -182,7 +200,7 @@ impl Daemon {
 
     pub(super) fn tag(&self, id: &str) -> Tag {
         let (replica, generation) = (replica_id(id), self.generation(id));
-        Tag { cluster: ClusterId::new("test").unwrap(), replica, generation }
+        Tag { cell_id: CellId::new("test").unwrap(), replica, generation }
     }
 
     /// Starts the replica's container in the runtime.
@@ -192,7 +210,7 @@ impl Daemon {
             let service = state.service(&tag.replica.service).unwrap();
             Arc::new(service.desired().unwrap().container.clone())
         });
-        self.runtime.start(&Order::new(tag, container)).await.unwrap();
+        self.runtime.start(&StartRequest::new(tag, container)).await.unwrap();
     }
 
     pub(super) fn print(&self, id: &str, at: u64, text: &str) {

@@ -1,12 +1,10 @@
 //! Writes: apply, dry run, scale, roll back, restart, delete.
 
 use expect_test::expect;
-use plimsoll_daemon::view::{Applied, Apply, Restart, Rollback, Scale};
+use plimsoll_api::view::{Applied, Apply, Plan, Restart, Rollback, Scale};
 use plimsoll_model::spec::{FileContent, FileMount};
-use plimsoll_model::testkit::{global, node_id, spread};
-use plimsoll_model::{ServiceName, ServiceSpec};
-use plimsoll_runtime::Reason;
-use plimsoll_runtime::fake::Script;
+use plimsoll_model::testkit::{cpus, global, node_id, spread};
+use plimsoll_model::{Capability, Change, ServiceName, ServiceSpec, Writer};
 
 use super::support::{apply, daemon, said};
 
@@ -21,8 +19,24 @@ fn shown(applied: &Applied) -> String {
             format!("  {}: {} → {}", field.field, word(&field.before), word(&field.after))
         }));
     }
-    lines.extend(applied.plan.iter().map(|line| format!("plan: {line}")));
+    lines.extend(applied.plan.iter().flat_map(planned));
     lines.join("\n") + "\n"
+}
+
+fn planned(plan: &Plan) -> Vec<String> {
+    let placed =
+        plan.placed.iter().map(|it| format!("{} placed {} {}", it.round, it.replica, it.node));
+    let moved = plan
+        .moved
+        .iter()
+        .map(|it| format!("{} moved {} {} {} {}", it.round, it.replica, it.from, it.to, it.cause));
+    let retired = plan.retired.iter().map(|it| format!("{} retired {}", it.round, it.replica));
+    let stays = plan.stays.iter().map(|it| format!("stays {} {}", it.replica, it.reason));
+    let unplaced = plan
+        .unplaced
+        .iter()
+        .map(|it| format!("{} lacks {}: {}", it.service, it.missing, it.detail));
+    placed.chain(moved).chain(retired).chain(stays).chain(unplaced).collect()
 }
 
 fn scale<const N: usize>(services: [(&str, u32); N]) -> Scale {
@@ -77,8 +91,8 @@ async fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     expect![[r#"
         shop r1
         web added
-        plan: shop-web-1 placed on ash
-        plan: shop-web-2 placed on ash
+        1 placed shop-web-1 ash
+        1 placed shop-web-2 ash
     "#]]
     .assert_eq(&shown(&first));
     assert_eq!(client.deployments().await.unwrap(), []);
@@ -93,10 +107,11 @@ async fn a_dry_run_says_what_would_be_done_and_does_nothing() {
         job added
         web changed, recreated
           image: app:1 → app:2
-        plan: shop-db-1 retired
-        plan: shop-web-3 renewed on ash
-        plan: shop/job lacks 1 replicas: 0 of 1 nodes can take it: 1 insufficient_capacity
-        plan: shop/web: 2 more in turn
+        1 moved shop-web-1 ash ash outdated
+        2 moved shop-web-2 ash ash outdated
+        3 moved shop-web-3 ash ash outdated
+        1 retired shop-db-1
+        shop/job lacks 1: 0 of 1 nodes can take it: 1 insufficient_capacity
     "#]]
     .assert_eq(&shown(&second));
     assert_eq!(client.deployment("shop").await.unwrap().revision, 1);
@@ -158,18 +173,27 @@ async fn no_secret_is_in_any_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_runtime_refuses_a_file_before_anything_is_written() {
+async fn a_file_that_no_node_can_run_is_refused_before_anything_is_written() {
     let daemon = daemon().await;
-    let refuses = vec![Reason::NoCommand, Reason::Unsupported { field: "sysctls" }];
-    daemon.runtime.on("odd:1", Script { refuses, ..Script::default() });
-    let odd = apply([("web", spread(1)), ("odd", spread(1).image("odd:1"))]);
-    expect![[r"
-        cannot_run: this node's runtime cannot run it:
-          odd: it has no command, and processes have no image to take one from; set command
-          odd: processes cannot be given sysctls
-        hint: change these in the compose file, or use a node with another runtime"]]
+    let processes = || cpus(4).lacks(Capability::ImageCommand).lacks(Capability::Sysctls);
+    let says = |node: &str, facts| Change::PutNode { node: node_id(node), facts };
+    daemon.write(Writer::Operator, vec![says("ash", processes()).free()]).await;
+    let mut odd = spread(1);
+    odd.container.sysctls.insert("net.core.somaxconn".into(), "1".into());
+    odd.container.stop_signal = Some("SIGNOPE".into());
+    let odd = apply([("web", spread(1).command("run")), ("odd", odd)]);
+    expect![[r#"
+        cannot_run: no node of the cell can run it:
+          odd: unknown stop signal "SIGNOPE"
+          odd: the process runtime cannot run the command of an image; set `command`
+          odd: the process runtime cannot set sysctls; remove `sysctls`
+        hint: change these in the compose file, or use a node with another runtime"#]]
     .assert_eq(&said(daemon.client.apply("shop", &odd).await));
     assert_eq!(daemon.client.deployments().await.unwrap(), []);
+
+    // Whatever the leader runs on: it is enough that one node can.
+    daemon.write(Writer::Operator, vec![says("birch", cpus(4)).free()]).await;
+    daemon.client.apply("shop", &apply([("web", spread(1))])).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

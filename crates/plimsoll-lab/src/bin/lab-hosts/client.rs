@@ -15,7 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// What was said, if it was not a refusal. Words are one to a line.
 pub(crate) fn ask(socket: &Path, words: &[String]) -> Result<String, String> {
-    let down = |_| "no hosts are up; make some with `lab/hosts up 3`".to_owned();
+    let down = |_| "no hosts are up; create some with `lab/hosts up 3`".to_owned();
     let mut stream = UnixStream::connect(socket).map_err(down)?;
     let broken = |error| format!("the hosts do not answer: {error}");
     stream.write_all(words.join("\n").as_bytes()).map_err(broken)?;
@@ -37,7 +37,7 @@ pub(crate) fn up(
 ) -> Result<(), String> {
     let list = ["list".to_owned()];
     if ask(socket, &list).is_ok() {
-        return Err("hosts are up already; end them with `lab/hosts down`".to_owned());
+        return Err("hosts are up already; stop them with `lab/hosts down`".to_owned());
     }
     if let Some(missing) = plimsoll_lab::missing() {
         return Err(missing);

@@ -33,21 +33,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Ask {
-    /// Make so many hosts: ash, birch, cedar and so on
+    /// Create N hosts: ash, birch, cedar and so on
     Up {
         count: usize,
-        /// With a Docker engine on each.
+        /// Start a Docker engine on each host.
         #[arg(long)]
         docker: bool,
     },
-    /// Hold the hosts; `up` runs this
+    /// Run the hosts in the foreground; used by `up`
     #[command(hide = true)]
     Serve {
         count: usize,
         #[arg(long)]
         docker: bool,
     },
-    /// The hosts, and every wire that is not sound
+    /// List the hosts and every degraded link
     List,
     /// Run a command on a host: `exec ash -- ping 10.77.0.2`
     Exec {
@@ -55,39 +55,39 @@ enum Ask {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Let nothing pass between two hosts, or between one and all others
+    /// Partition two hosts, or one host from all others
     Cut {
         host: String,
         other: Option<String>,
-        /// Only from the first to the other.
+        /// Only packets from the first host to the second.
         #[arg(long, requires = "other")]
         one_way: bool,
     },
-    /// Make the wire between two hosts sound again, or every wire
+    /// Heal the link between two hosts, or every link
     Heal {
         #[arg(requires = "other")]
         host: Option<String>,
         other: Option<String>,
     },
-    /// Delay what passes between two hosts, each way: `delay ash birch 50ms`
+    /// Add latency between two hosts, each way: `delay ash birch 50ms`
     Delay {
         host: String,
         other: String,
         #[arg(value_parser = length_of_time)]
         by: std::time::Duration,
     },
-    /// Lose a share of what passes between two hosts, each way: `loss ash birch 20%`
+    /// Drop a share of the packets between two hosts, each way: `loss ash birch 20%`
     Loss {
         host: String,
         other: String,
         #[arg(value_parser = share)]
         percent: u8,
     },
-    /// End every process of a host at once
+    /// Kill every process of a host at once
     Kill { host: String },
-    /// Switch a host on again that was killed
+    /// Start a killed host again
     Start { host: String },
-    /// End everything
+    /// Stop all hosts
     Down,
 }
 

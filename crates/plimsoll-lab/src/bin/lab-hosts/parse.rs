@@ -11,14 +11,16 @@ pub(crate) fn length_of_time(text: &str) -> Result<Duration, String> {
         "us" => Ok(Duration::from_micros(number)),
         "ms" => Ok(Duration::from_millis(number)),
         "s" => Ok(Duration::from_secs(number)),
-        _ => Err(format!("{text:?} has no unit; write us, ms or s behind the number")),
+        _ => Err(format!("{text:?} has no unit; append us, ms or s")),
     }
 }
 
 /// `20%` or `20`.
 pub(crate) fn share(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
-    number.filter(|percent| *percent <= 100).ok_or_else(|| format!("{text:?} is not of 0% to 100%"))
+    number
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| format!("{text:?} is not between 0% and 100%"))
 }
 
 #[cfg(test)]

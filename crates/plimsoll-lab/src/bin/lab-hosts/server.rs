@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plimsoll_lab::{Host, Lab, Rule};
+use plimsoll_lab::{Host, Lab, LinkRule};
 
 use crate::SOCKET;
 
-struct Server {
+struct LabServer {
     lab: Lab,
     /// Where engines are, each in a directory of its own.
     dir: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) fn serve(dir: &Path, count: usize, engine: Option<PathBuf>) -> io::Re
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seed = u64::from(since.subsec_nanos());
     let lab = Lab::new(count, seed).map_err(io::Error::other)?;
-    let server = Server { lab, dir: dir.to_owned(), engine };
+    let server = LabServer { lab, dir: dir.to_owned(), engine };
     for host in server.lab.hosts() {
         server.start_engine(host).map_err(io::Error::other)?;
     }
@@ -40,7 +40,7 @@ pub(crate) fn serve(dir: &Path, count: usize, engine: Option<PathBuf>) -> io::Re
     fs::remove_file(socket)
 }
 
-impl Server {
+impl LabServer {
     /// Whether that was the end.
     fn answer(&self, mut stream: UnixStream) -> io::Result<bool> {
         let mut asked = String::new();
@@ -54,7 +54,7 @@ impl Server {
     fn done(&self, words: &[&str]) -> Result<String, String> {
         let find = |name: &str| self.lab.find(name).map_err(|error| error.to_string());
         let pair = |a: &str, b: &str| match (find(a)?, find(b)?) {
-            (a, b) if a == b => Err("a host has no wire to itself".to_owned()),
+            (a, b) if a == b => Err("a host has no link to itself".to_owned()),
             pair => Ok(pair),
         };
         let number = |text: &str| text.parse::<u64>().map_err(|error| error.to_string());
@@ -88,7 +88,7 @@ impl Server {
                 host.switch_on().map_err(|error| error.to_string())?;
                 self.start_engine(host)?;
             }
-            other => return Err(format!("it cannot be asked for {other:?}")),
+            other => return Err(format!("unknown request {other:?}")),
         }
         Ok(String::new())
     }
@@ -99,7 +99,7 @@ impl Server {
         for (from, a) in hosts.iter().enumerate() {
             for (to, b) in hosts.iter().enumerate() {
                 let rule = self.lab.rule(from, to);
-                if rule != Rule::default() {
+                if rule != LinkRule::default() {
                     let _ = writeln!(text, "{} to {}: {rule}", a.name(), b.name());
                 }
             }

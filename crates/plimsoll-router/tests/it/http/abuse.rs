@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_router::Limits;
+use plimsoll_router::RouterLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -11,7 +11,7 @@ use crate::kit::{PATIENCE, connect, inside, resident};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-async fn site(limits: Limits) -> Site {
+async fn site(limits: RouterLimits) -> Site {
     let server = Server::new(mirror).await;
     let site = Site::new(limits, &[inside("web-1", server.at)]).await;
     // It lives as long as the test.
@@ -30,7 +30,8 @@ async fn ended(client: &mut Client) -> Duration {
 
 #[tokio::test]
 async fn a_head_that_trickles_in_is_cut_off_and_others_are_served_meanwhile() {
-    let limits = Limits { header_read: Duration::from_millis(500), ..Limits::default() };
+    let limits =
+        RouterLimits { header_read: Duration::from_millis(500), ..RouterLimits::default() };
     let site = site(limits).await;
     let began = Instant::now();
     let mut loris: Vec<Client> = Vec::new();
@@ -61,10 +62,10 @@ async fn a_head_that_trickles_in_is_cut_off_and_others_are_served_meanwhile() {
 
 #[tokio::test]
 async fn a_client_that_says_nothing_or_no_more_is_let_go() {
-    let limits = Limits {
+    let limits = RouterLimits {
         keep_alive: Duration::from_millis(300),
         header_read: Duration::from_millis(100),
-        ..Limits::default()
+        ..RouterLimits::default()
     };
     let site = site(limits).await;
     let mut silent = site.client().await;
@@ -81,7 +82,7 @@ async fn a_request_on_which_nothing_moves_is_cut_off() {
         std::future::pending::<()>().await;
     })
     .await;
-    let limits = Limits { idle: Duration::from_millis(300), ..Limits::default() };
+    let limits = RouterLimits { idle: Duration::from_millis(300), ..RouterLimits::default() };
     let site = Site::new(limits, &[inside("web-1", at)]).await;
     let mut client = site.client().await;
     client.say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nsome").await;
@@ -95,7 +96,7 @@ async fn a_request_on_which_nothing_moves_is_cut_off() {
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused_in_bounded_memory() {
-    let site = site(Limits::default()).await;
+    let site = site(RouterLimits::default()).await;
     let before = resident();
     for (case, field) in [
         ("one field without end", "X-Bomb: ".to_owned() + &"x".repeat(10 << 20)),
@@ -120,7 +121,7 @@ async fn a_head_that_is_too_large_is_refused_in_bounded_memory() {
 
 #[tokio::test]
 async fn too_many_fields_are_refused() {
-    let site = site(Limits::default()).await;
+    let site = site(RouterLimits::default()).await;
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(200));
     assert_eq!(site.ask(&head).await.status, 431);
 }
@@ -133,13 +134,13 @@ async fn an_upstream_whose_head_is_too_large_is_not_believed() {
         let _ = stream.write_all(bomb.as_bytes()).await;
     })
     .await;
-    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", at)]).await;
     assert_eq!(site.get("/").await.status, 502);
 }
 
 #[tokio::test]
 async fn idle_connections_make_room_for_those_who_ask() {
-    let limits = Limits { connections: 100, ..Limits::default() };
+    let limits = RouterLimits { connections: 100, ..RouterLimits::default() };
     let site = site(limits).await;
     let mut idle = Vec::new();
     for round in 0..5 {
@@ -158,7 +159,7 @@ async fn a_client_that_is_served_is_never_asked_to_make_room() {
         hyper::Response::new(super::kit::full("still here"))
     })
     .await;
-    let limits = Limits { connections: 10, ..Limits::default() };
+    let limits = RouterLimits { connections: 10, ..RouterLimits::default() };
     let site = Site::new(limits, &[inside("web-1", server.at)]).await;
     let mut busy = site.client().await;
     busy.say(GET).await;
@@ -177,7 +178,7 @@ async fn a_client_that_is_served_is_never_asked_to_make_room() {
 #[tokio::test]
 async fn idle_connections_cost_little() {
     const COUNT: usize = 4_000;
-    let site = site(Limits::default()).await;
+    let site = site(RouterLimits::default()).await;
     let mut idle = Vec::with_capacity(COUNT);
     assert_eq!(site.get("/").await.status, 200);
     let before = resident();
@@ -191,7 +192,7 @@ async fn idle_connections_cost_little() {
 
 #[tokio::test]
 async fn what_is_not_http_is_turned_away() {
-    let site = site(Limits::default()).await;
+    let site = site(RouterLimits::default()).await;
     for junk in
         ["\x16\x03\x01\x02\x00", "PRI * HTTP/2.0\r\n\r\nNO\r\n\r\n", "\r\n\r\n\r\nfoo\r\n\r\n"]
     {
@@ -206,7 +207,7 @@ async fn what_is_not_http_is_turned_away() {
 #[tokio::test]
 async fn a_request_with_two_lengths_reaches_the_upstream_with_one() {
     let server = Server::new(super::kit::echo).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     for fields in [
         "Content-Length: 30\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 30",
@@ -236,7 +237,7 @@ async fn a_crowd_that_comes_at_once_is_served_also_where_the_queue_is_small() {
             });
         }
     });
-    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", at)]).await;
     let mut crowd = Vec::new();
     for _ in 0..400 {
         crowd.push(site.client().await);
@@ -247,6 +248,6 @@ async fn a_crowd_that_comes_at_once_is_served_also_where_the_queue_is_small() {
     for client in &mut crowd {
         assert_eq!(client.hear().await.status, 200);
     }
-    let upstream = &site.router.read().upstreams[0];
+    let upstream = &site.router.metrics().upstreams[0];
     assert!(upstream.connections < 400, "{} for 400 requests", upstream.connections);
 }

@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use plimsoll_router::{Limits, NoTunnel, RouteSpec, Stage, metrics};
+use plimsoll_router::{NoTunnel, RouteConfig, RouterLimits, RouterStage, metrics};
 use tokio::io::AsyncWriteExt;
 
 use super::kit::{Server, Site, by_hand, everything, head_of, mirror};
 use crate::kit::{address, draining, eventually, inside};
 use crate::via::{between, via};
 
-fn route(host: Option<&str>, path: &str, strip_path: bool) -> RouteSpec {
+fn route(host: Option<&str>, path: &str, strip_path: bool) -> RouteConfig {
     let host = host.map(str::to_owned);
-    RouteSpec { host, path: path.to_owned(), strip_path, ..everything() }
+    RouteConfig { host, path: path.to_owned(), strip_path, ..everything() }
 }
 
 #[tokio::test]
 async fn an_upstream_sees_the_request_and_who_asks() {
     let server = Server::new(mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let heard = site.ask("GET /x?y=1 HTTP/1.1\r\nHost: a.example:80\r\nAccept: */*\r\nConnection: x-mine\r\nX-Mine: 1\r\nTE: gzip\r\n\r\n").await;
     assert_eq!(heard.status, 200);
     let from = site.at.ip().to_string();
@@ -43,7 +43,7 @@ async fn an_upstream_sees_the_request_and_who_asks() {
 #[tokio::test]
 async fn who_asked_before_us_stays_in_the_list() {
     let server = Server::new(mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let heard = site.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.1.1.1\r\nX-Forwarded-Proto: https\r\n\r\n").await;
     assert!(heard.body.contains("x-forwarded-for: 10.1.1.1, 127."), "{}", heard.body);
     assert!(heard.body.contains("x-forwarded-proto: http\n"), "what came in is what we saw");
@@ -53,9 +53,13 @@ async fn who_asked_before_us_stays_in_the_list() {
 async fn a_prefix_is_stripped_where_the_route_says_so() {
     let server = Server::new(mirror).await;
     let routes = vec![route(None, "/api", true), route(None, "/raw", false)];
-    let site =
-        Site::with(Limits::default(), Arc::new(NoTunnel), routes, &[inside("web-1", server.at)])
-            .await;
+    let site = Site::with(
+        RouterLimits::default(),
+        Arc::new(NoTunnel),
+        routes,
+        &[inside("web-1", server.at)],
+    )
+    .await;
     for (path, seen) in [
         ("/api", "/"),
         ("/api/", "/"),
@@ -79,26 +83,27 @@ async fn the_router_says_why_nobody_answers() {
     let broken = by_hand(|mut stream, _| async move {
         head_of(&mut stream).await;
     });
-    let limits = Limits { response_head: Duration::from_millis(300), ..Limits::default() };
+    let limits =
+        RouterLimits { response_head: Duration::from_millis(300), ..RouterLimits::default() };
     for (case, members, status, text) in [
         ("nobody", vec![], 503, "503 no replica of shop/web is healthy\n"),
         (
             "refused",
             vec![inside("web-1", address())],
             503,
-            "503 no replica of shop/web could be connected to (1 tried)\n",
+            "503 cannot connect to any replica of shop/web (1 tried)\n",
         ),
         (
             "broken",
             vec![inside("web-1", broken.await.0)],
             502,
-            "502 the replica of shop/web ended without an answer\n",
+            "502 the replica of shop/web closed the connection without a response\n",
         ),
         (
             "late",
             vec![inside("web-1", late.await.0)],
             504,
-            "504 the replica of shop/web did not begin to answer within 0 s\n",
+            "504 the replica of shop/web sent no response within 0 s\n",
         ),
     ] {
         let site = Site::new(limits.clone(), &members).await;
@@ -112,7 +117,7 @@ async fn the_router_says_why_nobody_answers() {
 #[tokio::test]
 async fn a_request_without_a_route_is_told_so_also_in_json() {
     let routes = vec![route(Some("a.example"), "/", false)];
-    let site = Site::with(Limits::default(), Arc::new(NoTunnel), routes, &[]).await;
+    let site = Site::with(RouterLimits::default(), Arc::new(NoTunnel), routes, &[]).await;
     let heard = site.ask("GET /x HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     assert_eq!((heard.status, heard.body.as_str()), (404, "404 no route for b.example/x\n"));
     let heard =
@@ -127,7 +132,7 @@ async fn a_request_without_a_route_is_told_so_also_in_json() {
 #[tokio::test]
 async fn a_request_that_names_no_host_or_two_is_refused() {
     let server = Server::new(mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     for (case, head, status) in [
         ("none", "GET / HTTP/1.1\r\n\r\n", 400),
         ("two", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
@@ -141,7 +146,7 @@ async fn a_request_that_names_no_host_or_two_is_refused() {
 #[tokio::test]
 async fn connections_are_kept_on_both_sides() {
     let server = Server::new(mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut client = site.client().await;
     for _ in 0..50 {
         let heard = client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -161,7 +166,7 @@ async fn connections_are_kept_on_both_sides() {
 #[tokio::test]
 async fn idle_connections_to_an_upstream_are_closed_after_a_while_and_when_it_leaves() {
     let server = Server::new(mirror).await;
-    let limits = Limits { kept_for: Duration::from_millis(50), ..Limits::default() };
+    let limits = RouterLimits { kept_for: Duration::from_millis(50), ..RouterLimits::default() };
     let members = [inside("web-1", server.at)];
     let site = Site::new(limits, &members).await;
     let sweeping = site.router.clone();
@@ -169,10 +174,10 @@ async fn idle_connections_to_an_upstream_are_closed_after_a_while_and_when_it_le
     site.get("/").await;
     eventually("it is closed", || async { (open_to(server.at) == 0).then_some(()) }).await;
 
-    let slow = Site::new(Limits::default(), &members).await;
+    let slow = Site::new(RouterLimits::default(), &members).await;
     slow.get("/").await;
     assert!(open_to(server.at) > 0, "it is kept");
-    slow.feed(&[draining("web-1", server.at, Duration::from_mins(1))]);
+    slow.update(&[draining("web-1", server.at, Duration::from_mins(1))]);
     eventually("it is closed", || async { (open_to(server.at) == 0).then_some(()) }).await;
 }
 
@@ -198,7 +203,7 @@ async fn an_answer_to_head_and_answers_without_content_keep_their_length() {
         }
     })
     .await;
-    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", at)]).await;
     let mut client = site.client().await;
     client.say("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     client.say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -217,7 +222,8 @@ async fn a_route_leads_to_a_replica_on_another_node() {
     let server = Server::new(mirror).await;
     let tunnel = between(&[inside("web-1", server.at)]);
     let site =
-        Site::with(Limits::default(), tunnel.clone(), vec![everything()], &[via("web-1")]).await;
+        Site::with(RouterLimits::default(), tunnel.clone(), vec![everything()], &[via("web-1")])
+            .await;
     for _ in 0..10 {
         assert_eq!(site.get("/").await.status, 200);
     }
@@ -231,16 +237,16 @@ async fn a_router_that_ends_lets_requests_end_first() {
         hyper::Response::new(super::kit::full("late but here"))
     })
     .await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut idle = site.client().await;
     assert_eq!(idle.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.status, 200);
     let mut busy = site.client().await;
     busy.say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let upstream = site.router.table().upstreams().next().unwrap().clone();
     eventually("it is under way", || async { (upstream.in_flight() == 1).then_some(()) }).await;
-    site.stage.send_replace(Stage::Closing);
+    site.stage.send_replace(RouterStage::Closing);
     assert_eq!(busy.hear().await.body, "late but here");
-    assert!(site.router.parted(crate::kit::PATIENCE).await, "and then all are gone");
+    assert!(site.router.all_disconnected(crate::kit::PATIENCE).await, "and then all are gone");
     assert!(tokio::net::TcpStream::connect(site.at).await.is_err(), "nobody is let in any more");
 }
 
@@ -252,13 +258,13 @@ async fn what_is_under_way_when_an_upstream_leaves_has_its_grace() {
         hyper::Response::new(super::kit::full("done"))
     })
     .await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let (mut quick, mut slow) = (site.client().await, site.client().await);
     quick.say("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n").await;
     slow.say("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let upstream = site.router.table().upstreams().next().unwrap().clone();
     eventually("both are under way", || async { (upstream.in_flight() == 2).then_some(()) }).await;
-    site.feed(&[draining("web-1", server.at, Duration::from_secs(1))]);
+    site.update(&[draining("web-1", server.at, Duration::from_secs(1))]);
     assert_eq!(quick.hear().await.body, "done");
     assert_eq!(
         slow.hear().await.status,
@@ -270,14 +276,14 @@ async fn what_is_under_way_when_an_upstream_leaves_has_its_grace() {
 #[tokio::test]
 async fn a_router_that_somebody_else_takes_over_from_closes_no_connection_that_it_has_not_told() {
     let server = Server::new(mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let (mut idle, mut speaking) = (site.client().await, site.client().await);
     for client in [&mut idle, &mut speaking] {
         let before = client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!((before.status, before.field("connection")), (200, None));
     }
     speaking.say("GET / HT").await;
-    site.stage.send_replace(Stage::Leaving);
+    site.stage.send_replace(RouterStage::HandingOver);
     eventually("nobody is let in any more", || async {
         tokio::net::TcpStream::connect(site.at).await.err()
     })
@@ -286,5 +292,5 @@ async fn a_router_that_somebody_else_takes_over_from_closes_no_connection_that_i
         let last = client.ask(&format!("{rest}\r\nHost: a\r\n\r\n")).await;
         assert_eq!((last.status, last.field("connection")), (200, Some("close")));
     }
-    assert!(site.router.parted(crate::kit::PATIENCE).await, "and then all are gone");
+    assert!(site.router.all_disconnected(crate::kit::PATIENCE).await, "and then all are gone");
 }

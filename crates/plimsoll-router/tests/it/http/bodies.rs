@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_router::Limits;
+use plimsoll_router::RouterLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::kit::{Server, Site, by_hand, echo, head_of};
@@ -20,7 +20,7 @@ const GROWTH: usize = 24 << 20;
 #[tokio::test]
 async fn a_huge_body_passes_both_ways_in_bounded_memory() {
     let server = Server::new(echo).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let (mut from, mut to) = site.client().await.0.into_inner().into_split();
     let chunk = vec![b'x'; 1 << 20];
     let length = mebibytes() << 20;
@@ -56,7 +56,7 @@ async fn a_client_that_does_not_read_stops_the_upstream_and_nobody_else() {
         while stream.write_all(&chunk).await.is_ok() {}
     })
     .await;
-    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", at)]).await;
     let before = resident();
     let mut stalled = Vec::new();
     for _ in 0..16 {
@@ -86,7 +86,7 @@ async fn parts_of_an_answer_arrive_as_they_are_made() {
         stream.write_all(b"6\r\nsecond\r\n0\r\n\r\n").await.unwrap();
     })
     .await;
-    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", at)]).await;
     let mut client = site.client().await;
     client.say("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     let mut seen = Vec::new();
@@ -107,7 +107,7 @@ async fn a_long_answer_that_breaks_off_breaks_off_for_the_client_too() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf").await.unwrap();
     })
     .await;
-    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", at)]).await;
     let mut client = site.client().await;
     client.say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let mut all = Vec::new();
@@ -118,7 +118,8 @@ async fn a_long_answer_that_breaks_off_breaks_off_for_the_client_too() {
 #[tokio::test]
 async fn a_long_upload_does_not_count_against_the_upstreams_time_to_answer() {
     let server = Server::new(echo_after).await;
-    let limits = Limits { response_head: Duration::from_millis(400), ..Limits::default() };
+    let limits =
+        RouterLimits { response_head: Duration::from_millis(400), ..RouterLimits::default() };
     let site = Site::new(limits, &[inside("web-1", server.at)]).await;
     let mut client = site.client().await;
     client.say("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n").await;

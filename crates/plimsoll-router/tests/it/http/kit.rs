@@ -15,7 +15,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_router::{
-    Door, Limits, Member, NoTunnel, RouteSpec, Router, Stage, Tls, Tunnel, Wanted,
+    HttpListenerKind, NoTunnel, PoolMember, RouteConfig, RouteTls, Router, RouterConfig,
+    RouterLimits, RouterStage, Tunnel,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,45 +32,51 @@ pub(crate) fn full(text: impl Into<Bytes>) -> Body {
 }
 
 /// A route for every host.
-pub(crate) fn everything() -> RouteSpec {
-    RouteSpec { host: None, path: "/".to_owned(), strip_path: false, pool: web(), tls: Tls::Off }
+pub(crate) fn everything() -> RouteConfig {
+    RouteConfig {
+        host: None,
+        path: "/".to_owned(),
+        strip_path: false,
+        pool: web(),
+        tls: RouteTls::Off,
+    }
 }
 
 /// A router that serves routes to one pool.
 pub(crate) struct Site {
     pub(crate) router: Router,
     pub(crate) at: SocketAddr,
-    pub(crate) stage: watch::Sender<Stage>,
-    pub(crate) routes: Vec<RouteSpec>,
+    pub(crate) stage: watch::Sender<RouterStage>,
+    pub(crate) routes: Vec<RouteConfig>,
 }
 
 impl Site {
-    pub(crate) async fn new(limits: Limits, members: &[Member]) -> Self {
+    pub(crate) async fn new(limits: RouterLimits, members: &[PoolMember]) -> Self {
         Self::with(limits, Arc::new(NoTunnel), vec![everything()], members).await
     }
 
     pub(crate) async fn with(
-        limits: Limits,
+        limits: RouterLimits,
         tunnel: Arc<dyn Tunnel>,
-        routes: Vec<RouteSpec>,
-        members: &[Member],
+        routes: Vec<RouteConfig>,
+        members: &[PoolMember],
     ) -> Self {
         let (site, at) = (Router::new(limits, tunnel), address());
         let listener = TcpListener::bind(at).await.unwrap();
-        let (stage, stages) = watch::channel(Stage::Open);
+        let (stage, stages) = watch::channel(RouterStage::Open);
         let serving = site.clone();
-        let door = Door::Plain { secure_port: Some(8443) };
+        let door = HttpListenerKind::Plain { https_port: Some(8443) };
         tokio::spawn(async move { serving.serve(listener, door, stages).await });
         let site = Self { router: site, at, stage, routes };
-        site.feed(members);
+        site.update(members);
         site
     }
 
-    pub(crate) fn feed(&self, members: &[Member]) {
-        self.router.feed(&Wanted {
+    pub(crate) fn update(&self, members: &[PoolMember]) {
+        self.router.update(&RouterConfig {
             pools: [(web(), members.into())].into(),
             routes: self.routes.clone(),
-            ..Wanted::default()
+            ..RouterConfig::default()
         });
     }
 

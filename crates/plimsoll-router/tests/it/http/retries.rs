@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use plimsoll_router::{Limits, metrics};
+use plimsoll_router::{RouterLimits, metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -19,7 +19,7 @@ async fn mute(mut stream: TcpStream, _: usize) {
 async fn a_connection_that_is_refused_costs_no_request_whatever_it_is() {
     let server = Server::new(mirror).await;
     let members = [inside("web-1", address()), inside("web-2", server.at)];
-    let site = Site::new(Limits::default(), &members).await;
+    let site = Site::new(RouterLimits::default(), &members).await;
     for _ in 0..20 {
         let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
         assert_eq!(site.ask(post).await.status, 200);
@@ -33,7 +33,7 @@ async fn what_may_be_said_twice_is_said_to_another_when_one_ends_without_an_answ
     let (silent, heard) = by_hand(mute).await;
     let server = Server::new(mirror).await;
     let members = [inside("web-1", silent), inside("web-2", server.at)];
-    let site = Site::new(Limits::default(), &members).await;
+    let site = Site::new(RouterLimits::default(), &members).await;
     for _ in 0..20 {
         assert_eq!(site.get("/").await.status, 200);
     }
@@ -51,7 +51,7 @@ async fn half_of_a_short_answer_is_as_good_as_none() {
     let (halting, heard) = by_hand(halting).await;
     let server = Server::new(mirror).await;
     let members = [inside("web-1", halting), inside("web-2", server.at)];
-    let site = Site::new(Limits::default(), &members).await;
+    let site = Site::new(RouterLimits::default(), &members).await;
     for _ in 0..20 {
         assert_eq!(site.get("/").await.status, 200);
     }
@@ -63,7 +63,7 @@ async fn what_may_not_be_said_twice_is_not() {
     let (silent, heard) = by_hand(mute).await;
     let (mute_too, heard_too) = by_hand(mute).await;
     let members = [inside("web-1", silent), inside("web-2", mute_too)];
-    let site = Site::new(Limits::default(), &members).await;
+    let site = Site::new(RouterLimits::default(), &members).await;
     for count in 1..=10 {
         let heard_by_all = || heard.load(Relaxed) + heard_too.load(Relaxed);
         let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
@@ -86,7 +86,8 @@ async fn taster(mut stream: TcpStream, _: usize) {
 #[tokio::test]
 async fn a_body_that_was_begun_is_not_sent_again() {
     let ((one, heard), (two, heard_too)) = (by_hand(taster).await, by_hand(taster).await);
-    let site = Site::new(Limits::default(), &[inside("web-1", one), inside("web-2", two)]).await;
+    let site =
+        Site::new(RouterLimits::default(), &[inside("web-1", one), inside("web-2", two)]).await;
     for (count, method) in ["PUT", "POST", "DELETE", "PATCH"].iter().enumerate() {
         let mut client = site.client().await;
         client
@@ -109,7 +110,7 @@ async fn fickle(mut stream: TcpStream, _: usize) {
 #[tokio::test]
 async fn a_kept_connection_that_ends_costs_no_request_that_may_be_said_twice() {
     let (at, connections) = by_hand(fickle).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", at)]).await;
     for _ in 0..20 {
         assert_eq!(site.get("/").await.body, "ok");
     }
@@ -120,7 +121,7 @@ async fn a_kept_connection_that_ends_costs_no_request_that_may_be_said_twice() {
 async fn tries_are_bounded() {
     let (silent, heard) = by_hand(mute).await;
     let members: Vec<_> = (0..10).map(|n| inside(&format!("web-{n}"), silent)).collect();
-    let site = Site::new(Limits { tries: 3, ..Limits::default() }, &members).await;
+    let site = Site::new(RouterLimits { tries: 3, ..RouterLimits::default() }, &members).await;
     assert_eq!(site.get("/").await.status, 502);
     assert_eq!(heard.load(Relaxed), 3);
 }
@@ -133,7 +134,8 @@ async fn an_upstream_that_is_late_is_not_asked_twice() {
     })
     .await;
     let members = [inside("web-1", late), inside("web-2", late)];
-    let limits = Limits { response_head: Duration::from_millis(200), ..Limits::default() };
+    let limits =
+        RouterLimits { response_head: Duration::from_millis(200), ..RouterLimits::default() };
     let site = Site::new(limits, &members).await;
     assert_eq!(site.get("/").await.status, 504);
     assert_eq!(heard.load(Relaxed), 1);

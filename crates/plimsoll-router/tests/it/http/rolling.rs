@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use plimsoll_router::{Limits, Member};
+use plimsoll_router::{PoolMember, RouterLimits};
 use tokio::time::sleep;
 
 use super::kit::{Server, Site, mirror};
@@ -38,7 +38,7 @@ async fn rolls(stop: Stop, requests: usize) {
     for _ in 0..3 {
         servers.push(Server::new(mirror).await);
     }
-    let site = Arc::new(Site::new(Limits::default(), &members(&servers, 0)).await);
+    let site = Arc::new(Site::new(RouterLimits::default(), &members(&servers, 0)).await);
     let (done, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
@@ -58,7 +58,7 @@ async fn rolls(stop: Stop, requests: usize) {
     assert!(generation >= 3, "rolled {generation} times");
 }
 
-fn members(servers: &[Server], from: usize) -> Vec<Member> {
+fn members(servers: &[Server], from: usize) -> Vec<PoolMember> {
     let named = servers.iter().enumerate();
     named.map(|(at, server)| inside(&format!("web-{}", from + at), server.at)).collect()
 }
@@ -67,12 +67,12 @@ fn members(servers: &[Server], from: usize) -> Vec<Member> {
 async fn roll(site: &Site, stop: Stop, servers: &mut Vec<Server>, generation: usize) {
     servers.push(Server::new(mirror).await);
     let mut all = members(servers, generation - 1);
-    site.feed(&all);
+    site.update(&all);
     sleep(Duration::from_millis(20)).await;
     all[0] = draining(&format!("web-{}", generation - 1), servers[0].at, Duration::from_secs(10));
-    site.feed(&all);
+    site.update(&all);
     if stop == Stop::WhenQuiet {
-        assert!(site.router.is_quiet(&all[0].replica, 1, crate::kit::PATIENCE).await);
+        assert!(site.router.drained(&all[0].replica, 1, crate::kit::PATIENCE).await);
     }
     servers.remove(0).stop();
 }

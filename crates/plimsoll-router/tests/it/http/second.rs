@@ -11,7 +11,7 @@ use hyper::client::conn::http2;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use plimsoll_router::{Limits, metrics};
+use plimsoll_router::{RouterLimits, metrics};
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::mpsc;
 
@@ -20,7 +20,7 @@ use crate::kit::{connect, inside};
 
 pub(super) type Sender = http2::SendRequest<Body>;
 
-pub(super) async fn speak(io: impl plimsoll_router::Stream + 'static) -> Sender {
+pub(super) async fn speak(io: impl plimsoll_router::ByteStream + 'static) -> Sender {
     let builder = http2::Builder::new(TokioExecutor::new());
     let (sender, connection) = builder.handshake(TokioIo::new(io)).await.unwrap();
     tokio::spawn(connection);
@@ -82,7 +82,7 @@ fn grpc(body: Body) -> Request<Body> {
 #[tokio::test]
 async fn many_requests_share_a_connection_and_the_upstream_speaks_the_first_version() {
     let server = Server::new(mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let sender = speak(connect(site.at).await).await;
     let asked = (0..200).map(|number| {
         let mut sender = sender.clone();
@@ -105,7 +105,7 @@ async fn many_requests_share_a_connection_and_the_upstream_speaks_the_first_vers
 #[tokio::test]
 async fn a_call_streams_both_ways_and_keeps_its_trailers() {
     let server = Server::new(call).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut sender = speak(connect(site.at).await).await;
     let (say, parts) = mpsc::channel(1);
     let response = sender.send_request(grpc(Parts(parts).boxed())).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_call_streams_both_ways_and_keeps_its_trailers() {
 #[tokio::test]
 async fn calls_share_a_connection_to_the_upstream() {
     let server = Server::new(call).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut sender = speak(connect(site.at).await).await;
     for _ in 0..50 {
         let response = sender.send_request(grpc(full("hi"))).await.unwrap();
@@ -146,11 +146,11 @@ async fn calls_share_a_connection_to_the_upstream() {
 #[tokio::test]
 async fn calls_move_on_when_their_upstream_stops() {
     let (one, two) = (Server::new(call).await, Server::new(call).await);
-    let site = Site::new(Limits::default(), &[inside("web-1", one.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", one.at)]).await;
     let mut sender = speak(connect(site.at).await).await;
     for round in 0..20 {
         if round == 10 {
-            site.feed(&[inside("web-2", two.at)]);
+            site.update(&[inside("web-2", two.at)]);
             one.stop();
         }
         let response = sender.send_request(grpc(full("hi"))).await.unwrap();
@@ -162,7 +162,7 @@ async fn calls_move_on_when_their_upstream_stops() {
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused_and_the_connection_goes_on() {
     let server = Server::new(mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut sender = speak(connect(site.at).await).await;
     let bomb = Request::get("http://a.example/").header("x-bomb", "x".repeat(200 << 10));
     let refused = sender.send_request(bomb.body(nothing()).unwrap()).await;
@@ -177,10 +177,10 @@ async fn a_head_that_is_too_large_is_refused_and_the_connection_goes_on() {
 async fn an_idle_connection_is_told_to_go_and_not_cut() {
     use std::time::Duration;
     let server = Server::new(mirror).await;
-    let limits = Limits {
+    let limits = RouterLimits {
         keep_alive: Duration::from_millis(600),
         header_read: Duration::from_millis(100),
-        ..Limits::default()
+        ..RouterLimits::default()
     };
     let site = Site::new(limits, &[inside("web-1", server.at)]).await;
     let builder = http2::Builder::new(TokioExecutor::new());
@@ -198,7 +198,7 @@ async fn an_idle_connection_is_told_to_go_and_not_cut() {
 #[tokio::test]
 async fn calls_to_an_upstream_that_does_not_accept_wait_side_by_side() {
     use std::time::Duration;
-    let limits = Limits { connect: Duration::from_millis(400), ..Limits::default() };
+    let limits = RouterLimits { connect: Duration::from_millis(400), ..RouterLimits::default() };
     let (deaf, _full) = crate::kit::deaf().await;
     let site = Site::new(limits, &[inside("web-1", deaf)]).await;
     let sender = speak(connect(site.at).await).await;

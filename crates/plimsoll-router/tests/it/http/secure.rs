@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use plimsoll_router::{Door, Limits, NoTunnel, RouteSpec, Router, Stage, Tls, Wanted};
+use plimsoll_router::{
+    HttpListenerKind, NoTunnel, RouteConfig, RouteTls, Router, RouterConfig, RouterLimits,
+    RouterStage,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore};
@@ -25,8 +28,8 @@ fn certificate(host: &str) -> (Arc<CertifiedKey>, CertificateDer<'static>) {
     (Arc::new(CertifiedKey::new(vec![trusted.clone()], key)), trusted)
 }
 
-fn secured(host: &str) -> RouteSpec {
-    RouteSpec { host: Some(host.to_owned()), tls: Tls::Internal, ..everything() }
+fn secured(host: &str) -> RouteConfig {
+    RouteConfig { host: Some(host.to_owned()), tls: RouteTls::Internal, ..everything() }
 }
 
 async fn shake(
@@ -55,21 +58,21 @@ async fn each_host_has_its_certificate_and_both_versions_are_spoken() {
     let server = Server::new(mirror).await;
     let (one, trusts_one) = certificate("one.example");
     let (wild, trusts_wild) = certificate("*.two.example");
-    let router = Router::new(Limits::default(), Arc::new(NoTunnel));
+    let router = Router::new(RouterLimits::default(), Arc::new(NoTunnel));
     let at = address();
     let listener = TcpListener::bind(at).await.unwrap();
-    let (_stage, stages) = watch::channel(Stage::Open);
+    let (_stage, stages) = watch::channel(RouterStage::Open);
     let serving = router.clone();
-    tokio::spawn(async move { serving.serve(listener, Door::Secure, stages).await });
-    router.feed(&Wanted {
+    tokio::spawn(async move { serving.serve(listener, HttpListenerKind::Tls, stages).await });
+    router.update(&RouterConfig {
         pools: [(web(), [inside("web-1", server.at)].into())].into(),
         routes: vec![
             secured("one.example"),
             secured("*.two.example"),
-            RouteSpec { host: Some("open.two.example".to_owned()), ..everything() },
+            RouteConfig { host: Some("open.two.example".to_owned()), ..everything() },
         ],
         certificates: [("one.example".to_owned(), one), ("*.two.example".to_owned(), wild)].into(),
-        ..Wanted::default()
+        ..RouterConfig::default()
     });
     let trusted = [trusts_one, trusts_wild];
     for (host, status) in [("one.example", 200), ("a.two.example", 200), ("open.two.example", 404)]
@@ -91,7 +94,7 @@ async fn each_host_has_its_certificate_and_both_versions_are_spoken() {
 #[tokio::test]
 async fn who_asks_in_the_clear_for_what_is_secured_is_sent_there() {
     let site = super::kit::Site::with(
-        Limits::default(),
+        RouterLimits::default(),
         Arc::new(NoTunnel),
         vec![secured("one.example")],
         &[],

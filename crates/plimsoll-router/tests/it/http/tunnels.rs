@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::header::{CONNECTION, UPGRADE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use plimsoll_router::{Limits, Stage, metrics};
+use plimsoll_router::{RouterLimits, RouterStage, metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -46,7 +46,7 @@ async fn opened(site: &Site) -> Client {
 #[tokio::test]
 async fn a_websocket_echoes_and_ends_with_either_side() {
     let server = Server::new(socket).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut client = opened(&site).await;
     for word in ["hello", "again", "x".repeat(100_000).as_str()] {
         client.say(word).await;
@@ -62,13 +62,13 @@ async fn a_websocket_echoes_and_ends_with_either_side() {
         async move { (in_flight == 0).then_some(()) }
     })
     .await;
-    assert!(site.router.parted(PATIENCE).await, "its seat is free");
+    assert!(site.router.all_disconnected(PATIENCE).await, "its seat is free");
 }
 
 #[tokio::test]
 async fn an_upstream_may_decline() {
     let server = Server::new(socket).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut client = site.client().await;
     let heard = client.ask(&UPGRADE_HEAD.replace("/chat", "/other")).await;
     assert_eq!((heard.status, heard.body.as_str()), (200, "plain"));
@@ -77,9 +77,9 @@ async fn an_upstream_may_decline() {
 #[tokio::test]
 async fn a_tunnel_is_cut_when_the_grace_of_its_upstream_is_over() {
     let server = Server::new(socket).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut client = opened(&site).await;
-    site.feed(&[draining("web-1", server.at, Duration::from_millis(300))]);
+    site.update(&[draining("web-1", server.at, Duration::from_millis(300))]);
     client.say("still").await;
     assert_eq!(text(&mut client.0, 5).await, "still");
     let mut rest = Vec::new();
@@ -89,11 +89,11 @@ async fn a_tunnel_is_cut_when_the_grace_of_its_upstream_is_over() {
 #[tokio::test]
 async fn a_tunnel_may_be_silent_for_longer_than_a_request_but_not_for_ever() {
     let server = Server::new(socket).await;
-    let limits = Limits {
+    let limits = RouterLimits {
         idle: Duration::from_millis(50),
         keep_alive: Duration::from_millis(50),
         tunnel_idle: Duration::from_millis(600),
-        ..Limits::default()
+        ..RouterLimits::default()
     };
     let site = Site::new(limits, &[inside("web-1", server.at)]).await;
     let mut client = opened(&site).await;
@@ -107,7 +107,7 @@ async fn a_tunnel_may_be_silent_for_longer_than_a_request_but_not_for_ever() {
 #[tokio::test]
 async fn a_connection_does_not_become_one_that_passes_by_the_routes() {
     let server = Server::new(super::kit::mirror).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
     let answer = site.ask(head).await;
     assert_eq!(answer.status, 200);
@@ -119,16 +119,16 @@ async fn a_connection_does_not_become_one_that_passes_by_the_routes() {
 #[tokio::test]
 async fn a_websocket_stays_open_when_somebody_else_takes_over() {
     let server = Server::new(socket).await;
-    let site = Site::new(Limits::default(), &[inside("web-1", server.at)]).await;
+    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
     let mut client = opened(&site).await;
-    site.stage.send_replace(Stage::Leaving);
+    site.stage.send_replace(RouterStage::HandingOver);
     eventually("nobody is let in any more", || async {
         tokio::net::TcpStream::connect(site.at).await.err()
     })
     .await;
     client.say("still here").await;
     assert_eq!(text(&mut client.0, 10).await, "still here");
-    assert!(!site.router.parted(Duration::ZERO).await, "and is waited for");
+    assert!(!site.router.all_disconnected(Duration::ZERO).await, "and is waited for");
     drop(client);
-    assert!(site.router.parted(PATIENCE).await);
+    assert!(site.router.all_disconnected(PATIENCE).await);
 }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use plimsoll_model::ClusterId;
+use plimsoll_model::CellId;
 use plimsoll_runtime::docker::Settings;
-use plimsoll_runtime::{DockerRuntime, Error, Event, Runtime};
+use plimsoll_runtime::{DockerRuntime, Error, Runtime, RuntimeEvent};
 
-use super::berth::{Berth, PATIENCE, heard, idle, lab, unique};
+use super::harness::{PATIENCE, TestCell, heard, idle, lab, unique};
 
 /// A private engine, started and stopped by `lab/engine`; it is gone when the test is.
 struct Private(String);
@@ -44,36 +44,40 @@ async fn an_engine_that_goes_away_is_waited_for() {
     }
     let private = Private(unique());
     let files = tempfile::tempdir().unwrap();
-    let cluster = ClusterId::new(unique()).unwrap();
-    let early = DockerRuntime::open(Settings::new(cluster, private.socket(), files.path()));
+    let cell_id = CellId::new(unique()).unwrap();
+    let early = DockerRuntime::open(Settings::new(cell_id, private.socket(), files.path()));
     let mut news = early.events();
     assert!(matches!(early.list().await, Err(Error::Unavailable { .. })));
     private.lab("start");
-    assert_eq!(heard(&mut news).await, Event::Missed, "it was not there before, and now it is");
+    assert_eq!(
+        heard(&mut news).await,
+        RuntimeEvent::Missed,
+        "it was not there before, and now it is"
+    );
     assert_eq!(early.list().await.unwrap(), []);
 
-    let berth = Berth::at(&private.socket());
-    let mut events = berth.runtime.events();
-    let tag = berth.start(1, idle()).await;
-    assert_eq!(heard(&mut events).await, Event::Started { tag: tag.clone() });
+    let cell = TestCell::at(&private.socket());
+    let mut events = cell.runtime.events();
+    let tag = cell.start(1, idle()).await;
+    assert_eq!(heard(&mut events).await, RuntimeEvent::Started { tag: tag.clone() });
 
     private.lab("kill");
-    while heard(&mut events).await != Event::Missed {}
-    let error = berth.runtime.list().await.unwrap_err();
+    while heard(&mut events).await != RuntimeEvent::Missed {}
+    let error = cell.runtime.list().await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    let error = berth.runtime.start(&berth.order(2, idle())).await.unwrap_err();
+    let error = cell.runtime.start(&cell.order(2, idle())).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 
     private.lab("start");
-    while heard(&mut events).await != Event::Missed {}
+    while heard(&mut events).await != RuntimeEvent::Missed {}
     let begin = Instant::now();
-    while let Err(error) = berth.runtime.list().await {
+    while let Err(error) = cell.runtime.list().await {
         assert!(begin.elapsed() < PATIENCE, "{error}");
     }
     // An engine that died takes its containers along, or finds them again; either way a start makes it run.
-    berth.start(1, idle()).await;
-    assert!(berth.status(&tag).await.is_some_and(|status| status.is_running()));
-    berth.runtime.stop(&tag).await.unwrap();
-    berth.runtime.remove(&tag).await.unwrap();
-    while heard(&mut events).await != (Event::Removed { tag: tag.clone() }) {}
+    cell.start(1, idle()).await;
+    assert!(cell.status(&tag).await.is_some_and(|status| status.is_running()));
+    cell.runtime.stop(&tag).await.unwrap();
+    cell.runtime.remove(&tag).await.unwrap();
+    while heard(&mut events).await != (RuntimeEvent::Removed { tag: tag.clone() }) {}
 }

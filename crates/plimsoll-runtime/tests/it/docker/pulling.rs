@@ -6,7 +6,7 @@ use plimsoll_model::ContainerSpec;
 use plimsoll_model::spec::PullPolicy;
 use plimsoll_runtime::{DockerRuntime, Pull, PullError, Runtime};
 
-use super::berth::{Berth, lab, unique};
+use super::harness::{TestCell, lab, unique};
 
 fn pull(image: &str, policy: PullPolicy) -> Pull {
     let spec =
@@ -15,56 +15,56 @@ fn pull(image: &str, policy: PullPolicy) -> Pull {
 }
 
 /// An image under a name of the test's own, so that tests do not take it from each other.
-async fn tagged(berth: &Berth, repository: &str) -> String {
+async fn tagged(cell: &TestCell, repository: &str) -> String {
     let tag = unique();
     let options = TagImageOptions { repo: Some(repository.to_owned()), tag: Some(tag.clone()) };
     let image = lab("IMAGE").expect("an image is there where an engine is");
-    berth.docker.tag_image(&image, Some(options)).await.expect("a tag");
+    cell.docker.tag_image(&image, Some(options)).await.expect("a tag");
     format!("{repository}:{tag}")
 }
 
-async fn forget(berth: &Berth, image: &str) {
+async fn forget(cell: &TestCell, image: &str) {
     let options: Option<RemoveImageOptions> = None;
-    let _ = berth.docker.remove_image(image, options, None).await;
+    let _ = cell.docker.remove_image(image, options, None).await;
 }
 
 #[tokio::test]
 async fn an_image_comes_from_a_registry() {
-    let (Some(berth), Some(registry)) = (Berth::new(), lab("REGISTRY")) else { return };
+    let (Some(cell), Some(registry)) = (TestCell::new(), lab("REGISTRY")) else { return };
     let image = format!("{registry}/plimsoll-test:1");
     let missing = pull(&image, PullPolicy::Missing);
-    let both = tokio::join!(berth.runtime.pull(&missing), berth.runtime.pull(&missing));
+    let both = tokio::join!(cell.runtime.pull(&missing), cell.runtime.pull(&missing));
     assert_eq!(both, (Ok(()), Ok(())));
-    berth.docker.inspect_image(&image).await.unwrap();
-    berth.runtime.pull(&pull(&image, PullPolicy::Always)).await.unwrap();
-    berth.runtime.pull(&pull(&image, PullPolicy::Never)).await.unwrap();
-    forget(&berth, &image).await;
+    cell.docker.inspect_image(&image).await.unwrap();
+    cell.runtime.pull(&pull(&image, PullPolicy::Always)).await.unwrap();
+    cell.runtime.pull(&pull(&image, PullPolicy::Never)).await.unwrap();
+    forget(&cell, &image).await;
 }
 
 #[tokio::test]
 async fn a_policy_says_whether_the_registry_is_asked() {
-    let Some(berth) = Berth::new() else { return };
+    let Some(cell) = TestCell::new() else { return };
     // Nothing listens on this port, so whoever asks fails.
-    let image = tagged(&berth, "127.0.0.1:1/plimsoll-test").await;
-    berth.runtime.pull(&pull(&image, PullPolicy::Missing)).await.unwrap();
-    berth.runtime.pull(&pull(&image, PullPolicy::Never)).await.unwrap();
-    let asked = berth.runtime.pull(&pull(&image, PullPolicy::Always)).await;
+    let image = tagged(&cell, "127.0.0.1:1/plimsoll-test").await;
+    cell.runtime.pull(&pull(&image, PullPolicy::Missing)).await.unwrap();
+    cell.runtime.pull(&pull(&image, PullPolicy::Never)).await.unwrap();
+    let asked = cell.runtime.pull(&pull(&image, PullPolicy::Always)).await;
     assert!(matches!(&asked, Err(PullError::Unreachable { .. })), "{asked:?}");
     let mut other = pull(&image, PullPolicy::Never);
     other.platform = Some("linux/s390x".into());
-    let never = berth.runtime.pull(&other).await;
+    let never = cell.runtime.pull(&other).await;
     assert_eq!(never, Err(PullError::NeverPulled { image: image.clone() }), "another platform's");
-    forget(&berth, &image).await;
-    let never = berth.runtime.pull(&pull(&image, PullPolicy::Never)).await;
+    forget(&cell, &image).await;
+    let never = cell.runtime.pull(&pull(&image, PullPolicy::Never)).await;
     assert_eq!(never, Err(PullError::NeverPulled { image: image.clone() }));
 }
 
 #[tokio::test]
 async fn a_tag_that_does_not_exist_is_told_in_the_registrys_words() {
-    let (Some(berth), Some(registry)) = (Berth::new(), lab("REGISTRY")) else { return };
+    let (Some(cell), Some(registry)) = (TestCell::new(), lab("REGISTRY")) else { return };
     for name in ["plimsoll-test:nope", "nothing:1"] {
         let image = format!("{registry}/{name}");
-        let error = berth.runtime.pull(&pull(&image, PullPolicy::Missing)).await.unwrap_err();
+        let error = cell.runtime.pull(&pull(&image, PullPolicy::Missing)).await.unwrap_err();
         assert!(matches!(error, PullError::NotFound { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.starts_with(&format!("{image} does not exist: ")), "{text}");
@@ -74,7 +74,7 @@ async fn a_tag_that_does_not_exist_is_told_in_the_registrys_words() {
 
 #[tokio::test]
 async fn a_locked_registry_opens_to_those_who_logged_in() {
-    let (Some(mut berth), Some(registry)) = (Berth::new(), lab("PRIVATE_REGISTRY")) else {
+    let (Some(mut cell), Some(registry)) = (TestCell::new(), lab("PRIVATE_REGISTRY")) else {
         return;
     };
     let (Some(user), Some(password)) = (lab("REGISTRY_USER"), lab("REGISTRY_PASSWORD")) else {
@@ -82,12 +82,12 @@ async fn a_locked_registry_opens_to_those_who_logged_in() {
     };
     let image = format!("{registry}/plimsoll-test:1");
     let missing = pull(&image, PullPolicy::Missing);
-    let denied = berth.runtime.pull(&missing).await.unwrap_err();
+    let denied = cell.runtime.pull(&missing).await.unwrap_err();
     assert!(matches!(denied, PullError::Denied { .. }), "{denied:?}");
 
-    let config = berth.path("config.json");
-    berth.settings.credentials = Some(config.clone());
-    let runtime = DockerRuntime::open(berth.settings.clone());
+    let config = cell.path("config.json");
+    cell.settings.credentials = Some(config.clone());
+    let runtime = DockerRuntime::open(cell.settings.clone());
     for (password, is_right) in [("wrong", false), (password.as_str(), true)] {
         let auth = format!("{user}:{password}");
         let auth = base64::engine::general_purpose::STANDARD.encode(auth);
@@ -98,18 +98,18 @@ async fn a_locked_registry_opens_to_those_who_logged_in() {
         let printed = format!("{runtime:?} {pulled:?}");
         assert!(!printed.contains(password) && !printed.contains(&auth), "{printed}");
     }
-    forget(&berth, &image).await;
+    forget(&cell, &image).await;
 }
 
 #[tokio::test]
 async fn a_pull_that_nobody_waits_for_ends() {
-    let Some(berth) = Berth::new() else { return };
+    let Some(cell) = TestCell::new() else { return };
     // A registry that accepts and never answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let image = format!("{}/plimsoll-test:1", listener.local_addr().unwrap());
     let slow = pull(&image, PullPolicy::Missing);
-    let waited = tokio::time::timeout(Duration::from_millis(300), berth.runtime.pull(&slow)).await;
+    let waited = tokio::time::timeout(Duration::from_millis(300), cell.runtime.pull(&slow)).await;
     assert!(waited.is_err(), "{waited:?}");
-    let here = berth.start(1, super::berth::idle()).await;
-    assert!(berth.status(&here).await.is_some_and(|status| status.is_running()));
+    let here = cell.start(1, super::harness::idle()).await;
+    assert!(cell.status(&here).await.is_some_and(|status| status.is_running()));
 }

@@ -4,7 +4,7 @@ use plimsoll_model::spec::{
 use plimsoll_model::{Bytes, ContainerSpec, MilliCpus, Millis, Resources};
 use plimsoll_runtime::Runtime;
 
-use super::berth::{Berth, idle, sh};
+use super::harness::{TestCell, idle, sh};
 
 fn file(name: &str, target: &str, content: &str, mode: Option<u32>) -> FileMount {
     FileMount {
@@ -25,18 +25,18 @@ fn tmpfs(target: &str, size: Bytes, mode: u32) -> Mount {
 
 #[tokio::test]
 async fn values_reach_the_container_letter_for_letter() {
-    let Some(berth) = Berth::new() else { return };
+    let Some(cell) = TestCell::new() else { return };
     let values = ["$HOME", "${X:-y}", "$$", "a b  c", "quote\"'", "back\\slash", "über", ""];
     let environment =
         values.iter().enumerate().map(|(i, value)| (format!("V{i}"), (*value).to_owned()));
     let script = "for i in 0 1 2 3 4 5 6 7; do eval \"printf '%s\\n' \\\"\\$V$i\\\"\"; done";
     let spec = ContainerSpec { environment: environment.collect(), ..sh(script) };
-    assert_eq!(berth.output(spec).await, values);
+    assert_eq!(cell.output(spec).await, values);
 }
 
 #[tokio::test]
 async fn a_container_is_who_and_where_its_spec_says() {
-    let Some(berth) = Berth::new() else { return };
+    let Some(cell) = TestCell::new() else { return };
     let script = "id -u; id -G; pwd; hostname; cat /proc/sys/net/ipv4/ip_unprivileged_port_start; \
         ulimit -n; touch /x 2>/dev/null || echo read-only; touch /scratch/x && echo writable; \
         mount | grep ' /scratch ' | grep -c noexec; df -k /scratch | tail -n 1 | awk '{print $2}'; \
@@ -71,7 +71,7 @@ async fn a_container_is_who_and_where_its_spec_says() {
         network_mode: Some("bridge".into()),
         ..sh(script)
     };
-    let said = berth.output(spec).await;
+    let said = cell.output(spec).await;
     let expected = [
         "1000",
         "2000 3000",
@@ -97,15 +97,15 @@ async fn a_container_is_who_and_where_its_spec_says() {
         "c",
     ];
     assert_eq!(said, expected);
-    let files = berth.path(&format!("{}/files/g1", berth.name));
+    let files = cell.path(&format!("{}/files/g1", cell.name));
     assert!(files.is_dir());
-    berth.runtime.remove(&berth.tag(1)).await.unwrap();
+    cell.runtime.remove(&cell.tag(1)).await.unwrap();
     assert!(!files.exists(), "what only it needed goes with it");
 }
 
 #[tokio::test]
 async fn limits_and_settings_arrive_at_the_engine() {
-    let Some(berth) = Berth::new() else { return };
+    let Some(cell) = TestCell::new() else { return };
     let spec = ContainerSpec {
         limits: Resources { cpu: MilliCpus(1_500), memory: Bytes(64 << 20), gpus: 0 },
         reservations: Resources { cpu: MilliCpus(500), memory: Bytes(32 << 20), gpus: 0 },
@@ -115,7 +115,7 @@ async fn limits_and_settings_arrive_at_the_engine() {
         security_opt: vec!["no-new-privileges:true".into()],
         device_cgroup_rules: vec!["c 1:3 mr".into()],
         stop_grace: Some(Millis(90_500)),
-        labels: [("team".into(), "deck".into()), ("plimsoll.cluster".into(), "x".into())].into(),
+        labels: [("team".into(), "deck".into()), ("plimsoll.cell".into(), "x".into())].into(),
         expose: ["80".into(), "90-91/udp".into()].into(),
         init: Some(true),
         ipc: Some("private".into()),
@@ -125,8 +125,8 @@ async fn limits_and_settings_arrive_at_the_engine() {
         }),
         ..idle()
     };
-    let tag = berth.start(1, spec).await;
-    let container = berth.inspect(&tag).await;
+    let tag = cell.start(1, spec).await;
+    let container = cell.inspect(&tag).await;
     let (config, host) = (container.config.unwrap(), container.host_config.unwrap());
     assert_eq!(host.nano_cpus, Some(1_500_000_000));
     assert_eq!((host.memory, host.memory_reservation), (Some(64 << 20), Some(32 << 20)));
@@ -143,10 +143,10 @@ async fn limits_and_settings_arrive_at_the_engine() {
     let labels = config.labels.unwrap();
     for (key, value) in [
         ("team", "deck"),
-        ("plimsoll.cluster", &berth.name),
-        ("plimsoll.replica", &format!("{}/web/1", berth.name)),
+        ("plimsoll.cell", &cell.name),
+        ("plimsoll.replica", &format!("{}/web/1", cell.name)),
         ("plimsoll.generation", "1"),
-        ("com.docker.compose.project", &berth.name),
+        ("com.docker.compose.project", &cell.name),
         ("com.docker.compose.service", "web"),
     ] {
         assert_eq!(labels[key], value, "{key}");
@@ -155,7 +155,7 @@ async fn limits_and_settings_arrive_at_the_engine() {
 
 #[tokio::test]
 async fn an_engine_without_gpus_says_what_is_missing() {
-    let Some(berth) = Berth::new() else { return };
+    let Some(cell) = TestCell::new() else { return };
     let request = GpuRequest {
         driver: None,
         count: Some(1),
@@ -167,9 +167,9 @@ async fn an_engine_without_gpus_says_what_is_missing() {
         ContainerSpec { gpus: 1, ..idle() },
         ContainerSpec { gpus: 1, gpu_requests: vec![request], ..idle() },
     ] {
-        let order = berth.order(1, spec);
+        let order = cell.order(1, spec);
         // On a node that has one, it starts.
-        if let Err(error) = berth.runtime.start(&order).await {
+        if let Err(error) = cell.runtime.start(&order).await {
             let complaint = plimsoll_runtime::chain(&error);
             assert!(complaint.contains("install the vendor's container toolkit"), "{complaint}");
         }

@@ -6,20 +6,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_daemon::cell::now;
-use plimsoll_daemon::cluster::reach::Reach;
+use plimsoll_daemon::context::now;
 use plimsoll_daemon::link::frame::{Up, VERSION, encode};
-use plimsoll_daemon::link::{Connect, HEARTBEAT, Pipe};
+use plimsoll_daemon::link::reach::Reach;
+use plimsoll_daemon::link::{Connect, Pipe};
+use plimsoll_daemon::measurements::NodeMeasurement;
 use plimsoll_daemon::node::store_dir;
-use plimsoll_daemon::peer::Client;
-use plimsoll_daemon::pki::{Authority, AuthorityParts, Credentials};
-use plimsoll_daemon::soft::NodeFact;
+use plimsoll_kernel::Policy;
 use plimsoll_model::testkit::{cpus, node_id};
 use plimsoll_model::{
     Author, Bytes, Change, Guarded, MilliCpus, NodeFacts, Pressure, Term, Writer,
 };
-use plimsoll_runtime::pressure::{Reading, Share, Stalls};
-use plimsoll_store::embedded::{Config, cluster_of};
+use plimsoll_peer::PeerClient;
+use plimsoll_peer::pki::{Authority, AuthorityParts, Credentials};
+use plimsoll_runtime::pressure::{PressureReading, Share, Stalls};
+use plimsoll_store::embedded::{EmbeddedConfig, cell_of};
 use plimsoll_store::{Embedded, Engine, Peer};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -58,7 +59,10 @@ const BATCH: usize = 1_000;
 pub(in super::super) const WORD: &str = "be-agents";
 
 pub(in super::super) fn agents(table: &mut Table) {
-    for (beat, promises) in [(PROMISED_BEAT, ["≤ 500 MB", "≤ 1 core"]), (HEARTBEAT, ["", ""])] {
+    for (beat, promises) in [
+        (PROMISED_BEAT, ["≤ 500 MB", "≤ 1 core"]),
+        (Duration::from_millis(Policy::default().heartbeat.0), ["", ""]),
+    ] {
         measure(table, beat, promises);
     }
 }
@@ -93,9 +97,9 @@ fn words() -> Vec<String> {
 fn found(runtime: &Runtime) -> (TempDir, AuthorityParts) {
     let dir = Daemon::up(&words()).stop();
     let store = store_dir(&dir.path().join("node"));
-    let cluster = cluster_of(&store).expect("it can be read").expect("it was founded");
+    let cell_id = cell_of(&store).expect("it can be read").expect("it was founded");
     let parts = runtime.block_on(async {
-        let engine = Embedded::start(Config::alone(store, cluster.clone())).await;
+        let engine = Embedded::start(EmbeddedConfig::alone(store, cell_id.clone())).await;
         let engine = engine.expect("nobody else has it open");
         let nodes: Vec<Guarded> = (0..AGENTS).map(joining).collect();
         for batch in nodes.chunks(BATCH) {
@@ -108,7 +112,7 @@ fn found(runtime: &Runtime) -> (TempDir, AuthorityParts) {
         let kept = engine.machine().read(|state| state.access().authority.clone());
         let kept = kept.expect("the cell has an authority");
         engine.shutdown().await.expect("it stops");
-        AuthorityParts { cluster, certificate: kept.certificate, key: kept.key }
+        AuthorityParts { cell_id, certificate: kept.certificate, key: kept.key }
     });
     (dir, parts)
 }
@@ -136,7 +140,7 @@ impl Crowd {
         command.args([WORD, &loopback(0), &nth.to_string(), &beat.as_millis().to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program starts");
-        let told = (authority.cluster.clone(), &authority.certificate, &authority.key);
+        let told = (authority.cell_id.clone(), &authority.certificate, &authority.key);
         let told = serde_json::to_string(&told).expect("it can be written");
         let stdin = child.stdin.as_mut().expect("it is piped");
         writeln!(stdin, "{told}").expect("it listens");
@@ -166,8 +170,8 @@ pub(in super::super) fn be_agents(words: &[String]) {
     let beat = Duration::from_millis(beat.parse().expect("a number"));
     let mut told = String::new();
     std::io::stdin().read_line(&mut told).expect("whoever started this speaks");
-    let (cluster, certificate, key) = serde_json::from_str(&told).expect("an authority");
-    let authority = Authority::from_parts(&AuthorityParts { cluster, certificate, key });
+    let (cell_id, certificate, key) = serde_json::from_str(&told).expect("an authority");
+    let authority = Authority::from_parts(&AuthorityParts { cell_id, certificate, key });
     let authority = Arc::new(authority.expect("an authority"));
     let leader = Peer { name: LEADER.to_owned(), address: address.clone() };
     let runtime = threads();
@@ -193,7 +197,7 @@ pub(in super::super) fn be_agents(words: &[String]) {
 async fn open(authority: &Authority, leader: &Peer, nth: usize) -> Pipe {
     let name = name(nth);
     let credentials = Credentials::new(&identity(authority, &name)).expect("it is good");
-    let reach = Reach(Client::new(credentials));
+    let reach = Reach(PeerClient::new(credentials));
     let pipe = reach.open(leader).await.expect("the leader takes the link");
     let (node, seen, facts) = (node_id(&name), Term(0), Box::new(facts(nth)));
     let hello = Up::Hello { version: VERSION, node, seen, facts };
@@ -216,12 +220,12 @@ async fn live(pipe: Pipe, beat: Duration) {
 /// It lives, and is so busy.
 fn word() -> Up {
     let (processor, memory) = (Pressure::percent(40), Pressure::percent(60));
-    let reading = Reading {
+    let reading = PressureReading {
         cpu: Some(Share { used: MilliCpus(6_400), pressure: processor }),
         memory: Some(Share { used: Bytes(38 << 30), pressure: memory }),
         stalls: Stalls::default(),
     };
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
-    let fact = NodeFact { reading: Some(reading), version, ..NodeFact::default() };
-    Up::Beat { fact: Box::new(fact), measured: None, replicas: Vec::new() }
+    let node = NodeMeasurement { reading: Some(reading), version, ..NodeMeasurement::default() };
+    Up::Beat { node: Box::new(node), measured: None, replicas: Vec::new() }
 }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::view::NewOperator;
+use plimsoll_api::view::NewOperator;
 use tokio::task::JoinSet;
 
 mod etcd;

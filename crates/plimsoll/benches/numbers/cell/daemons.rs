@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::client::{Client, Endpoint};
-use plimsoll_daemon::view::NewJoinToken;
+use plimsoll_api::client::{Client, Endpoint};
+use plimsoll_api::view::NewJoinToken;
 use plimsoll_lab::{Lab, NAMES, Process};
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -119,14 +119,14 @@ impl Cell {
     }
 
     async fn agreed(&self) -> Option<usize> {
-        let cluster = self.client(0).cluster().await.ok()?;
-        let votes = cluster.servers.iter().filter(|server| server.votes).count();
-        let leader = cluster.leader.filter(|_| votes == SERVERS)?;
+        let cell = self.client(0).cell().await.ok()?;
+        let votes = cell.servers.iter().filter(|server| server.votes).count();
+        let leader = cell.leader.filter(|_| votes == SERVERS)?;
         for at in 0..SERVERS {
             let ready = self.client(at).ready(false).await.ok()?;
             let agrees = ready.health.leader.as_ref() == Some(&leader);
             let is_whole = ready.is_ready && ready.health.lag == 0;
-            if !agrees || !is_whole || ready.health.term != cluster.term {
+            if !agrees || !is_whole || ready.health.term != cell.term {
                 return None;
             }
         }

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::client::{Client, Result};
-use plimsoll_daemon::view::NewOperator;
+use plimsoll_api::client::{Client, Result};
+use plimsoll_api::view::NewOperator;
 use plimsoll_lab::NAMES;
 use tokio::time::sleep;
 

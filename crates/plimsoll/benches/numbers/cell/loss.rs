@@ -35,7 +35,7 @@ pub(in super::super) fn loss(table: &mut Table) {
         times
     });
     times.sort_unstable();
-    let ttl = Duration::from_millis(Policy::default().node_ttl.0);
+    let ttl = Duration::from_millis(Policy::default().node_ttl().0);
     let promise = format!("≤ {} s (the TTL and 5 s)", ttl.as_secs() + 5);
     let what = "the leader's host switched off, to all its replicas running elsewhere";
     table.time(what, &promise, &times);

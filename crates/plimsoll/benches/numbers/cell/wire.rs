@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::cell::now;
-use plimsoll_daemon::peer::{Client, Limits, RaftNetwork, Server, raft_router};
-use plimsoll_daemon::pki::{Authority, Credentials};
-use plimsoll_model::ClusterId;
+use plimsoll_daemon::context::now;
+use plimsoll_model::CellId;
+use plimsoll_peer::pki::{Authority, Credentials};
+use plimsoll_peer::{Limits, PeerClient, PeerServer, RaftNetwork, raft_router};
 use plimsoll_store::embedded::network::Network as _;
 use plimsoll_store::{Peer, ServerId};
 use tokio::runtime::{Builder, Runtime};
@@ -25,21 +25,21 @@ const LOADS: [(usize, usize); 3] = [(256, 1), (256, 64), (1 << 20, 16)];
 
 /// Two runtimes of one thread each stand for two nodes.
 pub(in super::super) fn wire(table: &mut Table) {
-    let cluster = ClusterId::new("bench").expect("a valid name");
-    let authority = Authority::found(&cluster, now()).expect("an authority can be made");
+    let cell_id = CellId::new("bench").expect("a valid name");
+    let authority = Authority::found(&cell_id, now()).expect("an authority can be made");
     let credentials =
         |name: &str| Credentials::new(&identity(&authority, name)).expect("its identity is good");
     let (ash, birch) = (one_thread(), one_thread());
     let server = {
         let _entered = ash.enter();
         let any = "127.0.0.1:0".parse().expect("an address");
-        Server::bind(any, &credentials("ash"), Limits::default()).expect("some port is free")
+        PeerServer::bind(any, &credentials("ash"), Limits::default()).expect("some port is free")
     };
     let address = server.local_addr().expect("it has a port").to_string();
     let peer = Peer { name: "ash".to_owned(), address };
     let (_ending, end) = watch::channel(false);
     ash.spawn(server.serve(raft_router(|_, message| async move { message.into() }), end));
-    let network = Arc::new(RaftNetwork::new(Client::new(credentials("birch"))));
+    let network = Arc::new(RaftNetwork::new(PeerClient::new(credentials("birch"))));
     for (size, at_once) in LOADS {
         let mut rounds: Vec<(f64, Duration)> =
             (0..ROUNDS).map(|_| round(&birch, &network, &peer, size, at_once)).collect();

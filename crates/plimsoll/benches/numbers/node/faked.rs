@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use plimsoll_daemon::client::{Client, Endpoint};
-use plimsoll_daemon::node::{Kind, Node, Options};
+use plimsoll_api::client::{Client, Endpoint};
+use plimsoll_daemon::node::{NodeOptions, RunningNode, RuntimeKind};
 use plimsoll_model::testkit::node_id;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -13,7 +13,7 @@ use super::steady;
 pub(super) struct Faked {
     pub(super) socket: PathBuf,
     /// Both end with it.
-    _node: Node,
+    _node: RunningNode,
     _dir: TempDir,
 }
 
@@ -27,14 +27,14 @@ impl Faked {
 pub(super) fn start(runtime: &Runtime, deployments: usize, replicas: usize) -> Faked {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let socket = dir.path().join("plimsoll.sock");
-    let options = Options {
+    let options = NodeOptions {
         data_dir: dir.path().join("node"),
         name: Some(node_id("ash")),
-        runtime: Some(Kind::Fake),
+        runtime: Some(RuntimeKind::Fake),
         socket: socket.clone(),
-        ..Options::default()
+        ..NodeOptions::default()
     };
-    let node = runtime.block_on(Node::start(options)).expect("the node starts");
+    let node = runtime.block_on(RunningNode::start(options)).expect("the node starts");
     let faked = Faked { socket, _node: node, _dir: dir };
     let client = faked.client();
     for deployment in 0..deployments {

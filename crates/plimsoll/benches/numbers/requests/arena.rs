@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_lab::load::{Aim, Client, Manner, Outcome, Progress, asked_while};
-use plimsoll_lab::{Engine, Lab, NAMES};
+use plimsoll_lab::load::{Aim, LoadClient, LoadProgress, LoadReport, Manner, asked_while};
+use plimsoll_lab::{Lab, LabEngine, NAMES};
 
 use crate::cell::daemons::{Cell, Site};
 use crate::node::engine::image;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub(super) struct Arena {
     // Dropped in this order: the daemons go before the engines, and both before their networks.
     pub(super) cell: Cell,
-    _engines: Vec<Engine>,
+    _engines: Vec<LabEngine>,
     version: AtomicU32,
 }
 
@@ -38,7 +38,7 @@ impl Arena {
     /// None where there can be no such thing, after saying why.
     pub(super) fn open(
         what: &str,
-        mut told: impl FnMut(usize, &Engine) -> Vec<String>,
+        mut told: impl FnMut(usize, &LabEngine) -> Vec<String>,
     ) -> Option<Self> {
         let is_named = std::env::var_os("PLIMSOLL_TEST_DOCKER").is_some();
         let missing = plimsoll_lab::missing()
@@ -50,14 +50,14 @@ impl Arena {
         let lab = Lab::new(3, 1).expect("hosts can be made");
         let engine = |at: usize| {
             let network = lab.host(at).namespaces().map(|namespaces| namespaces.join("net"));
-            Engine::new(format!("bench{}-{}", std::process::id(), NAMES[at]), network)
+            LabEngine::new(format!("bench{}-{}", std::process::id(), NAMES[at]), network)
         };
-        let engines: Vec<Engine> = (0..3).map(engine).collect();
+        let engines: Vec<LabEngine> = (0..3).map(engine).collect();
         for engine in &engines {
             engine.start().expect("an engine starts");
         }
         let told = engines.iter().enumerate().map(|(at, engine)| told(at, engine)).collect();
-        let sockets: Vec<PathBuf> = engines.iter().map(Engine::socket).collect();
+        let sockets: Vec<PathBuf> = engines.iter().map(LabEngine::socket).collect();
         let cell = threads().block_on(Cell::told(Site::Hosts(lab), sockets, told));
         Some(Self { cell, _engines: engines, version: AtomicU32::new(0) })
     }
@@ -92,7 +92,7 @@ impl Arena {
     }
 
     /// What becomes of requests at these nodes while something is done.
-    pub(super) fn asked(&self, nodes: &[usize], act: impl FnOnce(&Progress)) -> Outcome {
+    pub(super) fn asked(&self, nodes: &[usize], act: impl FnOnce(&LoadProgress)) -> LoadReport {
         let aims = [(PORT, Manner::OneShot), (HTTP, Manner::KeepAlive)].map(|(port, manner)| Aim {
             at: ([127, 0, 0, 1], port).into(),
             host: HOST.to_owned(),
@@ -101,7 +101,8 @@ impl Arena {
         let mut clients = Vec::new();
         for at in nodes {
             for aim in aims.iter().cycle().take(2 * CLIENTS) {
-                clients.push(Client { from: Some(self.cell.lab().host(*at)), aim: aim.clone() });
+                clients
+                    .push(LoadClient { from: Some(self.cell.lab().host(*at)), aim: aim.clone() });
             }
         }
         let ((), outcome) = asked_while(&clients, 0, act).expect("hosts can be entered");

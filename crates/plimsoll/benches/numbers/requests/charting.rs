@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use plimsoll_daemon::routing::{Chart, Open, wanted};
+use plimsoll_daemon::routing::{Open, wanted};
+use plimsoll_kernel::endpoints::Endpoints;
 use plimsoll_model::spec::{RouteSpec, Tls};
 use plimsoll_model::testkit::{Cell, cell, cpus, node_id};
 use plimsoll_model::{Change, DeploymentName, Event, Guarded, ServiceName, Writer};
-use plimsoll_router::{Limits, NoTunnel, Router};
+use plimsoll_router::{NoTunnel, Router, RouterLimits};
 
 use crate::{Table, sample, settled, spec};
 
@@ -23,11 +24,11 @@ pub(in super::super) fn charting(table: &mut Table) {
     let _inside = runtime.enter();
     for (deployments, replicas) in SHAPES {
         let cell = settled(routed(deployments, replicas));
-        let before = Chart::of(&cell.state, None);
+        let before = Endpoints::of(&cell.state, None);
         let (node, addresses) = (node_id("n0"), BTreeMap::new());
         let name = format!("{deployments} services of {replicas} replicas with a route each");
         let times = sample(51, || {
-            drop(black_box(Chart::of(&cell.state, Some(&before))));
+            drop(black_box(Endpoints::of(&cell.state, Some(&before))));
         });
         table.time(&format!("{name}: the chart drawn anew"), "", &times);
         let one =
@@ -38,8 +39,8 @@ pub(in super::super) fn charting(table: &mut Table) {
         let times = sample(51, || drop(black_box(wanted(&before, &node, &addresses, &open))));
         table.time(&format!("{name}: what one router is asked for"), "", &times);
         let asked = wanted(&before, &node, &addresses, &open);
-        let router = Router::new(Limits::default(), Arc::new(NoTunnel));
-        let times = sample(51, || router.feed(&asked.wanted));
+        let router = Router::new(RouterLimits::default(), Arc::new(NoTunnel));
+        let times = sample(51, || router.update(&asked.wanted));
         table.time(&format!("{name}: the router fed"), "", &times);
     }
 }

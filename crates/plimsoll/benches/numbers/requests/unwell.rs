@@ -6,10 +6,10 @@ use std::any::Any;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::client::{Client, Endpoint};
-use plimsoll_daemon::node::{Kind, Node, Options};
-use plimsoll_daemon::view::NewJoinToken;
-use plimsoll_lab::{Chance, NAMES};
+use plimsoll_api::client::{Client, Endpoint};
+use plimsoll_api::view::NewJoinToken;
+use plimsoll_daemon::node::{NodeOptions, RunningNode, RuntimeKind};
+use plimsoll_lab::{LabRng, NAMES};
 use plimsoll_model::testkit::node_id;
 use plimsoll_model::{Generation, ReplicaId};
 use plimsoll_runtime::{FakeRuntime, Tag};
@@ -58,7 +58,7 @@ fn client(dir: &Path, at: usize) -> Client {
     Client::new(Endpoint::Unix(dir.join(NAMES[at]).join("plimsoll.sock")))
 }
 
-async fn start(dir: &Path) -> Vec<Node> {
+async fn start(dir: &Path) -> Vec<RunningNode> {
     let mut nodes = Vec::new();
     for (at, name) in NAMES.iter().enumerate().take(NODES) {
         let own = dir.join(name);
@@ -68,16 +68,16 @@ async fn start(dir: &Path) -> Vec<Node> {
             let token = client(dir, 0).create_join_token(&NewJoinToken::default()).await;
             Some(token.expect("a token is made").join.parse().expect("it is one"))
         };
-        let options = Options {
+        let options = NodeOptions {
             socket: own.join("plimsoll.sock"),
             data_dir: own,
             name: Some(node_id(name)),
-            runtime: Some(Kind::Fake),
+            runtime: Some(RuntimeKind::Fake),
             address: Some(loopback(at)),
             join,
-            ..Options::default()
+            ..NodeOptions::default()
         };
-        nodes.push(Node::start(options).await.expect("the node starts"));
+        nodes.push(RunningNode::start(options).await.expect("the node starts"));
     }
     until("all nodes are heard", async || {
         let told = client(dir, 0).nodes().await.unwrap_or_default();
@@ -88,16 +88,16 @@ async fn start(dir: &Path) -> Vec<Node> {
 }
 
 /// What a node runs, which can be told to fall ill.
-fn containers(node: &Node) -> &FakeRuntime {
+fn containers(node: &RunningNode) -> &FakeRuntime {
     let runtime: &dyn Any = &*node.cell().runtime;
     runtime.downcast_ref().expect("it only pretends")
 }
 
-async fn measure(nodes: &[Node]) -> Vec<Duration> {
-    let mut chance = Chance::new(1);
+async fn measure(nodes: &[RunningNode]) -> Vec<Duration> {
+    let mut chance = LabRng::new(1);
     let mut healthy: Vec<Tag> = tags(&nodes[0]);
     until("every router knows all", async || {
-        let known = |node: &Node| {
+        let known = |node: &RunningNode| {
             let routing = node.routing().expect("it runs");
             routing.read().upstreams.len() >= REPLICAS
         };
@@ -114,7 +114,7 @@ async fn measure(nodes: &[Node]) -> Vec<Duration> {
 }
 
 /// From when it is found unwell to when the last router has left it out.
-async fn fall_ill(nodes: &[Node], tag: &Tag) -> Duration {
+async fn fall_ill(nodes: &[RunningNode], tag: &Tag) -> Duration {
     let mut leaving = JoinSet::new();
     for node in nodes {
         // Its own node is the one whose containers have it; the others take no notice.
@@ -131,11 +131,11 @@ async fn fall_ill(nodes: &[Node], tag: &Tag) -> Duration {
 }
 
 /// Every replica as its node knows it.
-fn tags(node: &Node) -> Vec<Tag> {
+fn tags(node: &RunningNode) -> Vec<Tag> {
     node.cell().engine.machine().read(|state| {
         let tag = |(replica, row): (ReplicaId, &plimsoll_model::Replica)| {
             let generation: Generation = row.assignment.as_ref()?.generation;
-            Some(Tag { cluster: state.cluster().clone(), replica, generation })
+            Some(Tag { cell_id: state.cell_id().clone(), replica, generation })
         };
         state.replicas().filter_map(tag).collect()
     })

@@ -1,20 +1,21 @@
 //! How what is applied differs from what was: in a line, and field by field.
 
 use owo_colors::OwoColorize;
-use plimsoll_daemon::view::{Applied, FieldChange, ServiceChange};
+use plimsoll_api::view::{Applied, FieldChange, ServiceChange};
 
-use crate::glance::plain;
+use crate::plan_table::{Scores, counts, summary, tables};
+use crate::replica_line::plain;
 
 /// Added, removed, changed: every line of a diff begins with one of these, so that it can be searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
+enum DiffMark {
     Added,
     Removed,
     Changed,
     Unchanged,
 }
 
-impl Mark {
+impl DiffMark {
     fn of(service: &ServiceChange) -> Self {
         match service.what.as_str() {
             "added" => Self::Added,
@@ -44,7 +45,7 @@ impl Mark {
 
 /// `shop revision 4: web changed, cache added`
 pub(super) fn line(applied: &Applied) -> String {
-    let is_news = |change: &&ServiceChange| Mark::of(change) != Mark::Unchanged;
+    let is_news = |change: &&ServiceChange| DiffMark::of(change) != DiffMark::Unchanged;
     let changes: Vec<String> = applied
         .changes
         .iter()
@@ -65,20 +66,20 @@ pub(super) fn line(applied: &Applied) -> String {
 pub(super) fn text(applied: &Applied) -> String {
     let (name, revision) = (&applied.deployment, applied.revision);
     let mut text = format!("{} would become revision {revision}\n", name.bold());
-    let is_same = applied.changes.iter().all(|change| Mark::of(change) == Mark::Unchanged);
+    let is_same = applied.changes.iter().all(|change| DiffMark::of(change) == DiffMark::Unchanged);
     if is_same && applied.routes.is_empty() {
         text = format!("{} stays at revision {revision}: nothing would change\n", name.bold());
     }
     for change in &applied.changes {
-        let mark = Mark::of(change);
+        let mark = DiffMark::of(change);
         let effect = match (mark, change.recreates) {
-            (Mark::Changed, true) => "  (its containers are made anew)",
-            (Mark::Changed, false) => "  (its containers go on running)",
+            (DiffMark::Changed, true) => "  (containers will be recreated)",
+            (DiffMark::Changed, false) => "  (its containers go on running)",
             _ => "",
         };
         text.extend([&mark.paint(&change.service), effect, "\n"]);
         for change in &change.fields {
-            let mark = Mark::of_field(change);
+            let mark = DiffMark::of_field(change);
             text.extend(["    ", &mark.paint(&field(change)), "\n"]);
         }
     }
@@ -88,11 +89,9 @@ pub(super) fn text(applied: &Applied) -> String {
     for route in &applied.routes {
         text.extend(["    ", &route_line(route), "\n"]);
     }
-    if !applied.plan.is_empty() {
-        text.push_str("\nPlan:\n");
-        for step in &applied.plan {
-            text.extend(["  ", &plain(step), "\n"]);
-        }
+    if let Some(plan) = applied.plan.as_ref().filter(|plan| !plan.is_empty()) {
+        let (tables, summary) = (tables(plan, Scores::Hidden), summary(plan));
+        text.extend(["\n", &tables, "\n", &summary, "\n", &counts(plan)]);
     }
     text
 }
@@ -101,9 +100,9 @@ pub(super) fn text(applied: &Applied) -> String {
 fn route_line(line: &str) -> String {
     let line = plain(line);
     match line.split_once(' ') {
-        Some(("+", rest)) => Mark::Added.paint(rest),
-        Some(("-", rest)) => Mark::Removed.paint(rest),
-        Some(("~", rest)) => Mark::Changed.paint(rest),
+        Some(("+", rest)) => DiffMark::Added.paint(rest),
+        Some(("-", rest)) => DiffMark::Removed.paint(rest),
+        Some(("~", rest)) => DiffMark::Changed.paint(rest),
         _ => line,
     }
 }
@@ -122,6 +121,7 @@ pub(crate) fn field(change: &FieldChange) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use plimsoll_api::view::{Plan, PlannedMove, ReasonCode};
 
     use super::*;
 
@@ -139,14 +139,14 @@ mod tests {
         ServiceChange { service: service.into(), what: what.into(), recreates, fields }
     }
 
-    fn applied(changes: Vec<ServiceChange>, plan: &[&str]) -> Applied {
+    fn applied(changes: Vec<ServiceChange>, plan: Plan) -> Applied {
         Applied {
             deployment: "shop".into(),
             revision: 4,
             index: None,
             changes,
             routes: Vec::new(),
-            plan: plan.iter().map(|&step| step.to_owned()).collect(),
+            plan: Some(plan),
             warnings: Vec::new(),
         }
     }
@@ -173,24 +173,38 @@ mod tests {
             ),
             change("worker", "changed", false, vec![field("replicas", Some("2"), Some("3"))]),
         ];
-        let plan = ["shop-cache-1 goes to ash", "shop-web-1 is renewed on ash"];
-        let applied = applied(changes, &plan);
+        let step = |replica: &str, round| PlannedMove {
+            replica: replica.into(),
+            service: "shop/web".into(),
+            from: "ash".into(),
+            to: "ash".into(),
+            cause: ReasonCode::Outdated,
+            is_stop_first: false,
+            round,
+            score: None,
+            parts: None,
+        };
+        let moved = vec![step("shop-web-2", 1), step("shop-web-1", 2)];
+        let applied = applied(changes, Plan { moved, ..Plan::default() });
         expect![[r#"
             shop would become revision 4
             + cache
                 + image: redis:7
               db
             - old
-            ~ web  (its containers are made anew)
+            ~ web  (containers will be recreated)
                 ~ image: nginx:1.27 → nginx:1.28
                 ~ environment.DEBUG
                 - ports: 8080:80/tcp
             ~ worker  (its containers go on running)
                 ~ replicas: 2 → 3
 
-            Plan:
-              shop-cache-1 goes to ash
-              shop-web-1 is renewed on ash
+            MOVED       ROUND  FROM  TO   CAUSE     HOW
+            shop-web-2      1  ash   ash  outdated  start-first
+            shop-web-1      2  ash   ash  outdated  start-first
+
+            0 placed, 2 moved, 0 stay, 0 unplaced
+            every service keeps its full count
         "#]]
         .assert_eq(&stripped(&text(&applied)));
         expect!["shop revision 4: cache added, old removed, web changed, worker changed"]
@@ -199,7 +213,7 @@ mod tests {
 
     #[test]
     fn an_apply_that_changes_nothing_says_so() {
-        let applied = applied(vec![change("web", "unchanged", false, vec![])], &[]);
+        let applied = applied(vec![change("web", "unchanged", false, vec![])], Plan::default());
         expect![[r#"
             shop stays at revision 4: nothing would change
               web

@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use plimsoll_daemon::client::{Client, LogsOf};
-use plimsoll_daemon::view::{AuditEvent, AuditQuery, LogPiece, LogQuery, Progress, Replica, Time};
+use plimsoll_api::client::{Client, LogsOf};
+use plimsoll_api::view::{AuditEvent, AuditQuery, LogPiece, LogQuery, Progress, Replica, Time};
 use plimsoll_model::Millis;
 use tokio::time::sleep;
 
 use super::look::{Look, Looker, PACE, PATIENCE};
 use super::process::Process;
-use super::stack::{NAME, ORDER, Revision, WEB};
+use super::stack::{DemoRevision, NAME, ORDER, WEB};
 use super::stage::Stage;
 use super::tell::{Teller, since};
 use super::{hold, not_so};
 use crate::age::took;
+use crate::error::CliError;
 use crate::output::count;
-use crate::trouble::Trouble;
 
 pub(super) struct Play<'s> {
     stage: &'s mut Stage,
@@ -32,11 +32,11 @@ impl<'s> Play<'s> {
         Self { stage, teller, looker: Looker::new(client.clone()), client }
     }
 
-    pub(super) async fn comes_up(&mut self) -> Result<String, Trouble> {
+    pub(super) async fn comes_up(&mut self) -> Result<String, CliError> {
         self.teller
             .act("A stack comes up: api waits for a healthy store, and web for a healthy api")?;
         let begun = Instant::now();
-        let revision = self.apply(Revision::First).await?;
+        let revision = self.apply(DemoRevision::First).await?;
         let mut waiting = ORDER.map(|(name, _)| name).to_vec();
         let teller = &self.teller;
         let each = |look: &Look| {
@@ -59,7 +59,7 @@ impl<'s> Play<'s> {
     }
 
     /// No process of a service printed anything before a replica of what it waits for was healthy.
-    async fn check_order(&self, look: &Look) -> Result<(), Trouble> {
+    async fn check_order(&self, look: &Look) -> Result<(), CliError> {
         for (name, before) in ORDER {
             let Some(before) = before.and_then(|before| look.service(before)) else { continue };
             // One healthy replica is enough to go on with.
@@ -78,7 +78,7 @@ impl<'s> Play<'s> {
     }
 
     /// When the replica said its first word.
-    async fn first_line(&self, replica: &str) -> Result<Option<Time>, Trouble> {
+    async fn first_line(&self, replica: &str) -> Result<Option<Time>, CliError> {
         let of = LogsOf::Replica(replica.to_owned());
         let mut lines = self.client.logs(&of, &LogQuery::default()).await?;
         Ok(match lines.next().await.transpose()? {
@@ -87,7 +87,7 @@ impl<'s> Play<'s> {
         })
     }
 
-    pub(super) async fn heals(&mut self) -> Result<String, Trouble> {
+    pub(super) async fn heals(&mut self) -> Result<String, CliError> {
         self.teller.act("A process is killed")?;
         let before = self.looker.look().await?;
         let web =
@@ -118,11 +118,11 @@ impl<'s> Play<'s> {
         Ok(format!("a killed process was healed after {after}, and counted as one failure"))
     }
 
-    pub(super) async fn refuses_a_bad_revision(&mut self) -> Result<String, Trouble> {
+    pub(super) async fn refuses_a_bad_revision(&mut self) -> Result<String, CliError> {
         self.teller.act("A bad revision: its web ends as soon as it starts")?;
         let before = self.looker.look().await?;
         let begun = Instant::now();
-        let revision = self.apply(Revision::Bad).await?;
+        let revision = self.apply(DemoRevision::Bad).await?;
         let mut fewest = usize::MAX;
         let each = |look: &Look| {
             fewest = fewest.min(look.count(WEB).0);
@@ -153,11 +153,11 @@ impl<'s> Play<'s> {
         ))
     }
 
-    pub(super) async fn rolls_a_good_revision(&mut self) -> Result<String, Trouble> {
+    pub(super) async fn rolls_a_good_revision(&mut self) -> Result<String, CliError> {
         self.teller.act("A good revision: web is replaced one replica at a time")?;
         let before = self.looker.look().await?;
         let begun = Instant::now();
-        let revision = self.apply(Revision::Good).await?;
+        let revision = self.apply(DemoRevision::Good).await?;
         let (mut looks, mut fewest, mut most) = (0, usize::MAX, 0);
         let mut seen: BTreeMap<String, Process> = before.running.clone();
         let teller = &self.teller;
@@ -195,12 +195,12 @@ impl<'s> Play<'s> {
     }
 
     /// How much has happened, but for the commands by which we look at replicas.
-    async fn decided(&self) -> Result<usize, Trouble> {
+    async fn decided(&self) -> Result<usize, CliError> {
         let events = self.audit(&AuditQuery::default()).await?;
         Ok(events.iter().filter(|event| event.what != "command_run").count())
     }
 
-    pub(super) async fn outlives_its_daemon(&mut self) -> Result<String, Trouble> {
+    pub(super) async fn outlives_its_daemon(&mut self) -> Result<String, CliError> {
         self.teller.act("The daemon is stopped and started again")?;
         let before = self.looker.look().await?;
         let told = self.decided().await?;
@@ -228,7 +228,7 @@ impl<'s> Play<'s> {
         Ok(format!("{alive} processes outlived the daemon, and the next one took them over"))
     }
 
-    pub(super) async fn goes(&mut self) -> Result<String, Trouble> {
+    pub(super) async fn goes(&mut self) -> Result<String, CliError> {
         self.teller.act("The stack is deleted")?;
         let before = self.looker.look().await?;
         let begun = Instant::now();
@@ -252,18 +252,18 @@ impl<'s> Play<'s> {
         Ok(format!("deleting it ended every process within {after}"))
     }
 
-    async fn apply(&self, revision: Revision) -> Result<u64, Trouble> {
+    async fn apply(&self, revision: DemoRevision) -> Result<u64, CliError> {
         let applied = self.client.apply(NAME, &revision.load()?).await?;
         self.teller.now(&format!("applied as revision {}", applied.revision))?;
         Ok(applied.revision)
     }
 
-    async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEvent>, Trouble> {
+    async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEvent>, CliError> {
         Ok(self.client.audit(query).await?)
     }
 
     /// What the audit has of this kind since the revision was applied.
-    async fn told_since(&self, revision: u64, what: &str) -> Result<Vec<AuditEvent>, Trouble> {
+    async fn told_since(&self, revision: u64, what: &str) -> Result<Vec<AuditEvent>, CliError> {
         let events = self.audit(&AuditQuery::default()).await?;
         let applied = format!("{NAME} r{revision} applied");
         let events = events.into_iter().skip_while(|event| event.text != applied);

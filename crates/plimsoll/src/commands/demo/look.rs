@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{Assignment, Deployment, Exec, Progress, Replica, Service};
+use plimsoll_api::client::Client;
+use plimsoll_api::view::{Assignment, Deployment, Exec, Progress, Replica, Service};
 use tokio::time::sleep;
 
 use super::not_so;
@@ -14,7 +14,7 @@ use super::process::Process;
 use super::stack::NAME;
 use super::tell::since;
 use crate::age::took;
-use crate::trouble::Trouble;
+use crate::error::CliError;
 
 /// How often the stack is looked at.
 pub(super) const PACE: Duration = Duration::from_millis(25);
@@ -64,7 +64,7 @@ impl Looker {
         self.known.clear();
     }
 
-    pub(super) async fn look(&mut self) -> Result<Look, Trouble> {
+    pub(super) async fn look(&mut self) -> Result<Look, CliError> {
         let mut look = self.look_once().await?;
         // A replica may be replaced between the daemon's word and the kernel's; then it is another moment.
         for _ in 0..3 {
@@ -79,7 +79,7 @@ impl Looker {
         Ok(look)
     }
 
-    async fn look_once(&mut self) -> Result<Look, Trouble> {
+    async fn look_once(&mut self) -> Result<Look, CliError> {
         let deployment = self.client.deployment(NAME).await?;
         let mut running = BTreeMap::new();
         for replica in deployment.services.iter().flat_map(|service| &service.replicas) {
@@ -112,9 +112,9 @@ impl Looker {
     pub(super) async fn until(
         &mut self,
         what: &str,
-        mut each: impl FnMut(&Look) -> Result<(), Trouble>,
+        mut each: impl FnMut(&Look) -> Result<(), CliError>,
         mut is_so: impl FnMut(&Look) -> bool,
-    ) -> Result<Look, Trouble> {
+    ) -> Result<Look, CliError> {
         let begun = Instant::now();
         loop {
             let look = self.look().await?;

@@ -1,9 +1,9 @@
 //! What the demo deploys: a compose file that is part of the program, and two others laid over it.
 
-use plimsoll_compose::{Files, Loaded, Options, Source, load};
-use plimsoll_daemon::view::Apply;
+use plimsoll_api::view::Apply;
+use plimsoll_compose::{ComposeSource, Files, LoadOptions, Loaded, load};
 
-use crate::trouble::Trouble;
+use crate::error::CliError;
 
 /// Every service writes its process id into `pid` and makes `ready`, which its healthcheck looks for.
 const STACK: &str = include_str!("stack.yaml");
@@ -26,7 +26,7 @@ pub(super) const ORDER: [(&str, Option<&str>); 3] =
 pub(super) const WEB: &str = "web";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Revision {
+pub(super) enum DemoRevision {
     First,
     Bad,
     Good,
@@ -41,21 +41,21 @@ impl Files for NoFiles {
     }
 }
 
-impl Revision {
-    pub(super) fn load(self) -> Result<Apply, Trouble> {
+impl DemoRevision {
+    pub(super) fn load(self) -> Result<Apply, CliError> {
         let over = match self {
             Self::First => None,
             Self::Bad => Some(BAD),
             Self::Good => Some(GOOD),
         };
-        let sources: Vec<Source> = [Some(STACK), over]
+        let sources: Vec<ComposeSource> = [Some(STACK), over]
             .into_iter()
             .flatten()
-            .map(|text| Source { name: "the demo's stack".to_owned(), text: text.into() })
+            .map(|text| ComposeSource { name: "the demo's stack".to_owned(), text: text.into() })
             .collect();
-        let loaded = load(&sources, &Options::default(), &NoFiles);
+        let loaded = load(&sources, &LoadOptions::default(), &NoFiles);
         let Loaded { deployment, .. } = loaded.map_err(|wrong| {
-            Trouble::failed(format!("the demo's stack cannot be read:\n{}", wrong.render(false)))
+            CliError::failed(format!("the demo's stack cannot be read:\n{}", wrong.render(false)))
         })?;
         Ok(Apply { services: deployment.services, routes: deployment.routes, expect: None })
     }
@@ -67,12 +67,12 @@ mod tests {
 
     #[test]
     fn every_revision_of_the_stack_loads_and_only_web_differs() {
-        let hashes = |revision: Revision| -> Vec<(String, String)> {
+        let hashes = |revision: DemoRevision| -> Vec<(String, String)> {
             let services = revision.load().unwrap().services;
             services.iter().map(|(name, spec)| (name.to_string(), spec.hash.to_string())).collect()
         };
-        let first = hashes(Revision::First);
-        for revision in [Revision::Bad, Revision::Good] {
+        let first = hashes(DemoRevision::First);
+        for revision in [DemoRevision::Bad, DemoRevision::Good] {
             let other = hashes(revision);
             let differs = first.iter().zip(&other).filter(|(first, other)| first != other);
             let changed: Vec<&str> = differs.map(|(first, _)| first.0.as_str()).collect();

@@ -6,8 +6,8 @@ use owo_colors::OwoColorize;
 use plimsoll_model::Millis;
 
 use crate::age::took;
+use crate::error::CliError;
 use crate::output::stream;
-use crate::trouble::Trouble;
 
 #[derive(Debug)]
 pub(super) struct Teller {
@@ -20,19 +20,19 @@ impl Teller {
         Self { begun: Instant::now(), acts: 0 }
     }
 
-    pub(super) fn act(&mut self, title: &str) -> Result<(), Trouble> {
+    pub(super) fn act(&mut self, title: &str) -> Result<(), CliError> {
         self.acts += 1;
         let number = self.acts;
         stream(&format!("\n{}\n", format!("{number}. {title}").bold()))
     }
 
     /// What has just happened.
-    pub(super) fn now(&self, text: &str) -> Result<(), Trouble> {
+    pub(super) fn now(&self, text: &str) -> Result<(), CliError> {
         stream(&format!("{:>8}  {text}\n", took(since(self.begun))))
     }
 
     /// What is to be said of it.
-    pub(super) fn also(text: &str) -> Result<(), Trouble> {
+    pub(super) fn also(text: &str) -> Result<(), CliError> {
         stream(&format!("{:>8}  {text}\n", ""))
     }
 

@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{Explanation, Gate, Move, NodeAccount, Verdict, WeighedMove};
+use plimsoll_api::client::Client;
+use plimsoll_api::view::{Explanation, Gate, Move, NodeAccount, NodeVerdict, Replica, WeighedMove};
 use plimsoll_model::Pressure;
 
 use crate::age::until;
-use crate::glance::plain;
+use crate::error::CliError;
 use crate::output::{Format, print};
-use crate::settle::now;
+use crate::replica_line::{ReplicaLine, plain};
 use crate::subject;
 use crate::table::Table;
-use crate::trouble::Trouble;
+use crate::wait::now;
 
 /// Of how many moves off a node the gates are shown.
 const SHOWN: usize = 3;
@@ -21,7 +21,7 @@ pub(super) async fn run(
     client: &Client,
     subject: Option<&str>,
     format: Format,
-) -> Result<(), Trouble> {
+) -> Result<(), CliError> {
     let status = client.status().await?;
     if let Some(node) = subject.filter(|text| status.nodes.iter().any(|node| node.name == *text)) {
         let account = client.explain_node(node).await?;
@@ -30,7 +30,8 @@ pub(super) async fn run(
     let found = subject.map(|text| subject::find(&status, text)).transpose()?;
     if let Some(subject::Subject::Replica(_, _, replica)) = found {
         let explanation = client.explain(&replica.id).await?;
-        return print(format, &explanation, text);
+        let standing = standing(replica);
+        return print(format, &explanation, |it| text(it, &standing));
     }
     let replicas = if let Some(found) = found {
         found.replicas()
@@ -58,7 +59,13 @@ fn short(all: &[Explanation]) -> String {
     table.render()
 }
 
-fn text(explanation: &Explanation) -> String {
+/// `starting on ash: unhealthy: …`, where its node says what is the matter with it.
+fn standing(replica: &Replica) -> String {
+    let has_reason = replica.now.as_ref().is_some_and(|now| now.reason.is_some());
+    if has_reason { format!("{}\n", ReplicaLine::of(replica).sentence()) } else { String::new() }
+}
+
+fn text(explanation: &Explanation, standing: &str) -> String {
     let Explanation { replica, service, node, why, nodes, .. } = explanation;
     let is = node.as_ref().map_or_else(|| "is nowhere".to_owned(), |node| format!("is on {node}"));
     let mut table = Table::list(3);
@@ -67,7 +74,7 @@ fn text(explanation: &Explanation) -> String {
         table.row([verdict.node.clone(), word, detail]);
     }
     let moving = explanation.moving.as_ref().map(moving).unwrap_or_default();
-    format!("{replica} {is}: {}\n{moving}{}", plain(why), table.render())
+    format!("{replica} {is}: {}\n{standing}{moving}{}", plain(why), table.render())
 }
 
 /// What the rebalancer has to say of a node.
@@ -99,7 +106,7 @@ fn gates(gates: &[Gate]) -> String {
 fn moving(under: &Move) -> String {
     let Move { from, to, cause, step, deadline, reason, .. } = under;
     let mut text = match cause {
-        Some(cause) if from == to => format!("is renewed on {to} ({cause}): {step}"),
+        Some(cause) if from == to => format!("is being replaced on {to} ({cause}): {step}"),
         Some(cause) => format!("moves {from} → {to} ({cause}): {step}"),
         None => format!("moved from {from}: {step}"),
     };
@@ -112,7 +119,7 @@ fn moving(under: &Move) -> String {
     text + "\n"
 }
 
-fn words(verdict: &Verdict, service: &str) -> (String, String) {
+fn words(verdict: &NodeVerdict, service: &str) -> (String, String) {
     let mut detail: Vec<String> = Vec::new();
     detail.extend(verdict.filter.as_ref().map(|filter| plain(&filter.text)));
     if !verdict.parts.is_empty() {
@@ -132,7 +139,7 @@ fn words(verdict: &Verdict, service: &str) -> (String, String) {
         detail.push("here".to_owned());
     }
     let word = match (&verdict.filter, verdict.score) {
-        (Some(filter), _) => filter.word.clone(),
+        (Some(filter), _) => filter.word.to_string(),
         (None, Some(score)) => score.to_string(),
         (None, None) => "takes one".to_owned(),
     };
@@ -145,6 +152,7 @@ mod tests {
 
     use super::*;
     use crate::sample::reason;
+    use plimsoll_api::view::ReasonCode;
 
     #[test]
     fn every_gate_of_a_node_is_told_with_its_number_and_its_limit() {
@@ -177,7 +185,7 @@ mod tests {
     #[test]
     fn every_node_has_its_say() {
         let parts = [("zone", 7_545), ("node", 1_845), ("headroom", 410), ("preferred", 200)];
-        let verdict = |node: &str, is_here| Verdict {
+        let verdict = |node: &str, is_here| NodeVerdict {
             node: node.into(),
             is_here,
             replicas: 0,
@@ -190,7 +198,7 @@ mod tests {
         let mut cedar = verdict("cedar", false);
         cedar.score = None;
         cedar.parts.clear();
-        cedar.filter = Some(reason("cedar", "not_ready", "the node is down"));
+        cedar.filter = Some(reason("cedar", ReasonCode::NotReady, "the node is down"));
         let explanation = Explanation {
             replica: "shop-web-2".into(),
             service: "shop/web".into(),
@@ -201,7 +209,7 @@ mod tests {
                 replica: "shop-web-2".to_owned(),
                 from: "cedar".to_owned(),
                 to: "ash".to_owned(),
-                cause: Some("misplaced".to_owned()),
+                cause: Some(ReasonCode::Misplaced),
                 step: "start".to_owned(),
                 since: crate::sample::ago(2),
                 deadline: None,
@@ -216,7 +224,7 @@ mod tests {
               birch  10000      zone 7545, node 1845, headroom 410, preferred 200; has 1 of shop/web
               cedar  not_ready  the node is down
         "#]]
-        .assert_eq(&text(&explanation));
+        .assert_eq(&text(&explanation, ""));
         let short = short(std::slice::from_ref(&explanation));
         expect![[r#"
             REPLICA     NODE  WHY

@@ -1,15 +1,15 @@
 //! Where a request goes, as a daemon says.
 
-use plimsoll_daemon::client::Client;
-use plimsoll_daemon::view::{RouteContainer, RouteExplanation, RouteQuery};
+use plimsoll_api::client::Client;
+use plimsoll_api::view::{RouteContainer, RouteExplanation, RouteQuery};
 
 use crate::commands::get::routes::name;
-use crate::glance::plain;
+use crate::error::CliError;
 use crate::output::{Format, print};
+use crate::replica_line::plain;
 use crate::table::Table;
-use crate::trouble::Trouble;
 
-pub(super) async fn run(client: &Client, asked: &str, format: Format) -> Result<(), Trouble> {
+pub(super) async fn run(client: &Client, asked: &str, format: Format) -> Result<(), CliError> {
     let explanation = client.explain_route(&query(asked)).await?;
     print(format, &explanation, text)
 }
@@ -44,20 +44,20 @@ fn text(explanation: &RouteExplanation) -> String {
         let RouteContainer { replica, generation, node, reason, .. } = container;
         let detail = plain(&reason.text) + &under_way(container, told_by);
         let replica = format!("{replica} ({generation})");
-        table.row([replica, node.clone(), reason.word.clone(), detail]);
+        table.row([replica, node.clone(), reason.word.to_string(), detail]);
     }
     text + &table.render()
 }
 
 fn under_way(container: &RouteContainer, told_by: &str) -> String {
     let open = container.in_flight.filter(|open| *open > 0);
-    open.map(|open| format!("; {open} under way from {told_by}")).unwrap_or_default()
+    open.map(|open| format!("; {open} in flight from {told_by}")).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use plimsoll_daemon::view::{Reason, Route};
+    use plimsoll_api::view::{Reason, ReasonCode, Route};
 
     use super::*;
 
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn every_container_has_its_say() {
-        let container = |replica: &str, takes_requests, in_flight, word: &str, text: &str| {
-            let reason = Reason { subject: replica.into(), word: word.into(), text: text.into() };
+        let container = |replica: &str, takes_requests, in_flight, word: ReasonCode, text: &str| {
+            let reason = Reason::new(replica, word, text);
             let (replica, node) = (replica.to_owned(), "ash".to_owned());
             RouteContainer { replica, generation: 3, node, takes_requests, in_flight, reason }
         };
@@ -95,13 +95,19 @@ mod tests {
             notes: Vec::new(),
         };
         let containers = vec![
-            container("shop-web-1", true, Some(2), "takes_requests", "it runs and is well"),
-            container("shop-web-2", false, None, "degraded", "it is degraded"),
+            container(
+                "shop-web-1",
+                true,
+                Some(2),
+                ReasonCode::TakesRequests,
+                "running and healthy",
+            ),
+            container("shop-web-2", false, None, ReasonCode::Degraded, "it is degraded"),
         ];
         let explanation = RouteExplanation { route, told_by: "birch".into(), containers };
         expect![[r#"
             shop.example/api leads to shop/web port 80, without the path, under TLS (internal)
-              shop-web-1 (3)  ash  takes_requests  it runs and is well; 2 under way from birch
+              shop-web-1 (3)  ash  takes_requests  running and healthy; 2 in flight from birch
               shop-web-2 (3)  ash  degraded        it is degraded
         "#]]
         .assert_eq(&text(&explanation));

@@ -1,11 +1,11 @@
 //! One replica, with all that is known of it.
 
-use plimsoll_daemon::view::{Assignment, Deployment, Replica, Service};
+use plimsoll_api::view::{Assignment, Deployment, Replica, Service};
 use plimsoll_model::Timestamp;
 
 use super::{cpu, memory, short};
 use crate::age::{age, until};
-use crate::glance::{coloured, said};
+use crate::replica_line::{coloured, said};
 use crate::table::Table;
 
 pub(super) fn text(
@@ -24,7 +24,7 @@ pub(super) fn text(
         assignment(&mut row, "next ", next, now);
     }
     if let Some(cause) = &replica.cause {
-        row("cause", cause.clone());
+        row("cause", cause.to_string());
     }
     if let Some(why) = &replica.waiting {
         row("waits", said(why));
@@ -74,7 +74,7 @@ mod tests {
         let shop = deployment("shop").service("web", 1).replica("shop-web-1", |replica| {
             replica.now = Some(unpulled("ash"));
             replica.next = Some(in_state("birch", 3, "starting"));
-            replica.cause = Some("node_lost".into());
+            replica.cause = Some(plimsoll_api::view::ReasonCode::NodeLost);
         });
         let service = &shop.services[0];
         let text = text(&shop, service, &service.replicas[0], NOW);

@@ -1,8 +1,8 @@
 //! Routes as a table.
 
-use plimsoll_daemon::view::Route;
+use plimsoll_api::view::Route;
 
-use crate::glance::plain;
+use crate::replica_line::plain;
 use crate::table::Table;
 
 pub(super) fn text(all: &[Route]) -> String {
@@ -35,7 +35,7 @@ fn detail(route: &Route) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use plimsoll_daemon::view::Reason;
+    use plimsoll_api::view::{Reason, ReasonCode};
 
     use super::*;
 
@@ -50,11 +50,11 @@ mod tests {
             strip_path: true,
             tls: "files".into(),
             taking: 2,
-            notes: vec![Reason {
-                subject: "ash".into(),
-                word: "no_certificate".into(),
-                text: "cannot read shop.example.crt".into(),
-            }],
+            notes: vec![Reason::new(
+                "ash",
+                ReasonCode::NoCertificate,
+                "cannot read shop.example.crt",
+            )],
         };
         let all = Route {
             host: None,

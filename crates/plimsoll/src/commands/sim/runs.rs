@@ -2,12 +2,12 @@
 
 use plimsoll_model::Millis;
 use plimsoll_sim::Scenario;
+use plimsoll_workbench::sim::{RunFacts, rounded};
 
-use super::facts::{Facts, rounded};
 use crate::output::count;
 use crate::table::Table;
 
-pub(super) fn text(scenario: &Scenario, all: &[Facts]) -> String {
+pub(super) fn text(scenario: &Scenario, all: &[RunFacts]) -> String {
     let broken = all.iter().filter(|facts| facts.failure.is_some()).count();
     let (first, last) = (all.first().map_or(0, |f| f.seed), all.last().map_or(0, |f| f.seed));
     let verdict = match broken {

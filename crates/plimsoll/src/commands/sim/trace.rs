@@ -2,21 +2,19 @@
 
 use std::path::Path;
 
-use plimsoll_sim::trace::{self, Conditions, Replayed, Trace};
+use plimsoll_sim::trace;
+use plimsoll_workbench::report;
+use plimsoll_workbench::trace::{TraceFacts, TraceFormat, TraceRun};
 
 use super::progress::Progress;
-use super::report::{self, Destination};
+use super::report_file::ReportFile;
+use crate::error::CliError;
 use crate::output::{Format, note, print};
-use crate::trouble::Trouble;
+use crate::table::Table;
 
-mod google;
 mod page;
-mod planetlab;
-mod read;
-mod table;
 
-use page::Page;
-pub(super) use table::Facts;
+use page::MarkdownPage;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,71 +28,55 @@ What is replayed and what is counted is in docs/reference/rebalancer.md. Equal s
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TraceArgs {
-    /// Whose traces they are
+    /// Format of the traces
     #[arg(value_enum, value_name = "TRACES")]
-    kind: Kind,
-    /// The directory they are in, as CSV, gzipped or not
+    kind: TraceKind,
+    /// Directory of the traces: CSV files, may be gzipped
     #[arg(value_name = "DIR")]
     directory: String,
-    /// Where tasks begin is drawn from this; several are replayed one after the other
+    /// Random seeds for task offsets, comma-separated; each is replayed
     #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "0")]
     seed: Vec<String>,
     /// Only these days
     #[arg(long, value_name = "DAY", value_delimiter = ',')]
     day: Vec<String>,
-    /// Write a page with plots for a browser
+    /// Write an HTML report with plots
     #[arg(long, value_name = "FILE")]
     out: Option<String>,
-    /// Put the table into a page of Markdown, between its marks
+    /// Write the table into a Markdown page, between its markers
     #[arg(long, value_name = "PAGE")]
     write: Option<String>,
-    /// How to print what was found
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+enum TraceKind {
     // Processor use of virtual machines in March and April 2011.
     Planetlab,
     // Processor and memory use of jobs in May 2011.
     Google,
 }
 
-impl Kind {
-    fn word(self) -> &'static str {
+impl TraceKind {
+    fn format(self) -> TraceFormat {
         match self {
-            Self::Planetlab => "planetlab",
-            Self::Google => "google",
-        }
-    }
-
-    /// Each day in the directory, by name, with its tasks where the seed puts them.
-    fn read(self, directory: &Path, seed: &str) -> Result<Vec<Trace>, Trouble> {
-        match self {
-            Self::Planetlab => planetlab::read(directory, seed),
-            Self::Google => google::read(directory, seed),
+            Self::Planetlab => TraceFormat::Planetlab,
+            Self::Google => TraceFormat::Google,
         }
     }
 }
 
-/// One day with one seed, without the rebalancer and with it.
-#[derive(Debug)]
-pub(super) struct Run {
-    pub(super) trace: Trace,
-    pub(super) seed: String,
-    pub(super) without: Replayed,
-    pub(super) with: Replayed,
-}
-
-pub(super) fn run(args: &TraceArgs) -> Result<(), Trouble> {
-    let destination = args.out.as_deref().map(Destination::check).transpose()?;
-    let page = args.write.as_deref().map(|page| Page::open(page, &args.mark())).transpose()?;
+pub(super) fn run(args: &TraceArgs) -> Result<(), CliError> {
+    let destination = args.out.as_deref().map(ReportFile::check).transpose()?;
+    let page =
+        args.write.as_deref().map(|page| MarkdownPage::open(page, &args.mark())).transpose()?;
     let runs = args.replay()?;
-    let facts = Facts::of(args.kind.word(), &runs);
-    print(args.output, &facts, Facts::text)?;
+    let facts = TraceFacts::of(args.kind.format().word(), &runs);
+    print(args.output, &facts, text)?;
     if let Some(destination) = destination {
-        destination.write(&report::of_trace::page(args.kind.word(), &runs, &facts)?)?;
+        destination.write(&report::of_trace::page(args.kind.format().word(), &runs, &facts)?)?;
         note(&format!("the report is in {}", destination.shown()));
     }
     page.map_or(Ok(()), |page| page.write(&facts.markdown()))
@@ -105,34 +87,38 @@ impl TraceArgs {
     fn mark(&self) -> String {
         let days =
             if self.day.is_empty() { String::new() } else { format!(" {}", self.day.join(",")) };
-        format!("{}{days} seed {}", self.kind.word(), self.seed.join(","))
+        format!("{}{days} seed {}", self.kind.format().word(), self.seed.join(","))
     }
 
-    fn replay(&self) -> Result<Vec<Run>, Trouble> {
+    fn replay(&self) -> Result<Vec<TraceRun>, CliError> {
         let directory = Path::new(&self.directory);
-        let mut all = Vec::new();
-        for seed in &self.seed {
-            let mut days = self.kind.read(directory, seed)?;
-            if let Some(missing) =
-                self.day.iter().find(|day| days.iter().all(|it| it.name != **day))
-            {
-                let known: Vec<&str> = days.iter().map(|day| day.name.as_str()).collect();
-                let message = format!("{} has no day {missing}", self.directory);
-                return Err(Trouble::refused(message).hint(format!("it has {}", known.join(", "))));
-            }
-            days.retain(|day| self.day.is_empty() || self.day.contains(&day.name));
-            all.extend(days.into_iter().map(|day| (day, seed.clone())));
-        }
+        let all = self.kind.format().days(directory, &self.seed, &self.day)?;
         let longest = all.iter().map(|(day, _)| trace::length(day)).max().unwrap_or_default();
         let mut progress = Progress::new(longest, all.len() as u64);
-        let runs = all.into_iter().map(|(trace, seed)| {
-            progress.begin_named(&format!("{} with seed {seed}", trace.name));
-            let without = trace::replay(&trace, &Conditions::off(), &mut |_| {});
-            let with = trace::replay(&trace, &Conditions::default(), &mut |at| progress.at(at));
-            Run { trace, seed, without, with }
+        let runs = all.into_iter().map(|(day, seed)| {
+            progress.begin_named(&format!("{} with seed {seed}", day.name));
+            TraceRun::replay(day, seed, &mut |at| progress.at(at))
         });
         let runs = runs.collect();
         progress.end();
         Ok(runs)
     }
+}
+
+fn text(facts: &TraceFacts) -> String {
+    let mut table = Table::new([
+        "DAY",
+        ">SEED",
+        ">NODES",
+        ">TASKS",
+        ">HOT WITHOUT",
+        ">MOVES",
+        ">HOT",
+        ">SATURATED / UNMET",
+        ">UNDONE",
+    ]);
+    for row in facts.rows() {
+        table.row(row);
+    }
+    table.render()
 }

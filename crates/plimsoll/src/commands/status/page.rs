@@ -3,23 +3,22 @@
 use std::collections::BTreeSet;
 
 use owo_colors::OwoColorize;
-use plimsoll_daemon::view::{Cell, Deployment, Node, Progress, Reason, Service, Status};
+use plimsoll_api::view::{
+    CellSummary, Deployment, Node, Progress, Reason, ReasonCode, Service, Status,
+};
 use plimsoll_model::Timestamp;
 
 use crate::age::age;
-use crate::fresh::stale;
-use crate::glance::{Glance, coloured, progress_word, said, silence};
+use crate::consistency::stale;
 use crate::output::count;
+use crate::replica_line::{ReplicaLine, coloured, progress_word, said, silence};
 use crate::table::Table;
 
 /// As wide as the longest state, so that the page keeps still while replicas change theirs.
 const STATE_WIDTH: usize = "completed".len();
 
-/// The word of a rollout that was given up.
-const STALLED: &str = "stalled";
-
-/// The words of what begins when something else is done.
-const IN_TURN: [&str; 2] = ["outdated", "restart"];
+/// What begins when something else is done.
+const IN_TURN: [ReasonCode; 2] = [ReasonCode::Outdated, ReasonCode::Restart];
 
 /// What is left out of a page that would not fit: first what needs no attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +89,7 @@ pub(crate) fn lines(status: &Status, now: Timestamp, width: usize, height: usize
 }
 
 /// `cell demo: ash leads, 1 node ready`
-fn cell_line(cell: &Cell, nodes: &[Node]) -> String {
+fn cell_line(cell: &CellSummary, nodes: &[Node]) -> String {
     let leads = match &cell.leader {
         Some(leader) => format!("{leader} leads"),
         None => "no node leads".red().bold().to_string(),
@@ -101,14 +100,17 @@ fn cell_line(cell: &Cell, nodes: &[Node]) -> String {
     } else {
         format!("{ready} of {} ready", count(nodes.len(), "node"))
     };
-    format!("{} {}: {leads}, {nodes}\n", "cell".dimmed(), cell.cluster.bold())
+    format!("{} {}: {leads}, {nodes}\n", "cell".dimmed(), cell.name.bold())
 }
 
 /// What should not be overlooked, a line each.
 fn troubles(status: &Status, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::from_iter(stale(&status.cell.freshness()));
+    if let Some(problem) = &status.cell.trouble {
+        lines.push(format!("{}: {}", problem.code, problem.message));
+    }
     if status.cell.leader.is_none() {
-        lines.push("nothing is decided until a node leads; what runs goes on running".to_owned());
+        lines.push("no scheduling without a leader; replicas keep running".to_owned());
     }
     for node in &status.nodes {
         let name = &node.name;
@@ -154,14 +156,14 @@ fn rows(table: &mut Table, deployment: &Deployment, now: Timestamp, fold: Fold) 
             continue;
         }
         for replica in &service.replicas {
-            let glance = Glance::within(deployment, service, replica);
-            let detail = format!("{}{}", glance.detail, glance.countdown(now));
+            let line = ReplicaLine::within(deployment, service, replica);
+            let detail = format!("{}{}", line.detail, line.countdown(now));
             table.row([
                 format!("    {}", replica.id),
-                coloured(&glance.state),
-                glance.node.unwrap_or_default(),
-                glance.since.map_or_else(none, |since| age(since, now)),
-                failures(glance.failures),
+                coloured(&line.state),
+                line.node.unwrap_or_default(),
+                line.since.map_or_else(none, |since| age(since, now)),
+                failures(line.failures),
                 detail,
             ]);
         }
@@ -181,9 +183,7 @@ fn failures(failures: u32) -> String {
 
 fn of_service(service: &Service) -> String {
     let mut parts = vec![service.image.clone()];
-    if !service.ports.is_empty() {
-        parts.push(service.ports.join(", "));
-    }
+    parts.extend(Some(service.ports_line()).filter(|line| !line.is_empty()));
     if service.mode != "spread" {
         parts.push(service.mode.clone());
     }
@@ -201,7 +201,7 @@ fn of_service(service: &Service) -> String {
 fn is_calm(service: &Service) -> bool {
     service.current == service.wanted
         && service.unplaced.is_none()
-        && service.replicas.iter().all(|replica| crate::glance::is_ready(service, replica))
+        && service.replicas.iter().all(|replica| crate::replica_line::is_ready(service, replica))
 }
 
 /// Why the deployment is stuck, each reason once: a rollout that stalled, and what no line below says. That others wait
@@ -212,8 +212,9 @@ fn unsaid(deployment: &Deployment) -> Vec<String> {
         Progress::Steady | Progress::Working { .. } => &[],
     };
     let mut words = BTreeSet::from(IN_TURN);
-    let is_new = |reason: &&Reason| reason.word == STALLED || !is_said(deployment, reason);
-    why.iter().filter(is_new).filter(|reason| words.insert(&reason.word)).map(said).collect()
+    let is_new =
+        |reason: &&Reason| reason.word == ReasonCode::Stalled || !is_said(deployment, reason);
+    why.iter().filter(is_new).filter(|reason| words.insert(reason.word)).map(said).collect()
 }
 
 /// Whether a line below the deployment's own has the word.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_daemon::view::{Progress, Status};
+use plimsoll_api::view::{Progress, Status};
 
-use crate::glance::{Glance, coloured, progress_word, said, silence};
+use crate::replica_line::{ReplicaLine, coloured, progress_word, said, silence};
 
 pub(super) fn changes(before: &Status, after: &Status) -> Vec<String> {
     let (before, after) = (facts(before), facts(after));
@@ -20,7 +20,7 @@ pub(super) fn changes(before: &Status, after: &Status) -> Vec<String> {
 fn facts(status: &Status) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let leader = status.cell.leader.as_deref().unwrap_or("nobody");
-    facts.insert(format!("cell {}", status.cell.cluster), format!("is led by {leader}"));
+    facts.insert(format!("cell {}", status.cell.name), format!("is led by {leader}"));
     for node in &status.nodes {
         let trouble = silence(node).map(|silence| format!(": {silence}"));
         let word = if node.status == "ready" { &node.availability } else { &node.status };
@@ -38,8 +38,8 @@ fn facts(status: &Status) -> BTreeMap<String, String> {
         facts.insert(deployment.name.clone(), fact);
         for service in &deployment.services {
             for replica in &service.replicas {
-                let glance = Glance::within(deployment, service, replica);
-                facts.insert(replica.id.clone(), glance.sentence());
+                let line = ReplicaLine::within(deployment, service, replica);
+                facts.insert(replica.id.clone(), line.sentence());
             }
         }
     }
@@ -51,12 +51,15 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
+    use plimsoll_api::view::ReasonCode;
+
     use crate::sample::{With, deployment, in_state, reason, status, unpulled, with_progress};
 
     #[test]
     fn each_change_is_a_line() {
         let before = status(vec![deployment("shop").service("web", 3), deployment("blog")]);
-        let why = vec![reason("shop-web-3", "image_pull_failed", "web:1.99: manifest unknown")];
+        let why =
+            vec![reason("shop-web-3", ReasonCode::ImagePullFailed, "web:1.99: manifest unknown")];
         let shop = deployment("shop")
             .service("web", 3)
             .replica("shop-web-1", |it| it.now = Some(in_state("ash", 3, "degraded")))

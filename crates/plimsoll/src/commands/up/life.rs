@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-use plimsoll_daemon::node::{DataPlane, Error, LINGER, Node, Options};
+use plimsoll_daemon::node::{DataPlane, Error, LINGER, NodeOptions, RunningNode};
 use plimsoll_model::level::remedy;
 use plimsoll_router::Sockets;
+use plimsoll_store::checked_file::Unreadable;
 use plimsoll_store::disk::room;
 use plimsoll_store::embedded::{OpenError, ROOM};
-use plimsoll_store::sealed::Unreadable;
 use tokio::time::sleep;
 
-use super::notify::{self, Standing};
+use super::notify::{self, SystemdState};
 use super::predecessor::Predecessor;
-use super::signals::{Asked, Signals};
-use super::successor::{Line, Successor};
+use super::signals::{DaemonSignal, DaemonSignals};
+use super::successor::{CommandLine, Successor};
 use super::{Started, unstarted};
+use crate::error::CliError;
 use crate::output::note;
-use crate::trouble::Trouble;
 
 /// How often a full disk is looked at.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
@@ -25,10 +25,10 @@ const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
 /// A process with a node, or about to have one.
 #[derive(Debug)]
 pub(super) struct Life {
-    pub(super) options: Options,
+    pub(super) options: NodeOptions,
     pub(super) is_default: bool,
-    pub(super) line: Line,
-    pub(super) signals: Signals,
+    pub(super) line: CommandLine,
+    pub(super) signals: DaemonSignals,
     /// The one whose place this one took.
     pub(super) predecessor: Option<Predecessor>,
 }
@@ -46,20 +46,20 @@ enum Before {
 enum Turn {
     Stopped,
     /// It cannot go on, and another start may help, or not.
-    Broken(Result<(), Trouble>),
+    Broken(Result<(), CliError>),
     HandOver(Box<Successor>),
 }
 
 impl Life {
-    pub(super) async fn live(mut self) -> Result<(), Trouble> {
+    pub(super) async fn live(mut self) -> Result<(), CliError> {
         let (mut sockets, mut before) = self.begins().await?;
         loop {
             let Some(node) = self.start(sockets, &before).await? else { return Ok(()) };
             self.relieve(&node, before).await;
             match self.until_turn(&node).await {
                 Turn::Stopped => {
-                    note("stopping; replicas run on, and the next `plimsoll up` takes them over");
-                    notify::tell(Standing::Stopping);
+                    note("stopping; replicas keep running, the next `plimsoll up` adopts them");
+                    notify::tell(SystemdState::Stopping);
                     node.stop().await;
                     self.say_bye().await;
                     return Ok(());
@@ -79,17 +79,21 @@ impl Life {
     }
 
     /// Takes the place of another process where it was started for that.
-    async fn begins(&mut self) -> Result<(Sockets, Before), Trouble> {
+    async fn begins(&mut self) -> Result<(Sockets, Before), CliError> {
         let Some(predecessor) = &mut self.predecessor else {
             return Ok((Sockets::default(), Before::Nobody));
         };
-        Node::check(&self.options).map_err(|error| unstarted(&error))?;
+        RunningNode::check(&self.options).map_err(|error| unstarted(&error))?;
         Ok((predecessor.yields().await?, Before::Predecessor))
     }
 
     /// None if it was told to stop first.
-    async fn start(&mut self, sockets: Sockets, before: &Before) -> Result<Option<Node>, Trouble> {
-        let starting = Node::start_on(self.options.clone(), sockets);
+    async fn start(
+        &mut self,
+        sockets: Sockets,
+        before: &Before,
+    ) -> Result<Option<RunningNode>, CliError> {
+        let starting = RunningNode::start_on(self.options.clone(), sockets);
         let started = tokio::select! {
             started = starting => started,
             () = self.signals.stop() => return Ok(None),
@@ -101,8 +105,10 @@ impl Life {
             }
             // Started again it would end the same way, and whoever watches this process would try for ever.
             Err(error) if is_outdated(&error) && !matches!(before, Before::Predecessor) => {
-                note(&format!("outdated: {error}. Replicas run on; stop this and upgrade it."));
-                notify::tell(Standing::Ready);
+                note(&format!(
+                    "outdated: {error}. Replicas keep running; stop this and upgrade it."
+                ));
+                notify::tell(SystemdState::Ready);
                 self.signals.stop().await;
                 Ok(None)
             }
@@ -110,7 +116,7 @@ impl Life {
         }
     }
 
-    fn say_started(&self, node: &Node) {
+    fn say_started(&self, node: &RunningNode) {
         let started = Started {
             node: node.cell().node.as_str(),
             options: &self.options,
@@ -122,17 +128,17 @@ impl Life {
     }
 
     /// Once the node routes, whoever did before need not any more.
-    async fn relieve(&mut self, node: &Node, before: Before) {
+    async fn relieve(&mut self, node: &RunningNode, before: Before) {
         node.opened().await;
         match before {
-            Before::Nobody => notify::tell(Standing::Ready),
+            Before::Nobody => notify::tell(SystemdState::Ready),
             Before::Own(plane) => {
-                notify::tell(Standing::Ready);
+                notify::tell(SystemdState::Ready);
                 tokio::spawn(plane.leave());
             }
             Before::Predecessor => {
                 // Before it may end, or the manager would take its end for ours.
-                notify::tell(Standing::ReadyInstead);
+                notify::tell(SystemdState::ReadyInstead);
                 if let Some(predecessor) = &self.predecessor {
                     predecessor.is_relieved().await;
                 }
@@ -140,13 +146,14 @@ impl Life {
         }
     }
 
-    async fn until_turn(&mut self, node: &Node) -> Turn {
+    async fn until_turn(&mut self, node: &RunningNode) -> Turn {
         loop {
             let asked = tokio::select! {
                 broken = until_worth_another_start(node, &self.options) => return Turn::Broken(broken),
+                part = node.is_incomplete() => return Turn::Broken(Err(incomplete(part))),
                 asked = self.signals.next() => asked,
             };
-            if asked == Asked::Stop {
+            if asked == DaemonSignal::Stop {
                 return Turn::Stopped;
             }
             let speaks = node.cell().engine.machine().level();
@@ -158,7 +165,7 @@ impl Life {
                 Ok(successor) => return Turn::HandOver(Box::new(successor)),
                 Err(why) => {
                     note(&format!("not handed over: {why}. This daemon goes on as before."));
-                    notify::tell(Standing::Ready);
+                    notify::tell(SystemdState::Ready);
                 }
             }
         }
@@ -167,11 +174,11 @@ impl Life {
     /// Gives the node to the other process. What it needs to go on itself, if that one fails; none if it is done.
     async fn hand_over(
         &mut self,
-        node: Node,
+        node: RunningNode,
         mut successor: Box<Successor>,
     ) -> Option<(Sockets, Before)> {
         note(&format!("handing over to process {}", successor.pid().unwrap_or_default()));
-        notify::tell(Standing::Reloading);
+        notify::tell(SystemdState::Reloading);
         let (plane, sockets) = node.hand_over().await;
         let taken = tokio::select! {
             taken = successor.take_over(&sockets, self.predecessor.as_ref()) => taken,
@@ -208,19 +215,22 @@ impl Life {
 
 /// Returns when the node cannot write and another start may help: once there is room again where the disk was full. What
 /// else can be wrong with a disk is for whoever watches this process, who may start it again.
-async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(), Trouble> {
+async fn until_worth_another_start(
+    node: &RunningNode,
+    options: &NodeOptions,
+) -> Result<(), CliError> {
     let broken = node.broken().await;
     if let plimsoll_store::Error::Outgrown { .. } = &broken {
         // Another start of the same build would end the same way. It goes on telling what it knows.
-        note(&format!("outdated: {broken}: {}. Replicas run on.", remedy(None)));
+        note(&format!("outdated: {broken}: {}. Replicas keep running.", remedy(None)));
         return std::future::pending().await;
     }
     let plimsoll_store::Error::DiskFull { dir } = &broken else {
-        return Err(Trouble::failed(broken.to_string())
+        return Err(CliError::failed(broken.to_string())
             .hint("see that what keeps its log can be read and written, then start it again"));
     };
     note(&format!(
-        "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas run on, and what is known is \
+        "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas keep running, and what is known is \
          still told.",
         ROOM >> 20,
         dir.display()
@@ -231,6 +241,12 @@ async fn until_worth_another_start(node: &Node, options: &Options) -> Result<(),
             return Ok(());
         }
     }
+}
+
+/// A part of the daemon ended, which is a bug. Half a node would be silent, and nobody would know why.
+fn incomplete(part: &str) -> CliError {
+    CliError::failed(format!("the {part} of this daemon ended unexpectedly"))
+        .hint("start it again; replicas keep running. Please report what its log says")
 }
 
 /// Whether the data directory was written by a newer plimsoll.

@@ -11,7 +11,7 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 
 /// What there is to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum SystemdState {
     /// It serves.
     Ready,
     /// It serves, in the place of the process that was the service so far.
@@ -21,19 +21,19 @@ pub(super) enum Standing {
     Stopping,
 }
 
-pub(super) fn tell(standing: Standing) {
+pub(super) fn tell(standing: SystemdState) {
     let Some(socket) = std::env::var_os(SOCKET).filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send(&socket, &text(standing)) {
-        tracing::warn!(?socket, %error, "the service manager cannot be told how this daemon stands");
+        tracing::warn!(?socket, %error, "cannot notify the service manager");
     }
 }
 
-fn text(standing: Standing) -> String {
+fn text(standing: SystemdState) -> String {
     match standing {
-        Standing::Ready => "READY=1".to_owned(),
-        Standing::ReadyInstead => format!("MAINPID={}\nREADY=1", std::process::id()),
-        Standing::Reloading => "RELOADING=1".to_owned(),
-        Standing::Stopping => "STOPPING=1".to_owned(),
+        SystemdState::Ready => "READY=1".to_owned(),
+        SystemdState::ReadyInstead => format!("MAINPID={}\nREADY=1", std::process::id()),
+        SystemdState::Reloading => "RELOADING=1".to_owned(),
+        SystemdState::Stopping => "STOPPING=1".to_owned(),
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
             (path.clone().into_os_string(), UnixDatagram::bind(&path).unwrap()),
             (format!("@{name}").into(), UnixDatagram::bind_addr(&at_name).unwrap()),
         ] {
-            send(&socket, &text(Standing::ReadyInstead)).unwrap();
+            send(&socket, &text(SystemdState::ReadyInstead)).unwrap();
             let mut heard = [0; 100];
             let length = manager.recv(&mut heard).unwrap();
             let expected = format!("MAINPID={}\nREADY=1", std::process::id());

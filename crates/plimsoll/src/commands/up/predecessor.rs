@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-use plimsoll_daemon::handover::{Channel, Word};
+use plimsoll_daemon::handover::{Channel, HandoverMessage};
 use plimsoll_model::Level;
 use plimsoll_model::level::VERSION;
 use plimsoll_router::Sockets;
 
-use crate::trouble::Trouble;
+use crate::error::CliError;
 
 #[derive(Debug)]
 pub(super) struct Predecessor {
@@ -21,7 +21,7 @@ pub(super) struct Predecessor {
 
 impl Predecessor {
     /// On the other end of the standard input. From here on nothing is read there.
-    pub(super) fn of_stdin() -> Result<Self, Trouble> {
+    pub(super) fn of_stdin() -> Result<Self, CliError> {
         let channel = || {
             let end = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
@@ -32,18 +32,20 @@ impl Predecessor {
     }
 
     /// Says that this process can start, and waits until it may.
-    pub(super) async fn yields(&mut self) -> Result<Sockets, Trouble> {
-        let hello = Word::Hello { reads: Level::BUILD, version: VERSION.to_owned() };
+    pub(super) async fn yields(&mut self) -> Result<Sockets, CliError> {
+        let hello = HandoverMessage::Hello { reads: Level::BUILD, version: VERSION.to_owned() };
         self.channel.say(&hello).await.map_err(|error| lost(&error.to_string()))?;
         let mut sockets = Vec::new();
         loop {
             match self.channel.hear().await {
-                Ok(Some((Word::Socket(name), Some(socket)))) => sockets.push((name, socket)),
-                Ok(Some((Word::Elder, Some(elder)))) => {
+                Ok(Some((HandoverMessage::Socket(name), Some(socket)))) => {
+                    sockets.push((name, socket))
+                }
+                Ok(Some((HandoverMessage::Elder, Some(elder)))) => {
                     let elder = Channel::on(elder).map_err(|error| lost(&error.to_string()))?;
                     self.elders.push(elder);
                 }
-                Ok(Some((Word::Go, _))) => return Ok(Sockets::inherited(sockets)),
+                Ok(Some((HandoverMessage::Go, _))) => return Ok(Sockets::inherited(sockets)),
                 Ok(Some((word, _))) => return Err(lost(&format!("it said {word:?}"))),
                 Ok(None) => return Err(lost("it has ended, or changed its mind")),
                 Err(error) => return Err(lost(&error.to_string())),
@@ -53,13 +55,13 @@ impl Predecessor {
 
     /// This process routes, and the other one need not any more.
     pub(super) async fn is_relieved(&self) {
-        say(&self.channel, &Word::Ready).await;
+        say(&self.channel, &HandoverMessage::Ready).await;
     }
 
     /// This process was told to stop, and all before it are with it.
     pub(super) async fn is_to_stop(&self) {
         for process in self.all() {
-            say(process, &Word::Bye).await;
+            say(process, &HandoverMessage::Bye).await;
         }
     }
 
@@ -70,14 +72,14 @@ impl Predecessor {
     }
 }
 
-async fn say(process: &Channel, word: &Word) {
+async fn say(process: &Channel, word: &HandoverMessage) {
     if let Err(error) = process.say(word).await {
         tracing::debug!(%error, ?word, "a process before this one has gone already");
     }
 }
 
-fn lost(why: &str) -> Trouble {
+fn lost(why: &str) -> CliError {
     let what = "cannot take over from the daemon that started this one";
-    Trouble::failed(format!("{what}: {why}"))
+    CliError::failed(format!("{what}: {why}"))
         .hint("this is for plimsoll itself; to hand over, send SIGHUP to the daemon that runs")
 }

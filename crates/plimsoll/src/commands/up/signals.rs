@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use rustix::termios::tcgetattr;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::trouble::Trouble;
+use crate::error::CliError;
 
 /// The bit of SIGHUP in a set of signals as the kernel shows it.
 const HANGUP_BIT: u64 = 1;
 
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct DaemonSignals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
@@ -20,13 +20,13 @@ pub(super) struct Signals {
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum DaemonSignal {
     Stop,
     HandOver,
 }
 
-impl Signals {
-    pub(super) fn listen() -> Result<Self, Trouble> {
+impl DaemonSignals {
+    pub(super) fn listen() -> Result<Self, CliError> {
         // Before it is listened for, since then it is ignored no more.
         let terminal = Terminal::of_process();
         Ok(Self {
@@ -37,18 +37,18 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> Asked {
+    pub(super) async fn next(&mut self) -> DaemonSignal {
         loop {
             tokio::select! {
                 biased;
-                _ = self.interrupt.recv() => return Asked::Stop,
-                _ = self.terminate.recv() => return Asked::Stop,
+                _ = self.interrupt.recv() => return DaemonSignal::Stop,
+                _ = self.terminate.recv() => return DaemonSignal::Stop,
                 _ = self.hangup.recv() => {}
             }
             // The same signal says that the terminal is gone.
             match (self.terminal.is_gone(), self.terminal.is_nohup) {
-                (false, _) => return Asked::HandOver,
-                (true, false) => return Asked::Stop,
+                (false, _) => return DaemonSignal::HandOver,
+                (true, false) => return DaemonSignal::Stop,
                 (true, true) => tracing::info!("the terminal has closed; going on, as nohup asks"),
             }
         }
@@ -56,7 +56,7 @@ impl Signals {
 
     /// Returns once it is to stop; another hand-over cannot be had meanwhile.
     pub(super) async fn stop(&mut self) {
-        while self.next().await != Asked::Stop {
+        while self.next().await != DaemonSignal::Stop {
             tracing::warn!("already at it: this process cannot hand over now");
         }
     }
@@ -87,8 +87,8 @@ fn ignores_hangup(status: &str) -> bool {
     mask.is_some_and(|mask| mask & HANGUP_BIT != 0)
 }
 
-fn listen(kind: SignalKind) -> Result<Signal, Trouble> {
-    signal(kind).map_err(|error| Trouble::failed(format!("cannot listen for signals: {error}")))
+fn listen(kind: SignalKind) -> Result<Signal, CliError> {
+    signal(kind).map_err(|error| CliError::failed(format!("cannot listen for signals: {error}")))
 }
 
 #[cfg(test)]

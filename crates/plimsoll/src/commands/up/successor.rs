@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use plimsoll_daemon::handover::{Channel, Word};
+use plimsoll_daemon::handover::{Channel, HandoverMessage};
 use plimsoll_model::Level;
-use plimsoll_router::sockets::Name;
+use plimsoll_router::sockets::SocketName;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -30,12 +30,12 @@ const TAKE_OVER: Duration = Duration::from_mins(1);
 
 /// How this process was started, as found at its start: later the file may be another, or none.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct CommandLine {
     program: PathBuf,
     args: Vec<OsString>,
 }
 
-impl Line {
+impl CommandLine {
     pub(super) fn of_process() -> std::io::Result<Self> {
         let mut args = std::env::args_os();
         let called = args.next().map(PathBuf::from).unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) struct Successor {
 
 impl Successor {
     /// Starts it and hears what it can; if that is not enough, says why.
-    pub(super) async fn start(line: &Line, speaks: Level) -> Result<Self, String> {
+    pub(super) async fn start(line: &CommandLine, speaks: Level) -> Result<Self, String> {
         if std::process::id() == FIRST {
             return Err("this is the first process of its container, with which all others end; start another \
                         container instead"
@@ -76,8 +76,8 @@ impl Successor {
         drop(command);
         let mut successor = Self { child, channel, is_in_charge: false };
         match successor.hear(CHECK).await? {
-            Word::Hello { reads, .. } if reads >= speaks => Ok(successor),
-            Word::Hello { reads, version } => Err(format!(
+            HandoverMessage::Hello { reads, .. } if reads >= speaks => Ok(successor),
+            HandoverMessage::Hello { reads, version } => Err(format!(
                 "plimsoll {version} reads {reads}, and this cell has written {speaks}; install one that reads it"
             )),
             word => Err(format!("it said {word:?}")),
@@ -91,7 +91,7 @@ impl Successor {
     /// Has it take over, and returns once it routes; or says why it does not, and ends it.
     pub(super) async fn take_over(
         &mut self,
-        sockets: &[(Name, OwnedFd)],
+        sockets: &[(SocketName, OwnedFd)],
         predecessor: Option<&Predecessor>,
     ) -> Result<(), String> {
         let given = async {
@@ -101,14 +101,14 @@ impl Successor {
             for elder in predecessor.into_iter().flat_map(Predecessor::all) {
                 self.channel.give_elder(elder).await?;
             }
-            self.channel.say(&Word::Go).await
+            self.channel.say(&HandoverMessage::Go).await
         };
         let outcome = match given.await {
             // If it has ended, that says more.
             Err(_) | Ok(()) => self.hear(TAKE_OVER).await,
         };
         let failed = match outcome {
-            Ok(Word::Ready) => {
+            Ok(HandoverMessage::Ready) => {
                 self.is_in_charge = true;
                 return Ok(());
             }
@@ -120,7 +120,7 @@ impl Successor {
         Err(failed)
     }
 
-    async fn hear(&mut self, within: Duration) -> Result<Word, String> {
+    async fn hear(&mut self, within: Duration) -> Result<HandoverMessage, String> {
         let heard = timeout(within, self.channel.hear()).await;
         match heard {
             Ok(Ok(Some((word, _)))) => Ok(word),
@@ -136,7 +136,7 @@ impl Successor {
     /// Returns once it was told to stop, and this process with it. That it is gone says nothing about those who are here.
     pub(super) async fn says_bye(&self) {
         while let Ok(Some((word, _))) = self.channel.hear().await {
-            if word == Word::Bye {
+            if word == HandoverMessage::Bye {
                 return;
             }
         }

@@ -9,7 +9,7 @@ struct Line {
     args: Args,
 }
 
-fn parsed(line: &str) -> Options {
+fn parsed(line: &str) -> NodeOptions {
     let who = Who { is_root: true, ..Who::default() };
     let words = std::iter::once("up").chain(line.split_whitespace());
     options(&Line::try_parse_from(words).unwrap().args, &who)
@@ -31,7 +31,7 @@ fn a_directory_of_its_own_has_a_socket_of_its_own() {
 #[test]
 fn what_is_typed_is_what_is_asked_for() {
     let options = parsed("--runtime process --name ash --zone north --label a=1 --label b=x=y");
-    assert_eq!(options.runtime, Some(Kind::Process));
+    assert_eq!(options.runtime, Some(RuntimeKind::Process));
     assert_eq!(options.name.unwrap().as_str(), "ash");
     assert_eq!(options.zone.unwrap().as_str(), "north");
     assert_eq!(options.labels["a"], "1");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use super::faults::{apply_shop, must_agree};
@@ -31,7 +31,7 @@ impl Authority {
 
 #[test]
 fn a_cell_on_an_etcd_with_certificates_on_both_sides_outlives_its_leader_and_remembers_them() {
-    let Some(net) = Lab::net() else { return };
+    let Some(net) = EtcdLab::net() else { return };
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let authority = Authority::new();
@@ -49,14 +49,14 @@ fn a_cell_on_an_etcd_with_certificates_on_both_sides_outlives_its_leader_and_rem
         "--trusted-ca-file",
         &files[2],
     ];
-    let Some(lab) = Lab::start_in(Some(&net), 1, &asked) else { return };
+    let Some(lab) = EtcdLab::start_in(Some(&net), 1, &asked) else { return };
     assert!(lab.endpoints[0].starts_with("https://"), "{:?}", lab.endpoints);
 
     let shown = [("--etcd-ca", "ca.pem"), ("--etcd-cert", "node.pem"), ("--etcd-key", "node.key")];
     let shown = shown.map(|(flag, file)| [flag.to_owned(), path(file)]).concat();
     let told = |cell: &mut Cell| {
         for at in 0..2 {
-            cell.habits[at].args = [flags(&lab), shown.clone()].concat();
+            cell.setups[at].args = [flags(&lab), shown.clone()].concat();
         }
     };
     let mut cell = cell_with(2, &lab, told);
@@ -67,7 +67,7 @@ fn a_cell_on_an_etcd_with_certificates_on_both_sides_outlives_its_leader_and_rem
     let other = cell.others(leader)[0];
     cell.until("a write succeeds", |cell| cell.run(other, "scale shop web=7 -d").code() == 0);
     // The next start needs none of it.
-    cell.habits[leader].args.clear();
+    cell.setups[leader].args.clear();
     cell.up(leader, None);
     must_agree(&cell, &[0, 1], 7);
 }

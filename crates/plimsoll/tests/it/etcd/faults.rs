@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_lab::{NAMES, Process};
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ fn assigned(deployments: &Value) -> Vec<Placed> {
 
 /// The log as etcd holds it has no gap, no entry was written twice, and no term comes back once another has begun.
 #[track_caller]
-fn must_be_one_history(lab: &Lab) {
+fn must_be_one_history(lab: &EtcdLab) {
     let text = lab.ctl(&["get", "/plimsoll/home/scheduler/entry/", "--prefix", "-w", "json"]);
     let found: Value = serde_json::from_str(&text).unwrap();
     let entries: Vec<(u64, u64)> = found["kvs"].as_array().unwrap().iter().map(entry).collect();
@@ -97,7 +97,7 @@ pub(super) fn apply_shop(cell: &Cell, at: usize) {
 
 #[test]
 fn three_nodes_on_an_etcd_form_a_cell_and_the_loss_of_its_leader_costs_nothing() {
-    let Some(lab) = Lab::start(3, &[]) else { return };
+    let Some(lab) = EtcdLab::start(3, &[]) else { return };
     let mut cell = cell_of(3, &lab);
     let leader = cell.until_led(&[0, 1, 2]);
     let others = cell.others(leader);
@@ -119,7 +119,7 @@ fn three_nodes_on_an_etcd_form_a_cell_and_the_loss_of_its_leader_costs_nothing()
         places.len() == 7 && places.iter().all(|node| name != *node.as_str())
     });
 
-    cell.habits[leader].args.clear();
+    cell.setups[leader].args.clear();
     cell.up(leader, None);
     cell.until("it is back, and was told nothing", |cell| {
         let nodes = cell.json(others[0], "node list -o json");
@@ -131,7 +131,7 @@ fn three_nodes_on_an_etcd_form_a_cell_and_the_loss_of_its_leader_costs_nothing()
 
 #[test]
 fn a_leader_on_etcd_that_is_stopped_is_followed_at_once() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut cell = cell_of(3, &lab);
     apply_shop(&cell, 0);
     let mut spans = Vec::new();
@@ -161,7 +161,7 @@ fn a_leader_on_etcd_that_is_stopped_is_followed_at_once() {
 
 #[test]
 fn a_leader_that_slept_for_three_leases_writes_nothing_of_its_old_term() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let cell = cell_of(3, &lab);
     apply_shop(&cell, 0);
     let leader = cell.until_led(&[0, 1, 2]);
@@ -187,7 +187,7 @@ fn a_leader_that_slept_for_three_leases_writes_nothing_of_its_old_term() {
 
 #[test]
 fn without_etcd_nobody_leads_and_replicas_run_on_until_it_is_back() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let cell = cell_of(3, &lab);
     apply_shop(&cell, 0);
     must_agree(&cell, &[0, 1, 2], 6);
@@ -220,7 +220,7 @@ fn clocks_that_jump_by_an_hour_unseat_nobody_and_lose_nothing() {
         println!("not tested: faketime is not installed");
         return;
     };
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let cell = cell_with(3, &lab, |cell| {
         for at in 0..3 {
             let clock = cell.path(at).with_extension("clock");
@@ -232,7 +232,7 @@ fn clocks_that_jump_by_an_hour_unseat_nobody_and_lose_nothing() {
                 ("FAKETIME_NO_CACHE", "1"),
                 ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
             ];
-            cell.habits[at].environment =
+            cell.setups[at].environment =
                 environment.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         }
     });
@@ -264,13 +264,13 @@ fn processes(cell: &Cell) -> BTreeSet<(String, u64)> {
 
 #[test]
 fn a_node_without_etcd_joins_with_a_token_and_outlives_its_leader() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut cell = cell_of(2, &lab);
     let agent = 2;
     let token = cell.token(0);
     cell.up(agent, Some(&token));
     cell.until_heard(agent, 3);
-    let servers = cell.get(agent, "/v1/cluster").unwrap_or_default()["servers"].clone();
+    let servers = cell.get(agent, "/v1/cell").unwrap_or_default()["servers"].clone();
     assert_eq!(servers.as_array().unwrap().len(), 2, "it holds no log: {servers}");
     apply_shop(&cell, agent);
     assert!(cell.running_on(agent).contains(&"cedar".to_owned()));
@@ -298,7 +298,7 @@ fn a_node_without_etcd_joins_with_a_token_and_outlives_its_leader() {
 
 #[test]
 fn a_lone_server_that_lost_its_disk_and_its_address_takes_its_name_up_once_the_old_one_is_silent() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut cell = cell_of(1, &lab);
     cell.write_shop();
     assert_eq!(cell.run(0, "apply -f compose.yaml -d").code(), 0);

@@ -1,12 +1,12 @@
 //! A daemon whose log is on an etcd hands over as any other: its lease is free at once, and its data directory too.
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 
 use super::{TTL, cell_of};
 
 #[test]
 fn daemons_on_an_etcd_hand_over_without_waiting_for_a_lease() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let cell = cell_of(2, &lab);
     cell.write_shop();
     assert_eq!(cell.run(0, "apply -f compose.yaml").code(), 0);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use serde_json::Value;
 
 use super::faults::{apply_shop, must_agree};
@@ -27,7 +27,7 @@ fn migrated(cell: &Cell, at: usize, to: &str, more: &str) -> Value {
 
 #[test]
 fn a_cell_goes_to_an_etcd_and_back_with_all_it_has_and_nothing_that_runs_is_touched() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut cell = Cell::of_three(Site::Loopback);
     apply_shop(&cell, 0);
     must_agree(&cell, &[0, 1, 2], 6);
@@ -90,9 +90,9 @@ fn a_cell_goes_to_an_etcd_and_back_with_all_it_has_and_nothing_that_runs_is_touc
 
     // What it left does not begin a second life.
     let mut stranger = Cell::idle(Site::Loopback);
-    let name = moved["cluster"].as_str().unwrap().to_owned();
-    let flags = format!("--engine etcd --cluster {name} {to}");
-    stranger.habits[4].args = flags.split_whitespace().map(str::to_owned).collect();
+    let name = moved["cell"].as_str().unwrap().to_owned();
+    let flags = format!("--engine etcd --cell {name} {to}");
+    stranger.setups[4].args = flags.split_whitespace().map(str::to_owned).collect();
     stranger.launch(4, None);
     stranger.until("it is told where the cell went", |stranger| {
         stranger.said(4).contains("has left this etcd for the disk of ash")

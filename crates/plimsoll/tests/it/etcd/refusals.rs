@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 
 use super::{cell_of, flags};
 use crate::harness::loopback;
@@ -27,13 +27,13 @@ fn refused(dir: &Path, args: &[&str], environment: &[(&str, &str)]) -> Refused {
     Refused { code: ran.status.code().unwrap_or_else(|| panic!("{said}")), said }
 }
 
-fn keys(lab: &Lab) -> String {
+fn keys(lab: &EtcdLab) -> String {
     lab.ctl(&["get", "", "--prefix", "--keys-only"])
 }
 
 #[test]
 fn an_etcd_that_cannot_be_used_is_named_with_the_reason_and_nothing_is_begun() {
-    let Some(lab) = Lab::start(1, &["--quota-backend-bytes", "16777216"]) else { return };
+    let Some(lab) = EtcdLab::start(1, &["--quota-backend-bytes", "16777216"]) else { return };
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("oak");
     let at = lab.endpoints[0].as_str();
@@ -42,30 +42,26 @@ fn an_etcd_that_cannot_be_used_is_named_with_the_reason_and_nothing_is_begun() {
         let base = ["--engine", "etcd", "--etcd-endpoints", endpoint];
         base.iter().chain(more).map(|word| (*word).to_owned()).collect()
     };
-    let home_at = |more: &[&str]| on(at, &[&["--cluster", "home"], more].concat());
+    let home_at = |more: &[&str]| on(at, &[&["--cell", "home"], more].concat());
     let theirs = format!("{}/theirs", home.path().display());
     for (args, code, words) in [
         (
-            on(&nobody, &["--cluster", "home"]),
+            on(&nobody, &["--cell", "home"]),
             2,
-            vec!["no etcd answers at", &nobody, "see that it runs"],
+            vec!["etcd is unreachable at", &nobody, "check that it runs"],
         ),
-        (
-            on("10.0.0.1:2379", &["--cluster", "home"]),
-            2,
-            vec!["10.0.0.1:2379", "begins with http://"],
-        ),
-        (on(at, &[]), 1, vec!["name the cell with --cluster"]),
+        (on("10.0.0.1:2379", &["--cell", "home"]), 2, vec!["10.0.0.1:2379", "begins with http://"]),
+        (on(at, &[]), 1, vec!["name the cell with --cell"]),
         (home_at(&["--etcd-ttl", "1"]), 1, vec!["--etcd-ttl", "2..=60"]),
         (home_at(&["--etcd-ttl", "61"]), 1, vec!["--etcd-ttl", "2..=60"]),
         (
             home_at(&["--etcd-prefix", "cells"]),
             1,
-            vec!["\"cells/\" is no prefix", "begins and ends with a slash"],
+            vec!["\"cells/\" is not a prefix", "begin and end with a slash"],
         ),
         (home_at(&["--etcd-ca", &theirs]), 2, vec![&theirs, "No such file"]),
         (home_at(&["--etcd-user", "ash"]), 1, vec!["--etcd-user takes a password"]),
-        (on(at, &["--cluster", "home", "--engine", "embedded"]), 1, vec!["--engine"]),
+        (on(at, &["--cell", "home", "--engine", "embedded"]), 1, vec!["--engine"]),
         (vec!["--engine".into(), "etcd".into()], 1, vec!["takes --etcd-endpoints"]),
     ] {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -92,7 +88,7 @@ fn an_etcd_that_cannot_be_used_is_named_with_the_reason_and_nothing_is_begun() {
 
 #[test]
 fn a_user_that_etcd_does_not_know_is_not_let_in_and_the_right_one_is_remembered() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     lab.ctl(&["user", "add", "root:secret"]);
     lab.ctl(&["user", "grant-role", "root", "root"]);
     lab.ctl(&["user", "add", "oak:sesame"]);
@@ -113,25 +109,25 @@ fn a_user_that_etcd_does_not_know_is_not_let_in_and_the_right_one_is_remembered(
         refused(&dir, &args, &[("PLIMSOLL_ETCD_PASSWORD", password)]).said
     };
     let wrong = said("oak", "open");
-    assert!(wrong.contains("etcd does not accept user oak with this password"), "{wrong}");
+    assert!(wrong.contains("etcd rejected user oak or its password"), "{wrong}");
     assert!(!wrong.contains("open with"), "{wrong}");
     let denied = said("elm", "sesame");
-    assert!(denied.contains("grant its role readwrite on the prefix"), "{denied}");
+    assert!(denied.contains("grant the user's role readwrite on the prefix"), "{denied}");
     let flags_alone = flags(&lab);
     let flags_alone: Vec<&str> = flags_alone.iter().map(String::as_str).collect();
     let nobody = refused(&dir, &flags_alone, &[]).said;
-    assert!(nobody.contains("etcd wants a user name and a password"), "{nobody}");
+    assert!(nobody.contains("etcd requires a user name and a password"), "{nobody}");
     assert!(!dir.join("node.json").exists());
 
     let file = home.path().join("password");
     fs::write(&file, "sesame\n").unwrap();
     let mut cell = crate::harness::Cell::idle(crate::harness::Site::Loopback);
-    cell.habits[0].args = flags(&lab);
+    cell.setups[0].args = flags(&lab);
     let user = ["--etcd-user", "oak", "--etcd-password-file", file.to_str().unwrap()];
-    cell.habits[0].args.extend(user.map(str::to_owned));
+    cell.setups[0].args.extend(user.map(str::to_owned));
     cell.up(0, None);
     cell.stop(0);
-    cell.habits[0].args.clear();
+    cell.setups[0].args.clear();
     cell.up(0, None);
     cell.until("it leads again, and was told nothing", |cell| cell.leader_of(&[0]) == Some(0));
     let kept = fs::read_to_string(cell.path(0).join("node.json")).unwrap();
@@ -140,7 +136,7 @@ fn a_user_that_etcd_does_not_know_is_not_let_in_and_the_right_one_is_remembered(
 
 #[test]
 fn a_prefix_and_a_data_directory_have_one_owner_each() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut cell = cell_of(1, &lab);
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("oak");
@@ -148,9 +144,9 @@ fn a_prefix_and_a_data_directory_have_one_owner_each() {
     let on = ["--engine", "etcd", "--etcd-endpoints", endpoint];
     let says = |dir: &Path, more: &[&str]| refused(dir, &[&on[..], more].concat(), &[]).said;
     let before = keys(&lab);
-    let said = says(&dir, &["--cluster", "work", "--etcd-prefix", "/plimsoll/home"]);
-    assert!(said.contains("belong to cluster home, not to work; choose another prefix"), "{said}");
-    let said = says(&dir, &["--cluster", "home", "--name", "ash"]);
+    let said = says(&dir, &["--cell", "work", "--etcd-prefix", "/plimsoll/home"]);
+    assert!(said.contains("belong to cell home, not to work; choose another prefix"), "{said}");
+    let said = says(&dir, &["--cell", "home", "--name", "ash"]);
     assert!(said.contains("cannot be used multiple times"), "{said}");
     assert_eq!(keys(&lab), before);
     assert!(!dir.join("node.json").exists());
@@ -158,7 +154,7 @@ fn a_prefix_and_a_data_directory_have_one_owner_each() {
     // The same name, elsewhere.
     let mut command = binary();
     command.args(["up", "--runtime", "process", "--name", "ash", "--address", &loopback(AT)]);
-    command.arg("--data-dir").arg(&dir).args(on).args(["--cluster", "home"]);
+    command.arg("--data-dir").arg(&dir).args(on).args(["--cell", "home"]);
     let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
     assert!(said.contains("a server called ash runs at"), "{said}");
 
@@ -174,8 +170,8 @@ fn a_prefix_and_a_data_directory_have_one_owner_each() {
     cell.kill(0);
     let said = up(&["--engine", "embedded"]);
     assert!(said.contains("plimsoll migrate --from etcd --to embedded"), "{said}");
-    let said = up(&["--cluster", "work"]);
-    assert!(said.contains("belongs to cluster home, not to work"), "{said}");
+    let said = up(&["--cell", "work"]);
+    assert!(said.contains("belongs to cell home, not to work"), "{said}");
     lab.ctl(&["del", "", "--prefix"]);
     let said = up(&[]);
     assert!(said.contains("there is nothing below /plimsoll/home/ in etcd"), "{said}");
@@ -188,6 +184,6 @@ fn a_prefix_and_a_data_directory_have_one_owner_each() {
     let daemon = plimsoll_lab::Process::new(command.spawn().unwrap());
     cell.until("it has a log", |_| own.join("node.json").exists());
     daemon.kill();
-    let said = says(&own, &["--cluster", "home"]);
+    let said = says(&own, &["--cell", "home"]);
     assert!(said.contains("plimsoll migrate --from embedded --to etcd"), "{said}");
 }

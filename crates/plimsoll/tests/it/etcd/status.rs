@@ -1,6 +1,6 @@
 //! What a cell on etcd says of who leads it.
 
-use plimsoll_etcd::testkit::Lab;
+use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_lab::NAMES;
 
 use super::{TTL, cell_of};
@@ -9,7 +9,7 @@ use crate::http;
 
 #[test]
 fn who_leads_since_when_and_on_what_lease_is_said_by_every_server() {
-    let Some(lab) = Lab::start(1, &[]) else { return };
+    let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut cell = cell_of(3, &lab);
     let leader = cell.until_led(&[0, 1, 2]);
     let ttl = u64::try_from(TTL.as_millis()).unwrap();
@@ -28,12 +28,12 @@ fn who_leads_since_when_and_on_what_lease_is_said_by_every_server() {
     let other = cell.others(leader)[0];
     // Who follows is a server as soon as its own key is seen, which may be a moment after it knows who leads.
     cell.until("all are listed", |cell| {
-        cell.run(other, "cluster status").stdout().matches(" standby ").count() == 2
+        cell.run(other, "cell status").stdout().matches(" standby ").count() == 2
     });
-    let status = cell.run(other, "cluster status").stdout();
+    let status = cell.run(other, "cell status").stdout();
     assert!(status.contains("log: etcd; 1 election seen; "), "{status}");
     assert_eq!(status.matches(" standby ").count(), 2, "{status}");
-    let told = cell.json(other, "cluster status -o json");
+    let told = cell.json(other, "cell status -o json");
     let servers = told["servers"].as_array().unwrap();
     assert!(servers.iter().all(|server| server["lag"] == 0), "{told}");
 

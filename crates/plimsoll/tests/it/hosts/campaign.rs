@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use plimsoll_lab::Chance;
+use plimsoll_lab::LabRng;
 
 use super::fault::Fault;
 use super::load::Load;
@@ -30,7 +30,7 @@ fn no_sequence_of_faults_loses_a_write_or_a_replica() {
     let applied = cell.run(1, "apply -f compose.yaml");
     assert!(applied.code() == 0, "{}", applied.text());
     let load = Load::on(&cell, seed);
-    let (mut chance, begun) = (Chance::new(seed), Instant::now());
+    let (mut chance, begun) = (LabRng::new(seed), Instant::now());
     for nth in 1..=faults {
         let fault = Fault::draw(&mut chance, cell.nodes().len());
         let lasts = Duration::from_millis(chance.between(LASTS.0, LASTS.1));

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_lab::{Chance, NAMES};
+use plimsoll_lab::{LabRng, NAMES};
 
 use super::load::Load;
 use super::{SEED, cell_of_three, verdict};
@@ -24,7 +24,7 @@ fn a_leader_killed_during_an_apply_leaves_it_done_or_not_and_never_half() {
         format!("name: shop\nservices:\n{}{}{}", one("web"), one("db"), one("mail"))
     };
     let load = Load::on(&cell, SEED);
-    let mut chance = Chance::new(SEED);
+    let mut chance = LabRng::new(SEED);
     for version in 1..=KILLS {
         let leader = cell.until_led(&[0, 1, 2]);
         fs::write(cell.dir.path().join("compose.yaml"), services(version)).unwrap();
@@ -83,7 +83,7 @@ fn a_node_with_an_empty_disk_comes_back_under_its_name_with_a_new_token() {
     cell.lab().host(leader).switch_on().unwrap();
     cell.up(leader, Some(&token));
     cell.until("three servers vote, and no ghost", |cell| {
-        let status = cell.json(helper, "cluster status -o json");
+        let status = cell.json(helper, "cell status -o json");
         let servers = status["servers"].as_array().unwrap();
         servers.len() == 3 && servers.iter().all(|server| server["votes"] == true)
     });

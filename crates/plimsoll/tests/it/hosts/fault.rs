@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use plimsoll_lab::{Chance, NAMES};
+use plimsoll_lab::{LabRng, NAMES};
 
 use crate::harness::Cell;
 
@@ -25,7 +25,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) fn draw(chance: &mut Chance, nodes: usize) -> Self {
+    pub(super) fn draw(chance: &mut LabRng, nodes: usize) -> Self {
         let at = chance.below(nodes);
         let other = (at + 1 + chance.below(nodes - 1)) % nodes;
         match chance.below(9) {

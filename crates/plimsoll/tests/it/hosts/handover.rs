@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use plimsoll_lab::Engine;
+use plimsoll_lab::LabEngine;
 
 use super::routed::{HOST, HTTP, PORT, apply, shop, three_with_engines, until_all_answer};
 use crate::steady::{Client, Over, Tally};
@@ -15,7 +15,7 @@ const BETWEEN: usize = 600;
 
 #[test]
 fn no_request_at_any_node_is_lost_while_daemons_hand_over() {
-    let told = |_, _: &Engine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+    let told = |_, _: &LabEngine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
     let Some((_engines, cell)) = three_with_engines(told) else { return };
     apply(&cell, 0, &shop(1, 2));
     until_all_answer(&cell, "1");

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::view::{Applied, Apply, Deployment, Problem};
-use plimsoll_lab::Chance;
-use plimsoll_lab::history::{History, Outcome, Read, Write};
+use plimsoll_api::view::{Applied, Apply, Deployment, Problem, ProblemCode};
+use plimsoll_lab::LabRng;
+use plimsoll_lab::history::{History, Read, Write, WriteOutcome};
 use plimsoll_model::state::MAX_REVISIONS;
 use plimsoll_model::{ServiceName, testkit};
 
@@ -36,7 +36,8 @@ const READS: u8 = 25;
 const WRITES: u64 = MAX_REVISIONS as u64;
 
 /// What a daemon says when it is certain that it wrote nothing.
-const NOT_DONE: [&str; 3] = ["no_leader", "not_leader", "quorum_lost"];
+const NOT_DONE: [ProblemCode; 3] =
+    [ProblemCode::NoLeader, ProblemCode::NotLeader, ProblemCode::QuorumLost];
 
 pub(super) struct Load {
     shared: Arc<Shared>,
@@ -65,7 +66,7 @@ impl Load {
         });
         let client = |nth| {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.live(Chance::new(seed ^ (nth << 32))))
+            thread::spawn(move || shared.live(LabRng::new(seed ^ (nth << 32))))
         };
         let clients = (0..CLIENTS).map(client).collect();
         Self { shared, clients }
@@ -100,7 +101,7 @@ impl Load {
 }
 
 impl Shared {
-    fn live(&self, mut chance: Chance) -> History {
+    fn live(&self, mut chance: LabRng) -> History {
         let mut history = History::default();
         while !self.is_over.load(Ordering::Relaxed) {
             let socket = &self.sockets[chance.below(self.sockets.len())];
@@ -129,7 +130,7 @@ impl Shared {
         let said = answer.as_ref().map(|(_, body)| String::from_utf8_lossy(body).into_owned());
         let said = said.unwrap_or_else(|silence| format!("{silence:?}"));
         let outcome = outcome(answer, self.begun.elapsed());
-        if matches!(outcome, Outcome::Acknowledged { .. }) {
+        if matches!(outcome, WriteOutcome::Acknowledged { .. }) {
             self.acknowledged.fetch_add(1, Ordering::Relaxed);
         } else {
             *self.trouble.lock().unwrap() = said;
@@ -148,7 +149,7 @@ impl Shared {
             Some((found.revision, found.services.first()?.image.clone()))
         } else {
             let problem: Problem = serde_json::from_slice(&body).ok()?;
-            (problem.code == "no_such_deployment").then_some(())?;
+            (problem.code == ProblemCode::NoSuchDeployment).then_some(())?;
             None
         };
         Some(Read { register, invoked, answered, seen })
@@ -159,19 +160,23 @@ pub(super) fn register(nth: u64) -> String {
     format!("r{}", nth / WRITES)
 }
 
-fn outcome(answer: Result<(u16, Vec<u8>), Silence>, at: Duration) -> Outcome {
+fn outcome(answer: Result<(u16, Vec<u8>), Silence>, at: Duration) -> WriteOutcome {
     let (status, body) = match answer {
         Ok(answer) => answer,
-        Err(Silence::NotAsked) => return Outcome::Refused,
-        Err(Silence::NotAnswered) => return Outcome::Unknown,
+        Err(Silence::NotAsked) => return WriteOutcome::Refused,
+        Err(Silence::NotAnswered) => return WriteOutcome::Unknown,
     };
     if status == 200 {
-        let Ok(applied) = serde_json::from_slice::<Applied>(&body) else { return Outcome::Unknown };
+        let Ok(applied) = serde_json::from_slice::<Applied>(&body) else {
+            return WriteOutcome::Unknown;
+        };
         let index = applied.index.expect("it was written");
-        return Outcome::Acknowledged { at, revision: applied.revision, index };
+        return WriteOutcome::Acknowledged { at, revision: applied.revision, index };
     }
     match serde_json::from_slice::<Problem>(&body) {
-        Ok(problem) if problem.is_refusal || NOT_DONE.contains(&&*problem.code) => Outcome::Refused,
-        _ => Outcome::Unknown,
+        Ok(problem) if problem.is_refusal || NOT_DONE.contains(&problem.code) => {
+            WriteOutcome::Refused
+        }
+        _ => WriteOutcome::Unknown,
     }
 }

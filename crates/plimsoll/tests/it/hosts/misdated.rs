@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use plimsoll_kernel::Policy;
-use plimsoll_lab::{Engine, NAMES};
+use plimsoll_lab::{LabEngine, NAMES};
 
-use super::routed::{HOST, HTTP, apply, get, shop, three_with_habits, until_all_answer};
-use crate::harness::{Cell, Habit, faketime};
+use super::routed::{HOST, HTTP, apply, get, shop, three_with_setups, until_all_answer};
+use crate::harness::{Cell, NodeSetup, faketime};
 
 /// How far the clock is off.
 const OFF: &str = "+15s";
@@ -27,17 +27,17 @@ fn stays_routed(off: usize, leader: usize) {
         println!("not tested: faketime is not installed");
         return;
     };
-    let habit = |at: usize, _: &Engine| {
+    let habit = |at: usize, _: &LabEngine| {
         let environment =
             [("LD_PRELOAD", &*library), ("FAKETIME", OFF), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
         let environment = environment.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        Habit {
+        NodeSetup {
             environment: if at == off { environment.into() } else { Vec::new() },
             args: vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")],
-            ..Habit::default()
+            ..NodeSetup::default()
         }
     };
-    let Some((_engines, cell)) = three_with_habits(habit) else { return };
+    let Some((_engines, cell)) = three_with_setups(habit) else { return };
     assert_eq!(cell.until_led(&[0, 1, 2]), leader, "the first node leads the cell that it made");
     apply(&cell, 0, &shop(1, 3));
     until_all_answer(&cell, "1");
@@ -45,7 +45,7 @@ fn stays_routed(off: usize, leader: usize) {
         cell.until("all three take requests", |cell| taking(cell, at) == NAMES[..3]);
     }
     // Longer than any node may be silent before it is given up, and healthchecks are made anew.
-    let (begun, ttl) = (Instant::now(), Duration::from_millis(Policy::default().node_ttl.0));
+    let (begun, ttl) = (Instant::now(), Duration::from_millis(Policy::default().node_ttl().0));
     while begun.elapsed() < ttl + Duration::from_secs(1) {
         for (at, name) in NAMES.iter().enumerate().take(3) {
             assert_eq!(taking(&cell, at), NAMES[..3], "{name}: {}", cell.diagnosis());

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use plimsoll_lab::{Engine, within};
+use plimsoll_lab::{LabEngine, within};
 
 use super::routed::{must_do, three_with_engines};
 use crate::harness::Cell;
@@ -44,7 +44,7 @@ fn inside(cell: &Cell, replica: &str, command: &str) -> Option<String> {
 }
 
 /// The network of a service's container on an engine.
-fn network(engine: &Engine, service: &str) -> File {
+fn network(engine: &LabEngine, service: &str) -> File {
     let ask = |args: &[&str]| {
         let host = format!("unix://{}", engine.socket().display());
         let ran = Command::new("docker").args(["-H", &host]).args(args).output().unwrap();

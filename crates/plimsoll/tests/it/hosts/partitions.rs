@@ -1,6 +1,6 @@
 //! Wires that are cut: between the leader and all others, a follower and all others, all and all, and one way only.
 
-use plimsoll_daemon::view::Problem;
+use plimsoll_api::view::Problem;
 
 use super::load::Load;
 use super::{SEED, cell_of_three, verdict};
@@ -87,7 +87,7 @@ fn refusal(cell: &Cell, at: usize) -> String {
     let path = "/v1/deployments/r0/scale";
     let answer = http::ask(&cell.socket(at), "POST", path, scale, harness::PATIENCE);
     let problem = answer.ok().and_then(|(_, body)| serde_json::from_slice::<Problem>(&body).ok());
-    problem.map(|problem| problem.code).unwrap_or_default()
+    problem.map(|problem| problem.code.to_string()).unwrap_or_default()
 }
 
 /// Every wire is sound again, and the load went on for a while.

@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use plimsoll_lab::{Counters, Engine};
+use plimsoll_lab::{CpuCounters, LabEngine};
 use serde_json::Value;
 
 use super::routed::{apply, asked_while, get, must_do, three_with_engines};
@@ -44,15 +44,15 @@ fn reliefs(cell: &Cell, word: &str) -> Vec<Value> {
 
 #[test]
 fn the_replica_that_helps_most_leaves_a_hot_node_and_no_request_is_lost() {
-    if let Some(missing) = Counters::missing() {
+    if let Some(missing) = CpuCounters::missing() {
         println!("not tested: {missing}");
         return;
     }
     let roots = tempfile::tempdir().unwrap();
     let root = |at: usize| roots.path().join(at.to_string());
     let counters = std::cell::RefCell::new(Vec::new());
-    let told = |at: usize, engine: &Engine| {
-        counters.borrow_mut().push(Counters::keep(&root(at), engine, MILLI_CPUS).unwrap());
+    let told = |at: usize, engine: &LabEngine| {
+        counters.borrow_mut().push(CpuCounters::keep(&root(at), engine, MILLI_CPUS).unwrap());
         let root = root(at).to_str().unwrap().to_owned();
         let haste = HASTE.to_string();
         ["--node-status-interval", "5s", "--gate-haste", &haste, "--host-root", &root]
@@ -86,9 +86,12 @@ fn the_replica_that_helps_most_leaves_a_hot_node_and_no_request_is_lost() {
     let relief = &moved[0]["relief"];
     let share = |field: &str| relief[field].as_u64().unwrap();
     assert_eq!((&relief["src"], &relief["dominant"]), (&"ash".into(), &"cpu".into()), "{relief}");
-    assert!(share("src_before") >= 850_000 && share("dst_after") < 750_000, "{relief}");
+    assert!(
+        share("src_pressure_before") >= 850_000 && share("dst_pressure_after") < 750_000,
+        "{relief}"
+    );
     assert!((150_000..350_000).contains(&share("relief")), "as much as one may burn: {relief}");
-    assert_eq!(share("src_before") - share("src_after"), share("relief"));
+    assert_eq!(share("src_pressure_before") - share("src_pressure_after"), share("relief"));
     let why = cell.run(0, "explain ash");
     assert!(
         why.code() == 0 && why.stdout().contains("nothing moves off ash: trigger"),

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_lab::Engine;
+use plimsoll_lab::LabEngine;
 
 use super::site;
-use crate::harness::{Cell, Habit, Site};
+use crate::harness::{Cell, NodeSetup, Site};
 use crate::lab::compose::{compose, sh};
 use crate::lab::harness::{lab, unique};
 
@@ -32,7 +32,7 @@ const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An engine on each host. They go all at once, and after the cell that uses them.
-pub(super) struct Engines(pub(super) Vec<Engine>);
+pub(super) struct Engines(pub(super) Vec<LabEngine>);
 
 impl Drop for Engines {
     fn drop(&mut self) {
@@ -46,20 +46,20 @@ impl Drop for Engines {
 
 /// Three nodes that vote, each with an engine and told this; none where that cannot be.
 pub(super) fn three_with_engines(
-    told: impl Fn(usize, &Engine) -> Vec<String>,
+    told: impl Fn(usize, &LabEngine) -> Vec<String>,
 ) -> Option<(Engines, Cell)> {
-    three_with_habits(|at, engine| Habit { args: told(at, engine), ..Habit::default() })
+    three_with_setups(|at, engine| NodeSetup { args: told(at, engine), ..NodeSetup::default() })
 }
 
 /// The same, each started in a way of its own.
-pub(super) fn three_with_habits(
-    habit: impl Fn(usize, &Engine) -> Habit,
+pub(super) fn three_with_setups(
+    habit: impl Fn(usize, &LabEngine) -> NodeSetup,
 ) -> Option<(Engines, Cell)> {
     lab("DOCKER")?;
     let site = site(NODES)?;
     let Site::Hosts(hosts) = &site else { unreachable!("hosts were asked for") };
     let network = |host: &plimsoll_lab::Host| host.namespaces().expect("it is on").join("net");
-    let engine = |host| Engine::new(unique(), Some(network(host)));
+    let engine = |host| LabEngine::new(unique(), Some(network(host)));
     let engines = Engines(hosts.hosts().iter().map(engine).collect());
     thread::scope(|scope| {
         for engine in &engines.0 {
@@ -68,7 +68,7 @@ pub(super) fn three_with_habits(
     });
     let mut cell = Cell::idle(site);
     for (at, engine) in engines.0.iter().enumerate() {
-        cell.habits[at] = Habit { engine: Some(engine.socket()), ..habit(at, engine) };
+        cell.setups[at] = NodeSetup { engine: Some(engine.socket()), ..habit(at, engine) };
     }
     cell.form(NODES);
     Some((engines, cell))
@@ -185,7 +185,7 @@ pub(super) fn must_do(cell: &Cell, at: usize, command: &str) {
 
 #[test]
 fn a_published_port_and_a_route_answer_on_every_node_through_a_drain_and_a_rollout() {
-    let told = |_, _: &Engine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+    let told = |_, _: &LabEngine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
     let Some((_engines, cell)) = three_with_engines(told) else { return };
     apply(&cell, 0, &shop(1, 2));
     until_all_answer(&cell, "1");

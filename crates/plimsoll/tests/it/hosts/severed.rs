@@ -4,8 +4,8 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use plimsoll_lab::load::{Aim, Client, Manner, Outcome, Progress, asked_while};
-use plimsoll_lab::{Engine, NAMES};
+use plimsoll_lab::load::{Aim, LoadClient, LoadProgress, LoadReport, Manner, asked_while};
+use plimsoll_lab::{LabEngine, NAMES};
 
 use super::routed::{HOST, HTTP, PORT, apply, shop, three_with_engines, until_all_answer};
 use crate::harness::{Cell, PATIENCE};
@@ -34,7 +34,7 @@ struct Times {
 
 #[test]
 fn a_node_that_falls_silent_is_out_of_every_pool_long_before_the_cell_gives_it_up() {
-    let told = |_, _: &Engine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+    let told = |_, _: &LabEngine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
     let Some((_engines, cell)) = three_with_engines(told) else { return };
     apply(&cell, 0, &shop(1, 3));
     until_all_answer(&cell, "1");
@@ -62,12 +62,12 @@ fn a_node_that_falls_silent_is_out_of_every_pool_long_before_the_cell_gives_it_u
 }
 
 /// Cuts a node off while others are asked, and says when that was.
-fn while_cut_off(cell: &Cell, gone: usize, manner: Manner, port: u16) -> (Times, Outcome) {
+fn while_cut_off(cell: &Cell, gone: usize, manner: Manner, port: u16) -> (Times, LoadReport) {
     let aim = Aim { at: ([127, 0, 0, 1], port).into(), host: HOST.to_owned(), manner };
     let from = cell.others(gone).into_iter().map(|at| cell.lab().host(at));
     let clients =
-        from.flat_map(|from| vec![Client { from: Some(from), aim: aim.clone() }; CLIENTS]);
-    let clients: Vec<Client<'_>> = clients.collect();
+        from.flat_map(|from| vec![LoadClient { from: Some(from), aim: aim.clone() }; CLIENTS]);
+    let clients: Vec<LoadClient<'_>> = clients.collect();
     let asked = asked_while(&clients, 0, |progress| {
         until_answered(progress, BEFORE);
         let cut = progress.begun.elapsed();
@@ -89,7 +89,7 @@ fn leaves_out(cell: &Cell, at: usize, gone: &str) -> bool {
     containers.any(|one| one["node"] == gone && one["takes_requests"] == false)
 }
 
-fn until_answered(progress: &Progress, count: usize) {
+fn until_answered(progress: &LoadProgress, count: usize) {
     while progress.answered() < count {
         assert!(progress.begun.elapsed() < PATIENCE, "{progress:?}");
         sleep(Duration::from_millis(5));

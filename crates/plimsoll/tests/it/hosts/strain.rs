@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use plimsoll_daemon::view::AuditEvent;
+use plimsoll_api::view::AuditEvent;
 
 use super::load::Load;
 use super::{SEED, site, verdict};
@@ -28,7 +28,7 @@ fn a_node_with_a_slow_disk_slows_nobody_and_unseats_nobody() {
     let trace = format!("trace={SYNCS}");
     let inject = format!("inject={SYNCS}:delay_enter={}", SYNC.as_micros());
     let strace = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e"];
-    cell.habits[1].under = strace.into_iter().chain([&*inject]).map(str::to_owned).collect();
+    cell.setups[1].under = strace.into_iter().chain([&*inject]).map(str::to_owned).collect();
     cell.form(3);
     let leader = cell.until_led(&[0, 1, 2]);
     let term = cell.term(leader);
@@ -60,7 +60,7 @@ fn a_clock_that_is_off_by_a_quarter_of_a_minute_harms_nothing() {
         // Wall clocks only: time that has passed is not a matter of opinion.
         let environment =
             [("LD_PRELOAD", &*library), ("FAKETIME", off), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
-        cell.habits[1].environment =
+        cell.setups[1].environment =
             environment.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         cell.form(3);
         cell.write_shop();

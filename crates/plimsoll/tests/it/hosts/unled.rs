@@ -4,8 +4,8 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use plimsoll_lab::Engine;
-use plimsoll_lab::load::{Aim, Client, Manner, Progress, asked_while};
+use plimsoll_lab::LabEngine;
+use plimsoll_lab::load::{Aim, LoadClient, LoadProgress, Manner, asked_while};
 
 use super::routed::{HOST, HTTP, PORT, apply, shop, three_with_engines, until_all_answer};
 use crate::harness::{Cell, PATIENCE};
@@ -18,7 +18,7 @@ const REQUESTS: usize = 2_000;
 
 #[test]
 fn a_leader_killed_under_load_loses_no_request_that_another_node_takes() {
-    let told = |_, _: &Engine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
+    let told = |_, _: &LabEngine| vec!["--http".to_owned(), format!("0.0.0.0:{HTTP}")];
     let Some((_engines, mut cell)) = three_with_engines(told) else { return };
     apply(&cell, 0, &shop(1, 3));
     until_all_answer(&cell, "1");
@@ -44,19 +44,19 @@ fn a_leader_killed_under_load_loses_no_request_that_another_node_takes() {
     until_all_answer(&cell, "1");
 }
 
-fn clients<'a>(cell: &'a Cell, nodes: &[usize]) -> Vec<Client<'a>> {
+fn clients<'a>(cell: &'a Cell, nodes: &[usize]) -> Vec<LoadClient<'a>> {
     let mut clients = Vec::new();
     for at in nodes {
         for (port, manner) in [(PORT, Manner::OneShot), (HTTP, Manner::KeepAlive)] {
             let aim = Aim { at: ([127, 0, 0, 1], port).into(), host: HOST.to_owned(), manner };
             let from = Some(cell.lab().host(*at));
-            clients.extend(vec![Client { from, aim }; CLIENTS]);
+            clients.extend(vec![LoadClient { from, aim }; CLIENTS]);
         }
     }
     clients
 }
 
-fn until_answered(progress: &Progress, count: usize) {
+fn until_answered(progress: &LoadProgress, count: usize) {
     while progress.answered() < count {
         assert!(progress.begun.elapsed() < PATIENCE, "{progress:?}");
         sleep(Duration::from_millis(5));

@@ -43,10 +43,10 @@ fn orphans_are_removed_and_what_is_another_cells_is_not() {
     let own = lab.found();
     lab.kill();
     let Runtime::Docker(socket) = lab.runtime.clone() else { return };
-    let run = |cluster: &str, replica: &str, generation: u64| {
-        let name = format!("{}.g{generation}.{cluster}", replica.replace('/', "-"));
+    let run = |cell_id: &str, replica: &str, generation: u64| {
+        let name = format!("{}.g{generation}.{cell_id}", replica.replace('/', "-"));
         let labels = [
-            format!("plimsoll.cluster={cluster}"),
+            format!("plimsoll.cell={cell_id}"),
             format!("plimsoll.replica={replica}"),
             format!("plimsoll.generation={generation}"),
         ];

@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::view::{Progress, Status};
+use plimsoll_api::view::{Progress, Status};
 use serde_json::Value;
 
 use super::found::Found;
@@ -320,7 +320,7 @@ impl Campaign {
 
     fn no_networks_left(&self) {
         let Runtime::Docker(_) = self.lab.runtime else { return };
-        let filter = format!("label=plimsoll.cluster={}", self.lab.name);
+        let filter = format!("label=plimsoll.cell={}", self.lab.name);
         let format = "{{.Label \"plimsoll.deployment\"}}";
         let list =
             || self.lab.engine(&["network", "ls", "--filter", &filter, "--format", format]).stdout;

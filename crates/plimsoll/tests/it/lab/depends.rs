@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use plimsoll_api::view::ReasonCode;
+
 use super::compose::{compose, sh};
 use super::harness::{Lab, replicas};
 
@@ -34,10 +36,10 @@ fn services_start_once_what_they_depend_on_is_healthy_or_done() {
     let file = file(&lab);
     let revision = lab.apply("shop", &file);
     let waits = |service: &'static str| {
-        move |it: &plimsoll_daemon::view::Deployment| {
+        move |it: &plimsoll_api::view::Deployment| {
             let now = replicas(it, service).iter().filter_map(|replica| replica.now.as_ref());
             let mut reasons = now.filter_map(|now| now.reason.as_ref());
-            reasons.any(|reason| reason.word == "awaits_service")
+            reasons.any(|reason| reason.word == ReasonCode::AwaitsService)
         }
     };
     lab.until("shop", "the job waits", waits("job"));

@@ -1,6 +1,6 @@
 //! An engine that is not there yet, or goes away. It has an engine of its own, which it may kill.
 
-use plimsoll_lab::Engine;
+use plimsoll_lab::LabEngine;
 
 use super::compose::web;
 use super::harness::{Lab, Runtime, lab, unique};
@@ -19,7 +19,7 @@ fn an_engine_that_is_down_is_said_waited_for_and_used_again() {
         println!("not tested: only root can start an engine");
         return;
     }
-    let private = Engine::new(unique(), None);
+    let private = LabEngine::new(unique(), None);
     let lab = Lab::at(Runtime::Docker(private.socket()));
     lab.wait_for("it says that the engine is down", || trouble(&lab).is_some());
     let text = trouble(&lab).unwrap();

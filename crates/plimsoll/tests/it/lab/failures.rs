@@ -15,7 +15,7 @@ fn three_failures_exhaust_a_replica_and_an_identical_apply_tries_it_again() {
     let file = web(&[&sh(script), &marks, "stop_signal: SIGKILL"]);
     let revision = lab.apply("shop", &file);
     let is_exhausted =
-        |it: &plimsoll_daemon::view::Deployment| reason(it, "restart_exhausted").is_some();
+        |it: &plimsoll_api::view::Deployment| reason(it, "restart_exhausted").is_some();
     let shop = lab.until("shop", "it is given up", is_exhausted);
     assert_eq!(assignments(&shop).map(|it| it.failures).collect::<Vec<_>>(), [3]);
     let text = reason(&shop, "restart_exhausted").unwrap();

@@ -287,7 +287,7 @@ fn a_terminal_that_closes_is_no_reason_to_hand_over() {
         }
         lab.wait_for("it has ended", || !heirs::is_alive(pid));
         let news = lab.said().split_off(said);
-        assert!(news.contains("stopping; replicas run on"), "{under}: {news}");
+        assert!(news.contains("stopping; replicas keep running"), "{under}: {news}");
         assert!(!news.contains("handing over"), "{under}: {news}");
     }
 }

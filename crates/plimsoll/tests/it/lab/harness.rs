@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::view::{Assignment, Deployment, Progress, Replica, Status};
+use plimsoll_api::view::{Assignment, Deployment, Progress, Replica, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -170,7 +170,7 @@ impl Lab {
 
     pub(crate) fn up_at(&self, data: &Path, socket: &Path) -> Command {
         let mut command = self.program.as_ref().map_or_else(binary, Command::new);
-        command.args(["up", "--log-level", "debug", "--cluster", &self.name, "--name", "ash"]);
+        command.args(["up", "--log-level", "debug", "--cell", &self.name, "--name", "ash"]);
         command.arg("--data-dir").arg(data).arg("--socket").arg(socket);
         match &self.runtime {
             Runtime::Docker(engine) => command.arg("--docker-socket").arg(engine),
@@ -397,7 +397,7 @@ impl Lab {
     pub(crate) fn found(&self) -> Vec<Found> {
         match &self.runtime {
             Runtime::Docker(_) => {
-                let filter = format!("label=plimsoll.cluster={}", self.name);
+                let filter = format!("label=plimsoll.cell={}", self.name);
                 let ids = self.engine(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
                 let ids: Vec<&str> = ids.stdout.split_whitespace().collect();
                 self.inspect(&ids).iter().filter_map(Found::of_container).collect()
@@ -454,7 +454,7 @@ impl Lab {
         let _ = writeln!(text, "--- status\n{}", status.and_then(Result::ok).unwrap_or_default());
         let _ = writeln!(text, "--- runtime\n{:#?}", self.found());
         if let Runtime::Docker(_) = self.runtime {
-            let filter = format!("label=plimsoll.cluster={}", self.name);
+            let filter = format!("label=plimsoll.cell={}", self.name);
             let _ = writeln!(text, "{}", self.engine(&["ps", "-a", "--filter", &filter]).stdout);
         }
         let log = self.said();
@@ -478,7 +478,7 @@ impl Drop for Lab {
 
 /// Takes everything of a cell off the engine.
 pub(crate) fn clear(socket: &Path, name: &str) {
-    let filter = format!("label=plimsoll.cluster={name}");
+    let filter = format!("label=plimsoll.cell={name}");
     let lists: [(&[&str], &[&str]); 3] = [
         (&["ps", "-aq"], &["rm", "-fv"]),
         (&["network", "ls", "-q"], &["network", "rm"]),
@@ -520,5 +520,5 @@ pub(crate) fn assignments(deployment: &Deployment) -> impl Iterator<Item = &Assi
 /// Whether some assignment has this word for a reason, and what it says.
 pub(crate) fn reason(deployment: &Deployment, word: &str) -> Option<String> {
     let mut reasons = assignments(deployment).filter_map(|it| it.reason.as_ref());
-    reasons.find(|reason| reason.word == word).map(|reason| reason.text.clone())
+    reasons.find(|reason| reason.word.word() == word).map(|reason| reason.text.clone())
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread;
 
-use plimsoll_lab::watch::Watch;
-use plimsoll_lab::{Engine, NAMES};
+use plimsoll_lab::watch::ContainerWatch;
+use plimsoll_lab::{LabEngine, NAMES};
 
 use super::compose::{sh, web};
 use super::harness::{Lab, Runtime, lab, unique};
@@ -32,10 +32,10 @@ fn serving(version: &str, replicas: u32, more: &[&str]) -> String {
 }
 
 /// Watches the containers of a lab's cell.
-fn watch(lab: &Lab) -> Watch {
+fn watch(lab: &Lab) -> ContainerWatch {
     let Runtime::Docker(socket) = &lab.runtime else { panic!("there is no engine") };
-    let label = format!("plimsoll.cluster={}", lab.name);
-    Watch::begin(std::slice::from_ref(socket), &label).unwrap()
+    let label = format!("plimsoll.cell={}", lab.name);
+    ContainerWatch::begin(std::slice::from_ref(socket), &label).unwrap()
 }
 
 #[test]
@@ -114,13 +114,13 @@ fn a_stop_that_takes_long_delays_nothing_else() {
 }
 
 /// An engine for each of three nodes; none where there can be none.
-fn three_engines() -> Option<Vec<Engine>> {
+fn three_engines() -> Option<Vec<LabEngine>> {
     lab("DOCKER")?;
     if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can start an engine");
         return None;
     }
-    let engines: Vec<Engine> = (0..3).map(|_| Engine::new(unique(), None)).collect();
+    let engines: Vec<LabEngine> = (0..3).map(|_| LabEngine::new(unique(), None)).collect();
     thread::scope(|scope| {
         for engine in &engines {
             scope.spawn(|| engine.start().unwrap());
@@ -132,10 +132,10 @@ fn three_engines() -> Option<Vec<Engine>> {
 #[test]
 fn the_only_replica_of_a_service_leaves_a_drained_node_without_a_gap() {
     let Some(engines) = three_engines() else { return };
-    let sockets: Vec<PathBuf> = engines.iter().map(Engine::socket).collect();
+    let sockets: Vec<PathBuf> = engines.iter().map(LabEngine::socket).collect();
     let mut cell = Cell::idle(Site::Loopback);
     for (at, socket) in sockets.iter().enumerate() {
-        cell.habits[at].engine = Some(socket.clone());
+        cell.setups[at].engine = Some(socket.clone());
     }
     cell.form(3);
     fs::write(cell.dir.path().join("compose.yaml"), serving("1", 1, &[])).unwrap();
@@ -144,7 +144,7 @@ fn the_only_replica_of_a_service_leaves_a_drained_node_without_a_gap() {
     let home = cell.running_on(0).remove(0);
     let at = NAMES.iter().position(|name| *name == home).unwrap();
 
-    let watch = Watch::begin(&sockets, "plimsoll.replica").unwrap();
+    let watch = ContainerWatch::begin(&sockets, "plimsoll.replica").unwrap();
     let drained = cell.run(cell.others(at)[0], &format!("node drain {home}"));
     assert!(drained.code() == 0, "{}", drained.text());
     cell.until("the old one has ended", |_| {

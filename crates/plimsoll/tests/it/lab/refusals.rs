@@ -70,7 +70,7 @@ fn a_data_directory_that_cannot_be_used_is_refused_and_left_as_it_is() {
     newer[8] += 1;
     fs::write(&identity, &newer).unwrap();
     let said = idle(&lab, &lab.data());
-    let formats = format!("format {}, this build knows up to {}", newer[8], sealed[8]);
+    let formats = format!("format {}, this build supports up to {}", newer[8], sealed[8]);
     assert!(said.contains(&formats), "{said}");
     assert!(said.contains("use a newer plimsoll"), "{said}");
     assert!(said.contains("store/identity"), "{said}");
@@ -160,14 +160,18 @@ fn a_full_disk_takes_no_more_loses_nothing_and_once_there_is_room_the_daemon_goe
     };
     assert_eq!(said.code, 2, "the world is to blame: {said:#?}");
     let store = lab.data().join("store");
-    let full = format!("the disk that holds {} is full", store.display());
+    let full = format!("disk full: cannot write to {}", store.display());
     assert!(said.stderr.contains(&full), "{said:#?}");
     assert!(said.stderr.contains("hint: free 16 MB where"), "{said:#?}");
     let again = lab.ask("POST", "/v1/deployments/shop/scale", br#"{"services": {"web": 0}}"#);
     let (status, problem) = again.expect("an answer");
     let problem: Value = serde_json::from_slice(&problem).unwrap();
     assert_eq!((status, &problem["code"]), (507, &json!("disk_full")), "{problem}");
-    lab.run("status").done();
+    let told = lab.run("status").done();
+    assert!(told.stdout.contains("disk_full: disk full"), "{told:#?}");
+    let (status, ready) = lab.ask("GET", "/readyz", b"").expect("an answer");
+    let ready: Value = serde_json::from_slice(&ready).unwrap();
+    assert_eq!((status, &ready["why"][0]["word"]), (503, &json!("disk_full")), "{ready}");
     lab.wait_for("its log says so", || lab.said().contains("disk_full: "));
     let shop = |lab: &Lab| {
         let status = lab.wait("shop is there", |status| !status.deployments.is_empty());

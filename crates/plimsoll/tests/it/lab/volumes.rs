@@ -22,7 +22,7 @@ impl Drop for External {
 }
 
 fn volumes(lab: &Lab) -> Vec<String> {
-    let filter = format!("label=plimsoll.cluster={}", lab.name);
+    let filter = format!("label=plimsoll.cell={}", lab.name);
     let said = lab.engine(&["volume", "ls", "-q", "--filter", &filter]).done();
     said.stdout.split_whitespace().map(str::to_owned).collect()
 }
@@ -110,7 +110,7 @@ fn two_cells_on_one_engine_share_no_data_and_no_network_by_the_name_of_a_deploym
     let who = |lab: &Lab| lab.run(&format!("logs {shop}-web-1")).done().stdout;
     assert_eq!((who(&one).as_str(), who(&other).as_str()), ("one\n", "other\n"));
     let networks = |lab: &Lab| -> Vec<String> {
-        let filter = format!("label=plimsoll.cluster={}", lab.name);
+        let filter = format!("label=plimsoll.cell={}", lab.name);
         let format = ["network", "ls", "--format", "{{.Name}}", "--filter", &filter];
         lab.engine(&format).done().stdout.split_whitespace().map(str::to_owned).collect()
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use plimsoll_etcd::{Client, Config};
+use plimsoll_etcd::{EtcdClient, EtcdConfig};
 use plimsoll_lab::Process;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -17,7 +17,7 @@ const COUNT: usize = 3;
 const CONNECTIONS: usize = 4;
 
 pub(super) struct Cluster {
-    clients: Vec<Client>,
+    clients: Vec<EtcdClient>,
     members: Vec<Process>,
 }
 
@@ -34,7 +34,7 @@ impl Cluster {
         certify(&dir, &net);
         let members = (1..=COUNT).map(|nth| Process::new(member(&dir, &net, nth))).collect();
         let mut cluster = Self { clients: Vec::new(), members };
-        let all = Client::new(Config::open((1..=COUNT).map(|nth| endpoint(&net, nth))));
+        let all = EtcdClient::new(EtcdConfig::open((1..=COUNT).map(|nth| endpoint(&net, nth))));
         let all = all.expect("the endpoints are good");
         let mut leader = None;
         until("etcd has a leader", async || {
@@ -47,8 +47,8 @@ impl Cluster {
         })
         .await;
         let endpoint = leader.expect("it was there a moment ago");
-        let config = Config { limit: Duration::from_mins(1), ..Config::open([endpoint]) };
-        let client = || Client::new(config.clone()).expect("the endpoint is good");
+        let config = EtcdConfig { limit: Duration::from_mins(1), ..EtcdConfig::open([endpoint]) };
+        let client = || EtcdClient::new(config.clone()).expect("the endpoint is good");
         cluster.clients = (0..CONNECTIONS).map(|_| client()).collect();
         cluster
     }

@@ -7,13 +7,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_daemon::cell::now;
-use plimsoll_daemon::peer::{Client, Limits, RaftNetwork, Server, raft_router};
-use plimsoll_daemon::pki::{Authority, Credentials, Identity, NODE_LIFETIME};
+use plimsoll_daemon::context::now;
 use plimsoll_lab::NAMES;
 use plimsoll_model::testkit::{cpus, node_id};
-use plimsoll_model::{Author, Change, ClusterId, Term, Timestamp, Writer};
-use plimsoll_store::embedded::Config;
+use plimsoll_model::{Author, CellId, Change, Term, Timestamp, Writer};
+use plimsoll_peer::pki::{Authority, Credentials, Identity, NODE_LIFETIME};
+use plimsoll_peer::{Limits, PeerClient, PeerServer, RaftNetwork, raft_router};
+use plimsoll_store::embedded::EmbeddedConfig;
 use plimsoll_store::{Embedded, Engine, Founding, Peer, ServerId};
 use tokio::sync::watch;
 
@@ -35,7 +35,7 @@ pub(super) struct Servers {
 
 impl Servers {
     pub(super) fn start(dir: &Path) -> Self {
-        let authority = Authority::found(&cluster(), now()).expect("an authority can be made");
+        let authority = Authority::found(&cell_id(), now()).expect("an authority can be made");
         for name in &NAMES[..COUNT] {
             let home = dir.join(name);
             std::fs::create_dir(&home).expect("a directory can be made");
@@ -85,8 +85,8 @@ fn spawn(dir: &Path, net: &str, at: usize) -> Child {
     command.spawn().expect("this program starts")
 }
 
-fn cluster() -> ClusterId {
-    ClusterId::new("bench").expect("a valid name")
+fn cell_id() -> CellId {
+    CellId::new("bench").expect("a valid name")
 }
 
 pub(in super::super) fn identity(authority: &Authority, name: &str) -> Identity {
@@ -122,15 +122,16 @@ async fn serve(home: &Path, net: &str, at: usize) -> Arc<Embedded> {
     let credentials = Credentials::new(&identity).expect("it is good");
     let peer = peer(net, at);
     let address: SocketAddr = peer.address.parse().expect("an address");
-    let config = Config {
+    let config = EmbeddedConfig {
         server: ServerId(at as u64 + 1),
         founding: if at == 0 { Founding::Alone } else { Founding::Join },
         peer,
-        network: Arc::new(RaftNetwork::new(Client::new(credentials.clone()))),
-        ..Config::alone(home.join("store"), cluster())
+        network: Arc::new(RaftNetwork::new(PeerClient::new(credentials.clone()))),
+        ..EmbeddedConfig::alone(home.join("store"), cell_id())
     };
     let engine = Embedded::start(config).await.expect("a fresh directory");
-    let port = Server::bind(address, &credentials, Limits::default()).expect("the port is free");
+    let port =
+        PeerServer::bind(address, &credentials, Limits::default()).expect("the port is free");
     let answering = Arc::clone(&engine);
     let router = raft_router(move |_, message| {
         let engine = Arc::clone(&answering);

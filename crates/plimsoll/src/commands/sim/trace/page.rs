@@ -2,21 +2,22 @@
 
 use std::fs;
 
-use crate::input::Place;
-use crate::trouble::Trouble;
+use plimsoll_workbench::input::Input;
+
+use crate::error::CliError;
 
 /// A page with room for one table.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct MarkdownPage {
     name: String,
     before: String,
     after: String,
 }
 
-impl Page {
+impl MarkdownPage {
     /// Looked at before anything is replayed: a long run is not to end in a spelling mistake.
-    pub(super) fn open(name: &str, mark: &str) -> Result<Self, Trouble> {
-        let text = Place::File(name.into()).read_text()?;
+    pub(super) fn open(name: &str, mark: &str) -> Result<Self, CliError> {
+        let text = Input::File(name.into()).read_text()?.text;
         let (begin, end) = (format!("<!-- {mark}: begin -->\n"), format!("<!-- {mark}: end -->"));
         let split = text.split_once(&begin).and_then(|(before, rest)| {
             let (_, after) = rest.split_once(&end)?;
@@ -24,16 +25,15 @@ impl Page {
         });
         let Some((before, after)) = split else {
             let message = format!("{name} has no place for the table");
-            return Err(
-                Trouble::refused(message).hint(format!("add the lines {} and {end}", begin.trim()))
-            );
+            return Err(CliError::refused(message)
+                .hint(format!("add the lines {} and {end}", begin.trim())));
         };
         Ok(Self { name: name.to_owned(), before, after })
     }
 
-    pub(super) fn write(&self, table: &str) -> Result<(), Trouble> {
+    pub(super) fn write(&self, table: &str) -> Result<(), CliError> {
         let Self { name, before, after } = self;
         fs::write(name, format!("{before}{table}{after}"))
-            .map_err(|error| Trouble::failed(format!("cannot write {name}: {error}")))
+            .map_err(|error| CliError::failed(format!("cannot write {name}: {error}")))
     }
 }

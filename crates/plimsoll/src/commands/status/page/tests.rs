@@ -10,7 +10,7 @@ fn shown(status: &Status, width: Option<usize>) -> String {
 }
 
 fn busy() -> Status {
-    let why = vec![reason("shop-web-3", "image_pull_failed", "web:1.99: manifest unknown")];
+    let why = vec![reason("shop-web-3", ReasonCode::ImagePullFailed, "web:1.99: manifest unknown")];
     let shop = deployment("shop")
         .service("db", 1)
         .service("web", 3)
@@ -21,7 +21,7 @@ fn busy() -> Status {
         .replica("shop-web-2", |replica| {
             replica.now = Some(running("birch", 3));
             replica.next = Some(in_state("ash", 3, "pulling"));
-            replica.cause = Some("node_lost".into());
+            replica.cause = Some(ReasonCode::NodeLost);
         })
         .replica("shop-web-3", |replica| replica.now = Some(unpulled("ash")));
     let blog = deployment("blog").service("site", 2);
@@ -32,6 +32,7 @@ fn busy() -> Status {
 fn a_calm_cell_is_a_short_page() {
     let mut shop = deployment("shop").service("db", 1).service("web", 2);
     shop.services[1].ports = vec!["8080:80/tcp".into()];
+    shop.services[1].replay = Some("off".into());
     expect![[r#"
         cell demo: ash leads, 1 node ready
 
@@ -39,7 +40,7 @@ fn a_calm_cell_is_a_short_page() {
         shop            steady                       revision 3, applied 4m ago by ada
           db            1/1                          db:1.27
             shop-db-1   running    ash    4m      0
-          web           2/2                          web:1.27; 8080:80/tcp
+          web           2/2                          web:1.27; 8080:80/tcp, replay: off
             shop-web-1  running    ash    4m      0
             shop-web-2  running    ash    4m      0
     "#]]
@@ -67,7 +68,7 @@ fn what_is_under_way_and_what_is_wrong_stand_beside_their_replica() {
           db             1/1                           db:1.27
             shop-db-1    running    ash     4m      0
           web            2/3                           web:1.27; 1 of 3 renewed
-            shop-web-1   running    ash     4m      0  renewing: the new one is starting
+            shop-web-1   running    ash     4m      0  replacing: the new one is starting
             shop-web-2   running    birch   4m      0  moving to ash (node_lost): pulling there
             shop-web-3   pending    ash     3s      3  image_pull_failed: web:1.99: manifest unknown; next try in 8s
     "#]].assert_eq(&shown(&busy(), None));
@@ -88,7 +89,8 @@ fn a_narrow_terminal_breaks_the_details() {
           db             1/1                           db:1.27
             shop-db-1    running    ash     4m      0
           web            2/3                           web:1.27; 1 of 3 renewed
-            shop-web-1   running    ash     4m      0  renewing: the new one is starting
+            shop-web-1   running    ash     4m      0  replacing: the new one is
+                                                       starting
             shop-web-2   running    birch   4m      0  moving to ash (node_lost):
                                                        pulling there
             shop-web-3   pending    ash     3s      3  image_pull_failed: web:1.99:
@@ -110,8 +112,8 @@ fn troubles_of_the_cell_stand_at_the_top() {
     status.nodes[2].availability = "draining".into();
     expect![[r#"
         cell demo: no node leads, 2 of 3 nodes ready
-        as of 0s ago: ash has heard no leader since then
-        nothing is decided until a node leads; what runs goes on running
+        as of 0s ago: ash has had no leader since then
+        no scheduling without a leader; replicas keep running
         ash: docker does not answer: cannot connect to /run/docker.sock: connection refused (retrying)
         birch is down for 1d
         cedar is draining
@@ -127,9 +129,12 @@ fn troubles_of_the_cell_stand_at_the_top() {
 fn a_service_without_a_place_says_why() {
     let mut shop = deployment("shop").service("web", 1);
     shop.services[0].wanted = 3;
-    shop.services[0].unplaced =
-        Some(reason("shop/web", "no_eligible_node", "0 of 1 nodes can take it: 1 port_taken"));
-    let why = vec![reason("shop/web", "no_eligible_node", "0 of 1 nodes can take it")];
+    shop.services[0].unplaced = Some(reason(
+        "shop/web",
+        ReasonCode::NoEligibleNode,
+        "0 of 1 nodes can take it: 1 port_taken",
+    ));
+    let why = vec![reason("shop/web", ReasonCode::NoEligibleNode, "0 of 1 nodes can take it")];
     expect![[r#"
         cell demo: ash leads, 1 node ready
 
@@ -157,7 +162,7 @@ fn a_page_that_does_not_fit_leaves_out_what_needs_no_attention() {
         shop            stuck                         revision 3, applied 4m ago by ada
           db            1/1                           db:1.27
           web           2/3                           web:1.27; 1 of 3 renewed
-            shop-web-1  running    ash     4m      0  renewing: the new one is starting
+            shop-web-1  running    ash     4m      0  replacing: the new one is starting
             shop-web-2  running    birch   4m      0  moving to ash (node_lost): pulling there
             shop-web-3  pending    ash     3s      3  image_pull_failed: web:1.99: manifest unknown; next try in 8s
     "#]].assert_eq(&folded(11));
@@ -169,7 +174,7 @@ fn a_page_that_does_not_fit_leaves_out_what_needs_no_attention() {
         shop            stuck                         revision 3, applied 4m ago by ada
           db            1/1                           db:1.27
           web           2/3                           web:1.27; 1 of 3 renewed
-            shop-web-1  running    ash     4m      0  renewing: the new one is starting
+            shop-web-1  running    ash     4m      0  replacing: the new one is starting
         … 2 more lines; `plimsoll status DEPLOYMENT -w` shows one
     "#]]
     .assert_eq(&folded(9));
@@ -188,14 +193,14 @@ fn a_rollout_that_stalled_says_so_once_and_not_that_others_wait_behind_it() {
     let shop = deployment("shop")
         .service("web", 3)
         .replica("shop-web-1", |replica| {
-            replica.waiting = Some(reason("shop-web-1", "stalled", stalled));
+            replica.waiting = Some(reason("shop-web-1", ReasonCode::Stalled, stalled));
         })
         .replica("shop-web-2", |replica| replica.now = Some(running("ash", 2)));
     let turn = "its turn to get the new spec will come";
     let why = vec![
-        reason("shop-web-1", "stalled", stalled),
-        reason("shop-web-2", "outdated", turn),
-        reason("shop-web-3", "outdated", turn),
+        reason("shop-web-1", ReasonCode::Stalled, stalled),
+        reason("shop-web-2", ReasonCode::Outdated, turn),
+        reason("shop-web-3", ReasonCode::Outdated, turn),
     ];
     let shop = with_progress(shop, Progress::Stuck { why });
     assert_eq!(unsaid(&shop), ["stalled: the new spec did not become healthy"]);
@@ -204,7 +209,7 @@ fn a_rollout_that_stalled_says_so_once_and_not_that_others_wait_behind_it() {
 #[test]
 fn a_rollout_that_pauses_or_goes_back_says_so() {
     let mut shop = deployment("shop").service("web", 3);
-    let rollout = |phase: &str| plimsoll_daemon::view::Rollout {
+    let rollout = |phase: &str| plimsoll_api::view::Rollout {
         phase: phase.into(),
         revision: 3,
         from: Some(2),

@@ -1,0 +1,423 @@
+//! The way to a daemon's API: one method for each thing it can be asked, with the words of [`view`].
+//!
+//! How requests travel is in `transport`, what comes back a piece at a time in `stream`. Every request has a connection of
+//! its own, so a client can be shared and its streams do not wait for each other.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use hyper::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::view;
+use crate::view::page::MAX_LIMIT;
+
+mod endpoint;
+mod error;
+mod stream;
+mod transport;
+
+pub use endpoint::{BadEndpoint, Endpoint};
+pub use error::Error;
+pub use stream::Stream;
+
+use transport::{ApiRequest, Transport};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// How long a command run beside a service may take when nobody says; the answer comes when it is done.
+const EXEC_PATIENCE: Duration = Duration::from_hours(24);
+
+/// A client of one daemon.
+#[derive(Debug, Clone)]
+pub struct Client {
+    transport: Transport,
+    is_consistent: bool,
+    /// How many of a list are asked for at once.
+    part: u32,
+}
+
+/// Whose logs are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogsOf {
+    Replica(String),
+    /// All replicas of the deployment, or of the service that the query names.
+    Deployment(String),
+}
+
+impl Client {
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self { transport: Transport::new(endpoint), is_consistent: false, part: MAX_LIMIT }
+    }
+
+    /// From now on reads that are not streams see all that was written before they were asked, or fail.
+    pub fn consistent(mut self, is_consistent: bool) -> Self {
+        self.is_consistent = is_consistent;
+        self
+    }
+
+    /// From now on lists are asked for in parts of so many.
+    pub fn in_parts_of(mut self, part: u32) -> Self {
+        self.part = part;
+        self
+    }
+
+    /// How fresh the last answer was that said so, to this client or a clone of it.
+    pub fn freshness(&self) -> Option<view::Freshness> {
+        self.transport.freshness()
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        self.transport.endpoint()
+    }
+
+    pub async fn status(&self) -> Result<view::Status> {
+        self.get("/v1/status").await
+    }
+
+    /// The status of one deployment, if there is anything of it, and of the nodes that hold its replicas.
+    pub async fn status_of(&self, deployment: &str) -> Result<view::Status> {
+        let query = Query::default().value("deployment", Some(deployment));
+        self.get(&query.onto("/v1/status".to_owned())).await
+    }
+
+    pub async fn nodes(&self) -> Result<Vec<view::Node>> {
+        self.list("/v1/nodes").await
+    }
+
+    /// None where there is no such node.
+    pub async fn node(&self, name: &str) -> Result<Option<view::Node>> {
+        let query = Query::default().value("name", Some(name));
+        let found: Vec<view::Node> = self.get(&query.onto("/v1/nodes".to_owned())).await?;
+        // A daemon that does not know the question answers with all of them.
+        Ok(found.into_iter().find(|node| node.name == name))
+    }
+
+    pub async fn deployments(&self) -> Result<Vec<view::Deployment>> {
+        self.list("/v1/deployments").await
+    }
+
+    pub async fn deployment(&self, name: &str) -> Result<view::Deployment> {
+        self.get(&path(&["v1", "deployments", name])).await
+    }
+
+    pub async fn apply(&self, name: &str, apply: &view::Apply) -> Result<view::Applied> {
+        self.send(Method::PUT, &path(&["v1", "deployments", name]), apply).await
+    }
+
+    /// What an apply would do; nothing is written.
+    pub async fn dry_run(&self, name: &str, apply: &view::Apply) -> Result<view::Applied> {
+        let path = format!("{}?dry_run=true", path(&["v1", "deployments", name]));
+        self.send(Method::PUT, &path, apply).await
+    }
+
+    /// With `volumes`, the deployment's named volumes go once its containers are gone.
+    pub async fn delete(&self, name: &str, volumes: bool) -> Result<view::Deleted> {
+        let path = format!("{}?volumes={volumes}", path(&["v1", "deployments", name]));
+        self.answer(ApiRequest::new(Method::DELETE, &path)).await
+    }
+
+    pub async fn scale(&self, name: &str, scale: &view::Scale) -> Result<view::Applied> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "scale"]), scale).await
+    }
+
+    pub async fn rollback(&self, name: &str, back: &view::Rollback) -> Result<view::Applied> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "rollback"]), back).await
+    }
+
+    pub async fn restart(&self, name: &str, restart: &view::Restart) -> Result<view::Restarted> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "restart"]), restart).await
+    }
+
+    pub async fn change_rollout(
+        &self,
+        name: &str,
+        asked: &view::ChangeRollout,
+    ) -> Result<view::RolloutChanged> {
+        self.send(Method::POST, &path(&["v1", "deployments", name, "rollout"]), asked).await
+    }
+
+    pub async fn cordon(&self, node: &str) -> Result<view::NodeChanged> {
+        self.answer(ApiRequest::new(Method::POST, &path(&["v1", "nodes", node, "cordon"]))).await
+    }
+
+    pub async fn uncordon(&self, node: &str) -> Result<view::NodeChanged> {
+        self.answer(ApiRequest::new(Method::POST, &path(&["v1", "nodes", node, "uncordon"]))).await
+    }
+
+    /// What a drain does; it begins, unless only the plan is asked for.
+    pub async fn drain(
+        &self,
+        node: &str,
+        asked: &view::Drain,
+        is_plan: bool,
+    ) -> Result<view::DrainPlan> {
+        let query = Query::default().flag("dry_run", is_plan);
+        let path = query.onto(path(&["v1", "nodes", node, "drain"]));
+        self.send(Method::POST, &path, asked).await
+    }
+
+    pub async fn remove_node(&self, node: &str) -> Result<view::NodeChanged> {
+        self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", "nodes", node]))).await
+    }
+
+    pub async fn cell(&self) -> Result<view::Cell> {
+        self.get("/v1/cell").await
+    }
+
+    pub async fn create_join_token(&self, asked: &view::NewJoinToken) -> Result<view::JoinToken> {
+        self.send(Method::POST, "/v1/tokens/join", asked).await
+    }
+
+    pub async fn operators(&self) -> Result<Vec<view::Operator>> {
+        self.list("/v1/operators").await
+    }
+
+    pub async fn add_operator(&self, asked: &view::NewOperator) -> Result<view::OperatorToken> {
+        self.send(Method::POST, "/v1/operators", asked).await
+    }
+
+    pub async fn revoke_operator(&self, name: &str) -> Result<view::Operator> {
+        self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", "operators", name]))).await
+    }
+
+    /// Newest first.
+    pub async fn history(&self, name: &str) -> Result<Vec<view::Revision>> {
+        self.get(&path(&["v1", "deployments", name, "history"])).await
+    }
+
+    pub async fn revision(&self, name: &str, revision: u64) -> Result<view::RevisionSpecs> {
+        let revision = revision.to_string();
+        self.get(&path(&["v1", "deployments", name, "revisions", &revision])).await
+    }
+
+    pub async fn replicas(&self) -> Result<Vec<view::Replica>> {
+        self.list("/v1/replicas").await
+    }
+
+    /// Those that the node holds, also while they only come or go.
+    pub async fn replicas_on(&self, node: &str) -> Result<Vec<view::Replica>> {
+        let query = Query::default().value("node", Some(node));
+        self.list(&query.onto("/v1/replicas".to_owned())).await
+    }
+
+    pub async fn replica(&self, id: &str) -> Result<view::Replica> {
+        self.get(&path(&["v1", "replicas", id])).await
+    }
+
+    /// Runs a command beside the replica and returns what it printed.
+    pub async fn exec(&self, id: &str, exec: &view::Exec) -> Result<view::Executed> {
+        let request = ApiRequest::new(Method::POST, &path(&["v1", "replicas", id, "exec"]));
+        self.answer(request.json(exec).patience(EXEC_PATIENCE)).await
+    }
+
+    pub async fn explain(&self, replica: &str) -> Result<view::Explanation> {
+        self.get(&path(&["v1", "explain", replica])).await
+    }
+
+    pub async fn explain_node(&self, node: &str) -> Result<view::NodeAccount> {
+        self.get(&path(&["v1", "nodes", node, "explain"])).await
+    }
+
+    /// The cell as a case.
+    pub async fn snapshot(&self) -> Result<view::Snapshot> {
+        self.get(&path(&["v1", "snapshot"])).await
+    }
+
+    pub async fn routes(&self) -> Result<Vec<view::Route>> {
+        self.list("/v1/routes").await
+    }
+
+    /// Where a request goes.
+    pub async fn explain_route(&self, query: &view::RouteQuery) -> Result<view::RouteExplanation> {
+        let query = Query::default()
+            .value("host", Some(query.host.as_str()))
+            .value("path", Some(query.path.as_str()));
+        self.get(&query.onto(path(&["v1", "routes", "explain"]))).await
+    }
+
+    /// Lines as they were printed; several replicas' by the time of each line, or as they come when followed.
+    pub async fn logs(
+        &self,
+        of: &LogsOf,
+        query: &view::LogQuery,
+    ) -> Result<Stream<view::LogPiece>> {
+        let path = match of {
+            LogsOf::Replica(id) => path(&["v1", "replicas", id, "logs"]),
+            LogsOf::Deployment(name) => path(&["v1", "deployments", name, "logs"]),
+        };
+        let query = Query::default()
+            .flag("follow", query.follow)
+            .value("since", query.since)
+            .value("tail", query.tail)
+            .value("service", query.service.as_deref());
+        self.stream(ApiRequest::new(Method::GET, &query.onto(path))).await
+    }
+
+    /// Oldest first.
+    pub async fn audit(&self, query: &view::AuditQuery) -> Result<Vec<view::AuditEvent>> {
+        self.get(&audit_path(query, false)).await
+    }
+
+    /// What happened as [`audit`](Self::audit) has it, and then what happens.
+    pub async fn follow_audit(&self, query: &view::AuditQuery) -> Result<Stream<view::AuditEvent>> {
+        self.stream(ApiRequest::new(Method::GET, &audit_path(query, true)).events()).await
+    }
+
+    /// What changes after the log index, as [`Cell::applied`](view::Cell) has it; none: from now on.
+    pub async fn watch(&self, after: Option<u64>) -> Result<Stream<view::Changed>> {
+        let path = Query::default().value("after", after).onto("/v1/watch".to_owned());
+        self.stream(ApiRequest::new(Method::GET, &path).events()).await
+    }
+
+    /// What changes of one deployment, or of a node that holds some of it.
+    pub async fn watch_deployment(
+        &self,
+        name: &str,
+        after: Option<u64>,
+    ) -> Result<Stream<view::Changed>> {
+        let query = Query::default().value("after", after).value("deployment", Some(name));
+        let path = query.onto("/v1/watch".to_owned());
+        self.stream(ApiRequest::new(Method::GET, &path).events()).await
+    }
+
+    /// Copies a backup of the cell's whole state to the writer, and says how many bytes it has.
+    pub async fn backup(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<u64> {
+        let mut answer = self.transport.send(ApiRequest::new(Method::POST, "/v1/backup")).await?;
+        let mut copied = 0;
+        while let Some(piece) = answer.piece().await? {
+            to.write_all(&piece).await.map_err(Error::Local)?;
+            copied += piece.len() as u64;
+        }
+        to.flush().await.map_err(Error::Local)?;
+        Ok(copied)
+    }
+
+    /// Whether the node can serve, with the hash of its state where that is asked for. A node that says no is no error
+    /// here.
+    pub async fn ready(&self, hash: bool) -> Result<view::Ready> {
+        let path = Query::default().flag("hash", hash).onto("/readyz".to_owned());
+        self.transport.send_any(ApiRequest::new(Method::GET, &path)).await?.json().await
+    }
+
+    /// The API's description of itself.
+    pub async fn openapi(&self) -> Result<serde_json::Value> {
+        self.get("/openapi.json").await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.answer(self.read(path)).await
+    }
+
+    /// A whole list, part by part. Each part is of its own moment; what comes or goes meanwhile may be missed.
+    async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>> {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let mut all = Vec::new();
+        loop {
+            let part = format!("{path}{mark}limit={}&offset={}", self.part, all.len());
+            let answer = self.transport.send(self.read(&part)).await?;
+            // A daemon that does not say tells all of it at once.
+            let total = answer.total.unwrap_or(0);
+            let part: Vec<T> = answer.json().await?;
+            let is_last = part.is_empty();
+            all.extend(part);
+            if is_last || all.len() >= total {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn read(&self, path: &str) -> ApiRequest {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let asked = self.is_consistent.then(|| format!("{path}{mark}consistent=true"));
+        ApiRequest::new(Method::GET, asked.as_deref().unwrap_or(path))
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T> {
+        self.answer(ApiRequest::new(method, path).json(body)).await
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<T> {
+        self.transport.send(request).await?.json().await
+    }
+
+    async fn stream<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<Stream<T>> {
+        Ok(Stream::new(self.transport.send(request).await?))
+    }
+}
+
+fn audit_path(query: &view::AuditQuery, follow: bool) -> String {
+    Query::default()
+        .flag("follow", follow)
+        .value("since", query.since)
+        .value("type", query.kinds.as_deref())
+        .value("limit", query.limit)
+        .value("before", query.before)
+        .onto("/v1/audit".to_owned())
+}
+
+/// The part of a path behind the question mark.
+#[derive(Debug, Default)]
+struct Query(String);
+
+impl Query {
+    fn flag(self, key: &str, is_set: bool) -> Self {
+        self.value(key, is_set.then_some("true"))
+    }
+
+    fn value(mut self, key: &str, value: Option<impl ToString>) -> Self {
+        if let Some(value) = value {
+            let mark = if self.0.is_empty() { '?' } else { '&' };
+            let _ = write!(self.0, "{mark}{key}={}", encoded(&value.to_string()));
+        }
+        self
+    }
+
+    fn onto(self, path: String) -> String {
+        path + &self.0
+    }
+}
+
+/// What is written otherwise where it is nothing but dots.
+const STEP: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~').remove(b',').remove(b':');
+
+/// What is written otherwise in a part of a path or query.
+const PART: &AsciiSet = &STEP.remove(b'.');
+
+/// The path of these parts, whatever a person has typed for each.
+fn path(parts: &[&str]) -> String {
+    parts.iter().flat_map(|part| ["/"].into_iter().chain(encoded(part))).collect()
+}
+
+fn encoded(text: &str) -> PercentEncode<'_> {
+    // A part that is nothing but dots would be taken for a step in the tree.
+    let is_step = text.bytes().all(|byte| byte == b'.');
+    utf8_percent_encode(text, if is_step { STEP } else { PART })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_types_stays_one_part_of_the_path() {
+        for (text, encoded) in [
+            ("shop-web-1", "/v1/replicas/shop-web-1"),
+            ("shop/web", "/v1/replicas/shop%2Fweb"),
+            ("..", "/v1/replicas/%2E%2E"),
+            ("a?b=1&c", "/v1/replicas/a%3Fb%3D1%26c"),
+            ("grün", "/v1/replicas/gr%C3%BCn"),
+        ] {
+            assert_eq!(path(&["v1", "replicas", text]), encoded);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! How a request gets to the daemon and its answer back: HTTP/1.1 over a Unix or TCP connection made for it alone.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::endpoint::Endpoint;
+use super::error::Error;
+use crate::view::page::TOTAL;
+use crate::view::{Freshness, Problem};
+
+/// A daemon that is there accepts at once; beyond this the network has lost it.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a daemon may take to begin its answer to a write: far more than any takes to commit.
+const WRITE_PATIENCE: Duration = Duration::from_mins(1);
+
+/// The same for a read, and for each piece of its answer. A daemon may wait 10 s for a leader that hangs before it answers
+/// from what it knows itself.
+const READ_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The most an answer that is read whole may have: the status of a full cell fits ten times over.
+const MAX_ANSWER: usize = 1 << 30;
+
+#[derive(Debug, Clone)]
+pub(super) struct Transport {
+    endpoint: Endpoint,
+    /// Shared by clones: one who asks and one who remarks on the answer may hold one each.
+    fresh: Arc<Mutex<Option<Freshness>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct ApiRequest {
+    method: Method,
+    path: String,
+    body: Vec<u8>,
+    accept: &'static str,
+    patience: Duration,
+}
+
+/// An answer whose body is still to come. Dropping it ends the connection.
+#[derive(Debug)]
+pub(super) struct StreamingResponse {
+    endpoint: Endpoint,
+    pub(super) is_events: bool,
+    /// How many there are of what it has a part of.
+    pub(super) total: Option<usize>,
+    body: Incoming,
+    _driver: Driver,
+}
+
+/// The task that moves a connection's bytes. A stream that nobody reads any more ends with it, also while it is idle.
+#[derive(Debug)]
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ApiRequest {
+    pub(super) fn new(method: Method, path: &str) -> Self {
+        let (path, body) = (path.to_owned(), Vec::new());
+        let patience = if method == Method::GET { READ_PATIENCE } else { WRITE_PATIENCE };
+        Self { method, path, body, accept: "application/json", patience }
+    }
+
+    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+        self.body = serde_json::to_vec(body).expect("what the API takes has string keys only");
+        self
+    }
+
+    pub(super) fn events(mut self) -> Self {
+        self.accept = "text/event-stream";
+        self
+    }
+
+    pub(super) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+impl Transport {
+    pub(super) fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint, fresh: Arc::default() }
+    }
+
+    /// What the last answer said that said anything.
+    pub(super) fn freshness(&self) -> Option<Freshness> {
+        self.fresh.lock().expect("no holder of it panics").clone()
+    }
+
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The answer, if it is a good one.
+    pub(super) async fn send(&self, request: ApiRequest) -> Result<StreamingResponse, Error> {
+        let (status, answer) = self.ask(request).await?;
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let endpoint = self.endpoint.clone();
+        let body = answer.whole().await?;
+        let problem: Problem = serde_json::from_slice(&body).map_err(|_| {
+            let what = format!("status {status} without a reason");
+            Error::Protocol { endpoint, what }
+        })?;
+        Err(Error::Problem(problem))
+    }
+
+    /// The answer, whatever its status.
+    pub(super) async fn send_any(&self, request: ApiRequest) -> Result<StreamingResponse, Error> {
+        Ok(self.ask(request).await?.1)
+    }
+
+    async fn ask(&self, request: ApiRequest) -> Result<(StatusCode, StreamingResponse), Error> {
+        let unreachable = |source| Error::Unreachable { endpoint: self.endpoint.clone(), source };
+        let connecting = timeout(CONNECT_PATIENCE, self.connect());
+        let unconnected = |_| unreachable(io::ErrorKind::TimedOut.into());
+        let (mut sender, driver) = connecting.await.map_err(unconnected)?.map_err(unreachable)?;
+        let (within, is_write) = (request.patience, request.method != Method::GET);
+        let late = |_| Error::TimedOut { endpoint: self.endpoint.clone(), within, is_write };
+        let request = self.written(request)?;
+        let answering = timeout(within, sender.send_request(request)).await.map_err(late)?;
+        let response = answering.map_err(|error| unreachable(io::Error::other(error)))?;
+        if let Some(fresh) = Freshness::read(response.headers()) {
+            *self.fresh.lock().expect("no holder of it panics") = Some(fresh);
+        }
+        let status = response.status();
+        Ok((status, self.answer(response, driver)))
+    }
+
+    fn answer(&self, response: Response<Incoming>, driver: Driver) -> StreamingResponse {
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let is_events = kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"));
+        let total =
+            response.headers().get(TOTAL).and_then(|total| total.to_str().ok()?.parse().ok());
+        let (endpoint, body) = (self.endpoint.clone(), response.into_body());
+        StreamingResponse { endpoint, is_events, total, body, _driver: driver }
+    }
+
+    fn written(&self, request: ApiRequest) -> Result<hyper::Request<Full<Bytes>>, Error> {
+        let (host, token) = match &self.endpoint {
+            Endpoint::Unix(_) => ("localhost", None),
+            Endpoint::Tcp { address, token } => (address.as_str(), token.as_deref()),
+        };
+        let mut builder = hyper::Request::builder()
+            .method(request.method)
+            .uri(request.path)
+            .header(HOST, host)
+            .header(ACCEPT, request.accept);
+        if !request.body.is_empty() {
+            builder = builder.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = token {
+            builder = builder.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = Full::new(Bytes::from(request.body));
+        builder.body(body).map_err(|error| Error::Protocol {
+            endpoint: self.endpoint.clone(),
+            what: format!("the request cannot be written ({error})"),
+        })
+    }
+
+    async fn connect(&self) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+        match &self.endpoint {
+            Endpoint::Unix(path) => shake_hands(UnixStream::connect(path).await?).await,
+            Endpoint::Tcp { address, .. } => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                shake_hands(stream).await
+            }
+        }
+    }
+}
+
+async fn shake_hands(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = shaken.map_err(io::Error::other)?;
+    // What goes wrong with the connection, the request and the body hear as well.
+    let driver = Driver(tokio::spawn(async { drop(connection.await) }));
+    Ok((sender, driver))
+}
+
+impl StreamingResponse {
+    pub(super) async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        let endpoint = self.endpoint.clone();
+        let body = self.whole().await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| Error::Protocol { endpoint, what: error.to_string() })
+    }
+
+    async fn whole(self) -> Result<Bytes, Error> {
+        let mut body = Limited::new(self.body, MAX_ANSWER);
+        let endpoint = || self.endpoint.clone();
+        let mut whole = BytesMut::new();
+        loop {
+            // By its pieces: a large answer over a slow line may take long, and one that has stopped may not.
+            let late = |_| Error::TimedOut {
+                endpoint: endpoint(),
+                within: READ_PATIENCE,
+                is_write: false,
+            };
+            let frame = timeout(READ_PATIENCE, body.frame()).await.map_err(late)?;
+            let Some(frame) = frame else { return Ok(whole.freeze()) };
+            let frame = frame.map_err(|error| Error::Unreachable {
+                endpoint: endpoint(),
+                source: io::Error::other(error),
+            })?;
+            if let Ok(bytes) = frame.into_data() {
+                whole.extend_from_slice(&bytes);
+            }
+        }
+    }
+
+    /// The next bytes of the body; none at its end.
+    pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let frame = frame.map_err(|error| Error::Unreachable {
+                endpoint: self.endpoint.clone(),
+                source: io::Error::other(error),
+            })?;
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    pub(super) fn misunderstood(&self, what: impl Into<String>) -> Error {
+        Error::Protocol { endpoint: self.endpoint.clone(), what: what.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// What a client is told by a daemon that sends this much and no more, and when.
+    async fn told(method: Method, sent: &'static str) -> (String, Duration) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plimsoll.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 1024]).await;
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let begun = Instant::now();
+        let request = ApiRequest::new(method, "/v1/status");
+        let answer = async {
+            Transport::new(Endpoint::Unix(path.clone()))
+                .send(request)
+                .await?
+                .json::<serde_json::Value>()
+                .await
+        };
+        let error = answer.await.unwrap_err();
+        let hint = error.hint().unwrap_or_default();
+        let text =
+            format!("{error}; {hint}").replace(&format!("unix://{}", path.display()), "SOCKET");
+        (text, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_hangs_is_named_with_the_next_step() {
+        let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{";
+        let silent = "the daemon at SOCKET has not answered within 15 s; it may be stopped or overloaded: look at its \
+                      process and its log, or ask another node with `--host`";
+        for (case, method, sent, text, seconds) in [
+            ("it takes the connection alone", Method::GET, "", silent, 15),
+            ("it stops in the middle", Method::GET, begun, silent, 15),
+            (
+                "a write may have been done",
+                Method::POST,
+                "",
+                "the daemon at SOCKET has not answered within 60 s; whether it was done is not known: look before you ask \
+                 again; the daemon may be stopped or overloaded",
+                60,
+            ),
+        ] {
+            let (told, after) = told(method, sent).await;
+            assert_eq!(told, text, "{case}");
+            assert_eq!(after.as_secs(), seconds, "{case}");
+        }
+    }
+}

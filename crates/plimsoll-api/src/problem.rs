@@ -1,0 +1,367 @@
+//! Every answer that is not 2xx: a code from a closed list, a message, and the next step. The code decides the HTTP status and
+//! who is at fault.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::codes::codes;
+
+/// Every answer that is not 2xx.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// From a closed list; `plimsoll reasons` prints it.
+    pub code: ProblemCode,
+    pub message: String,
+    /// The next step.
+    pub hint: Option<String>,
+    /// Whether the request is at fault; else the world is.
+    pub is_refusal: bool,
+}
+
+impl Problem {
+    /// With the hint that suits the code.
+    pub fn new(code: ProblemCode, message: impl Into<String>) -> Self {
+        let hint = code.advice().map(str::to_owned);
+        Self { code, message: message.into(), hint, is_refusal: code.is_refusal() }
+    }
+
+    /// A better hint, as with the names that are known.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The HTTP status it is answered with.
+    pub fn status(&self) -> u16 {
+        match self.code {
+            ProblemCode::Unknown if self.is_refusal => 422,
+            code => code.status(),
+        }
+    }
+}
+
+codes! {
+    /// Why a request was not done, as one word.
+    pub enum ProblemCode {
+        "Malformed requests":
+        /// The path is not one of this API.
+        NoSuchPath = "no_such_path" => "see /openapi.json for the paths there are",
+        /// The path does not take this HTTP method.
+        NoSuchMethod = "no_such_method" => "see /openapi.json for what it takes",
+        /// A name in the path cannot be read.
+        BadPath = "bad_path" => "see /openapi.json for the paths there are",
+        /// A query parameter cannot be read.
+        BadQuery = "bad_query"
+            => "times are written like 2026-11-16T00:30:00Z, switches are true or false",
+        /// The body is not the JSON that is expected here.
+        BadJson = "bad_json" => "see /openapi.json for what is expected here",
+        /// The certificate request of a node cannot be read.
+        BadRequest = "bad_request" => "run the same plimsoll on both nodes",
+        /// The request ended before its body did.
+        CutShort = "cut_short" => "send it again",
+        /// The request, or what it writes, is larger than allowed.
+        TooLarge = "too_large"
+            => "keep large files out of configs and secrets: mount them from a volume",
+        /// The name is not one a deployment, service, node or token can have.
+        BadName = "bad_name" => "use lower-case letters, digits and hyphens",
+
+        "Authentication, roles and joining":
+        /// The request has no token, or one that is not valid.
+        Unauthorized = "unauthorized"
+            => "this daemon's own is in the file api.token of its data directory, an operator's comes from `plimsoll token \
+                create`; send it as Authorization: Bearer",
+        /// The token's role does not allow this.
+        Forbidden = "forbidden"
+            => "an admin can create a token with another role: `plimsoll token create NAME --role ROLE`",
+        /// The node that asks was removed from the cell.
+        Removed = "removed" => "join it again with a new token: `plimsoll token create-join`",
+        /// The cell does not know this join token.
+        TokenUnknown = "token_unknown" => "create one with `plimsoll token create-join`",
+        /// Another node has used this join token.
+        TokenUsed = "token_used" => "a token is for one node: create another with `plimsoll token create-join`",
+        /// The join token has expired.
+        TokenExpired = "token_expired" => "create another with `plimsoll token create-join`",
+        /// A ready node of this name is already part of the cell.
+        NameTaken = "name_taken" => "choose another name with `--name`",
+        /// The key is that of a node that was removed.
+        KeyRevoked = "key_revoked" => "empty its data directory and join again",
+        /// The node joins in another version of the protocol.
+        Version = "version" => "run the same plimsoll on both nodes",
+        /// The node is too old for its cell.
+        Outdated = "outdated" => "upgrade plimsoll on it",
+
+        "Not found":
+        /// There is no such deployment.
+        NoSuchDeployment = "no_such_deployment" => "`plimsoll get deployments` lists them",
+        /// The deployment has no such service.
+        NoSuchService = "no_such_service" => "`plimsoll get services` lists them",
+        /// There is no such replica.
+        NoSuchReplica = "no_such_replica" => "`plimsoll get replicas` lists them",
+        /// There is no such node.
+        NoSuchNode = "no_such_node" => "`plimsoll node list` lists them",
+        /// No route is for this host and path.
+        NoSuchRoute = "no_such_route" => "`plimsoll get routes` lists them",
+        /// The revision does not exist or is no longer kept.
+        NoSuchRevision = "no_such_revision" => "`plimsoll history DEPLOYMENT` lists those that are kept",
+        /// There is no token of this name.
+        NoSuchOperator = "no_such_operator" => "`plimsoll token list` lists them",
+
+        "Conflicts with the present state":
+        /// The deployment is not at the revision the request expects.
+        RevisionChanged = "revision_changed"
+            => "look at what changed with `plimsoll history`, then apply again",
+        /// Others keep changing the deployment; nothing was written.
+        Contended = "contended" => "retry",
+        /// What the change was decided on has changed meanwhile.
+        ChangedMeanwhile = "changed_meanwhile" => "look again, and retry",
+        /// The deployment is already at this revision.
+        SameRevision = "same_revision"
+            => "`plimsoll history` lists those that can be rolled back to",
+        /// There is no earlier revision to roll back to.
+        NoEarlierRevision = "no_earlier_revision"
+            => "`plimsoll history` lists the revisions that are kept",
+        /// No rollout is in the state that this needs.
+        NoRollout = "no_rollout" => "`plimsoll rollout status DEPLOYMENT` shows the latest of each service",
+        /// The service has no previous spec to roll back to.
+        NothingBefore = "nothing_before" => "apply a file that works",
+        /// The node is already being drained.
+        AlreadyDraining = "already_draining"
+            => "`plimsoll status -w` shows its progress, `plimsoll node uncordon NODE` cancels it, `--force` stops \
+                replicas that cannot move",
+        /// It is the last schedulable node: its replicas could go nowhere.
+        LastNode = "last_node"
+            => "join another node or uncordon one first; `--force` stops its replicas instead",
+        /// The node still holds replicas.
+        NodeInUse = "node_in_use" => "`plimsoll node drain NODE` moves them away",
+        /// Another service publishes this port.
+        PortTaken = "port_taken"
+            => "publish another port, or remove it from the other service first: every node listens on a published port",
+        /// Another deployment has a route for this host and path.
+        RouteTaken = "route_taken"
+            => "choose another host or path, or remove the other route first: every node serves all routes",
+        /// There is a token of this name already.
+        OperatorExists = "operator_exists" => "revoke it first, or choose another name",
+        /// The cell cannot be joined yet: its first node has no peer address.
+        NoAuthority = "no_authority"
+            => "its first node must be able to bind its peer port; see `plimsoll up --address`",
+        /// The container does not exist on its node.
+        NotHere = "not_here" => "it has not been started yet, or its container was removed",
+        /// The container is not running.
+        NotRunning = "not_running" => "`plimsoll status` shows why it does not run",
+        /// The replica has no container: it is retired and only stops.
+        NotAssigned = "not_assigned" => "choose another replica",
+        /// The cell's state does not allow this change.
+        Refused = "refused" => "look at the status, and retry",
+
+        "Invalid requests":
+        /// The role is not one of those there are.
+        BadRole = "bad_role" => "use read, deploy or admin",
+        /// There is no such kind of audit event.
+        NoSuchKind = "no_such_kind" => "`plimsoll audit --help` lists them",
+        /// The file names no services.
+        NoServices = "no_services" => "to remove a deployment, delete it",
+        /// A global service runs one replica per node; its number cannot be set.
+        GlobalReplicas = "global_replicas" => "set placement to spread or pack to choose a number",
+        /// The request names no service to scale.
+        NothingToScale = "nothing_to_scale" => "name services and numbers, as in web=3",
+        /// A service depends on one that does not exist.
+        MissingDependency = "missing_dependency" => "correct depends_on, or add the service",
+        /// Services depend on each other in a circle.
+        CircularDependency = "circular_dependency" => "remove one of these from depends_on",
+        /// A route leads to a service that does not exist.
+        RouteNowhere = "route_nowhere"
+            => "let the route lead to a service of the same file, or remove it",
+        /// A route cannot be served as it is written.
+        BadRoute = "bad_route" => "correct the route's host, path or tls",
+        /// The runtime cannot run the service.
+        CannotRun = "cannot_run"
+            => "change these in the compose file, or use a node with another runtime",
+        /// The replica is not one of the deployment or service named.
+        NotOf = "not_of" => "name the service it is a replica of",
+        /// There is no command to run.
+        NoCommand = "no_command" => "name a command, as in `-- ls /`",
+        /// The logs of so many replicas cannot be followed at once.
+        TooManyReplicas = "too_many_replicas" => "ask for one service or one replica",
+        /// The request holds more items than allowed.
+        TooMany = "too_many" => "ask for fewer",
+        /// A number in the request is larger than allowed.
+        TooMuch = "too_much" => "ask for less",
+
+        "Failures of the cell or a node":
+        /// No server leads.
+        NoLeader = "no_leader"
+            => "an election takes about a second: retry; `plimsoll cell status` shows the servers",
+        /// Leadership passed to another node meanwhile.
+        NotLeader = "not_leader" => "retry",
+        /// Too few servers answer to write anything.
+        QuorumLost = "quorum_lost"
+            => "bring servers back; if they are lost for good, stop this daemon and see `plimsoll cell recover --help`",
+        /// The cell was recovered without this server, which is no longer part of it.
+        Superseded = "superseded"
+            => "create a token with `plimsoll token create-join` where the cell is, stop this daemon, and start it with \
+                `plimsoll up --join TOKEN@ADDRESS`",
+        /// What keeps the log has lost acknowledged writes; nothing is written until it has them again.
+        LogLost = "log_lost"
+            => "keep the servers running, they have the state in memory; give etcd its newest data back, or see `plimsoll \
+                cell recover --help`",
+        /// What keeps the log is out of space and takes no writes.
+        StoreFull = "store_full"
+            => "compact and defragment etcd, or raise its quota, then disarm its NOSPACE alarm",
+        /// The write was sent, and whether it was done is not known.
+        Unsettled = "unsettled" => "look at the status before you retry",
+        /// Not every node of the cell is new enough for this.
+        UpgradeUnfinished = "upgrade_unfinished" => "upgrade every node; `plimsoll node list` shows which",
+        /// The daemon is shutting down.
+        Stopped = "stopped" => "start it again, or ask another node",
+        /// The node that has the containers cannot be reached.
+        NodeUnreachable = "node_unreachable" => "`plimsoll node list` shows which nodes are up",
+        /// Another node gave an answer that cannot be read.
+        BadAnswer = "bad_answer" => "run the same plimsoll on all nodes",
+        /// The container runtime does not answer.
+        RuntimeUnavailable = "runtime_unavailable"
+            => "start the container engine; the daemon keeps trying",
+        /// The container runtime failed.
+        RuntimeFailed = "runtime_failed" => "see the engine's own log",
+        /// The disk of the data directory is full.
+        DiskFull = "disk_full" => "free space there; the daemon resumes by itself",
+        /// The data directory cannot be read or written.
+        Disk = "disk"
+            => "see that the data directory has room and can be written, then restart the daemon",
+        /// The log did not take the change.
+        NotTaken = "not_taken" => "retry; the daemon's log has the cause",
+        /// The set of servers could not be changed.
+        Servers = "servers" => "`plimsoll cell status` shows the servers",
+        /// No token could be made.
+        NoToken = "no_token" => "retry",
+        /// A bug in plimsoll.
+        Bug = "bug" => "report it with the daemon's log",
+    }
+}
+
+impl ProblemCode {
+    /// The HTTP status it is answered with.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::BadPath
+            | Self::BadQuery
+            | Self::BadJson
+            | Self::BadRequest
+            | Self::CutShort
+            | Self::BadName => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden
+            | Self::Removed
+            | Self::TokenUnknown
+            | Self::TokenUsed
+            | Self::TokenExpired
+            | Self::KeyRevoked => 403,
+            Self::NoSuchPath
+            | Self::NoSuchDeployment
+            | Self::NoSuchService
+            | Self::NoSuchReplica
+            | Self::NoSuchNode
+            | Self::NoSuchRoute
+            | Self::NoSuchRevision
+            | Self::NoSuchOperator => 404,
+            Self::NoSuchMethod => 405,
+            Self::NameTaken
+            | Self::RevisionChanged
+            | Self::Contended
+            | Self::ChangedMeanwhile
+            | Self::SameRevision
+            | Self::NoEarlierRevision
+            | Self::NoRollout
+            | Self::NothingBefore
+            | Self::AlreadyDraining
+            | Self::LastNode
+            | Self::NodeInUse
+            | Self::PortTaken
+            | Self::RouteTaken
+            | Self::OperatorExists
+            | Self::NoAuthority
+            | Self::NotHere
+            | Self::NotRunning
+            | Self::NotAssigned
+            | Self::Refused => 409,
+            Self::TooLarge => 413,
+            Self::NoSuchKind
+            | Self::BadRole
+            | Self::NoServices
+            | Self::GlobalReplicas
+            | Self::NothingToScale
+            | Self::MissingDependency
+            | Self::CircularDependency
+            | Self::RouteNowhere
+            | Self::BadRoute
+            | Self::CannotRun
+            | Self::NotOf
+            | Self::NoCommand
+            | Self::TooManyReplicas
+            | Self::TooMany
+            | Self::TooMuch => 422,
+            Self::Version | Self::Outdated => 426,
+            Self::BadAnswer
+            | Self::RuntimeFailed
+            | Self::Disk
+            | Self::NotTaken
+            | Self::Servers
+            | Self::NoToken
+            | Self::Bug
+            | Self::Unknown => 500,
+            Self::NoLeader
+            | Self::NotLeader
+            | Self::QuorumLost
+            | Self::LogLost
+            | Self::Superseded
+            | Self::Unsettled
+            | Self::UpgradeUnfinished
+            | Self::Stopped
+            | Self::NodeUnreachable
+            | Self::RuntimeUnavailable => 503,
+            Self::DiskFull | Self::StoreFull => 507,
+        }
+    }
+
+    /// Whether the request is at fault; else the world is.
+    pub fn is_refusal(self) -> bool {
+        self.status() < 500
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_written_and_read_as_it_is_printed() {
+        for code in ProblemCode::ALL {
+            let written = serde_json::to_string(code).unwrap();
+            assert_eq!(written, format!("\"{code}\""));
+            assert_eq!(serde_json::from_str::<ProblemCode>(&written).unwrap(), *code);
+        }
+    }
+
+    #[test]
+    fn codes_of_one_group_have_one_status() {
+        let statuses = [
+            ("Not found", 404),
+            ("Conflicts with the present state", 409),
+            ("Invalid requests", 422),
+        ];
+        for (group, status) in statuses {
+            let codes: Vec<_> = ProblemCode::ALL.iter().filter(|it| it.group() == group).collect();
+            assert!(!codes.is_empty(), "{group}");
+            assert!(codes.iter().all(|code| code.status() == status), "{group}: {codes:?}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_a_newer_node_is_unknown_and_its_message_is_kept() {
+        let sent =
+            r#"{"code":"too_late","message":"it is too late","hint":null,"is_refusal":true}"#;
+        let problem: Problem = serde_json::from_str(sent).unwrap();
+        let (code, message) = (problem.code, problem.message.as_str());
+        assert_eq!((code, message), (ProblemCode::Unknown, "it is too late"));
+        assert_eq!((problem.is_refusal, problem.status()), (true, 422));
+    }
+}

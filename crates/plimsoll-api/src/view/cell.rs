@@ -1,0 +1,92 @@
+//! The servers of a cell and who may join or ask, as they are told.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{LeadershipInfo, Problem, Time};
+
+/// The servers of the cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cell {
+    pub name: String,
+    /// The node that answers.
+    pub node: String,
+    pub leader: Option<String>,
+    pub term: u64,
+    pub applied: u64,
+    /// Whether nodes can join it.
+    pub joinable: bool,
+    /// Why nobody leads; none while somebody does.
+    #[serde(default)]
+    pub trouble: Option<Problem>,
+    #[serde(flatten)]
+    pub tenure: LeadershipInfo,
+    /// The forms it writes, which every server can read.
+    #[serde(default)]
+    pub level: u32,
+    /// What is said while nodes run different versions.
+    #[serde(default)]
+    pub upgrade: Option<String>,
+    /// Servers come, go, or get or lose their votes just now: what is shown of them is not settled.
+    #[serde(default)]
+    pub is_changing: bool,
+    pub servers: Vec<Server>,
+}
+
+/// A node that holds the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Server {
+    pub id: u64,
+    pub node: String,
+    pub address: String,
+    pub votes: bool,
+    pub is_leader: bool,
+    /// As it says itself: `leader`, `voter`, `learner` or `standby`. None if it does not answer.
+    #[serde(default)]
+    pub role: Option<String>,
+    /// The last entry that it has applied.
+    #[serde(default)]
+    pub applied: Option<u64>,
+    /// How many entries it lacks of those that the node that answers has applied.
+    #[serde(default)]
+    pub lag: Option<u64>,
+    /// Of the program it runs, as it last said.
+    #[serde(default)]
+    pub version: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct NewJoinToken {
+    /// How long it is good for; a day at most, and when left out.
+    pub minutes: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinToken {
+    /// What `plimsoll up --join` takes.
+    pub join: String,
+    pub expires_at: Time,
+}
+
+/// Somebody who may ask for things over the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Operator {
+    pub name: String,
+    /// `read`, `deploy` or `admin`.
+    pub role: String,
+    pub created_at: Time,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewOperator {
+    pub name: String,
+    pub role: String,
+}
+
+/// A token, told once and never again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperatorToken {
+    pub name: String,
+    pub role: String,
+    pub token: String,
+}

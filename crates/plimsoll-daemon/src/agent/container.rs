@@ -1,0 +1,145 @@
+//! One container of a replica on this node, or the beginnings of one: what phase it is in, what may be done to it when,
+//! and what the cell was last told of it.
+
+use std::sync::Arc;
+
+use plimsoll_kernel::Policy;
+use plimsoll_kernel::agent::{ContainerPhase, LocalContainer};
+use plimsoll_kernel::restart::{self, NextRestart, RestartHistory};
+use plimsoll_model::{Generation, ObservedCode, ObservedState, ServiceSpec, Timestamp};
+use plimsoll_runtime::Exit;
+use tokio::task::AbortHandle;
+
+/// What the cell is told of a unit.
+pub(super) type Seen = (ObservedState, Option<ObservedCode>);
+
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) generation: Generation,
+    /// None while there is nothing of it here, not even an image: before the first pull, and between tries of it.
+    pub(super) phase: Option<ContainerPhase>,
+    /// None for what nobody asks for.
+    pub(super) spec: Option<Arc<ServiceSpec>>,
+    pub(super) tries: RestartHistory,
+    pub(super) pull_failures: u32,
+    /// How often its check has failed since it was started, until that passes.
+    pub(super) failed_checks: u32,
+    /// Nothing is begun before then.
+    pub(super) due: Option<Timestamp>,
+    /// The runtime has, or may have, a container of it.
+    pub(super) has_container: bool,
+    /// Started at least once, so that nothing it depends on is waited for again.
+    pub(super) has_started: bool,
+    pub(super) sight: Sight,
+    /// Nothing more is tried: it failed too often, or its job is done.
+    pub(super) end: Option<ObservedCode>,
+    /// What to do once what is under way ends.
+    pub(super) then: Then,
+    pub(super) told: Option<Seen>,
+    /// When the agent last began or ended something with it, so that an older look at the runtime is not believed.
+    pub(super) touched: u64,
+    /// Since when it runs, if it ran before this agent came.
+    pub(super) since: Option<Timestamp>,
+    /// How it ended before this agent came.
+    pub(super) exit: Option<Exit>,
+    /// The number of the watch over it.
+    pub(super) watch: u64,
+    pub(super) pulling: Option<AbortHandle>,
+    pub(super) watching: Option<AbortHandle>,
+}
+
+/// Whether a look at the runtime has shown this run, and with it where it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sight {
+    Unseen,
+    /// Its check has passed already, which is told once it is seen.
+    UnseenHealthy,
+    Seen,
+}
+
+/// What follows when a start or a stop is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Whatever the orders say.
+    Orders,
+    /// It was started for an order that no longer stands: stop it.
+    Stop,
+    /// It was stopped because it failed so: try again.
+    Retry(ObservedCode),
+}
+
+impl Unit {
+    pub(super) fn new(generation: Generation, touched: u64) -> Self {
+        Self {
+            generation,
+            phase: None,
+            spec: None,
+            tries: RestartHistory::default(),
+            pull_failures: 0,
+            failed_checks: 0,
+            due: None,
+            has_container: false,
+            has_started: false,
+            sight: Sight::Unseen,
+            end: None,
+            then: Then::Orders,
+            told: None,
+            touched,
+            since: None,
+            exit: None,
+            watch: 0,
+            pulling: None,
+            watching: None,
+        }
+    }
+
+    pub(super) fn local(&self) -> Option<LocalContainer> {
+        self.phase.map(|phase| LocalContainer { generation: self.generation, phase })
+    }
+
+    /// It failed: once for each time it did. Returns what the cell is to be told.
+    pub(super) fn fail(&mut self, code: ObservedCode, now: Timestamp, policy: &Policy) -> Seen {
+        self.phase = Some(ContainerPhase::Exited);
+        self.unwatch();
+        self.tries.fails(now, policy);
+        match self.tries.next(policy) {
+            NextRestart::Exhausted { tries } => {
+                let code = ObservedCode::RestartExhausted { tries, last: Box::new(code) };
+                self.end = Some(code.clone());
+                (ObservedState::Failed, Some(code))
+            }
+            NextRestart::StartAt(at) => {
+                self.due = Some(at);
+                (ObservedState::Failed, Some(code))
+            }
+            NextRestart::Nothing => (ObservedState::Failed, Some(code)),
+        }
+    }
+
+    pub(super) fn fail_pull(&mut self, now: Timestamp, policy: &Policy) {
+        self.phase = None;
+        self.pull_failures = self.pull_failures.saturating_add(1);
+        let pause = restart::back_off(self.pull_failures, policy.max_pull_back_off);
+        self.due = Some(now.plus(pause));
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        self.failed_checks = 0;
+        if let Some(watching) = self.watching.take() {
+            watching.abort();
+        }
+    }
+
+    pub(super) fn give_up_pull(&mut self) {
+        if let Some(pulling) = self.pulling.take() {
+            pulling.abort();
+        }
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        self.unwatch();
+        self.give_up_pull();
+    }
+}

@@ -1,0 +1,70 @@
+//! Examples in the description: what a client may fill in. With them every request can be made from the description alone,
+//! and a test does, in a cell that has what they name.
+
+use hyper::Method;
+use plimsoll_model::spec::{ContainerSpec, Mode, SpecHash};
+use plimsoll_model::{ServiceName, ServiceSpec};
+use serde_json::{Value, json};
+use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{OpenApi, RefOr};
+
+use super::statuses::operations;
+use plimsoll_api::view::Apply;
+
+pub(super) fn describe(document: &mut OpenApi) {
+    for (method, path, operation) in operations(document) {
+        fill_parameters(&path, operation);
+        fill_body(&method, &path, operation);
+    }
+}
+
+fn fill_parameters(path: &str, operation: &mut Operation) {
+    for parameter in operation.parameters.iter_mut().flatten() {
+        let RefOr::T(parameter) = parameter else { continue };
+        let is_named = parameter.parameter_in == ParameterIn::Path;
+        let Some(example) = of_parameter(path, &parameter.name, is_named) else { continue };
+        if let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema {
+            schema.examples = vec![example];
+        }
+    }
+}
+
+fn of_parameter(path: &str, name: &str, is_named: bool) -> Option<Value> {
+    Some(match (name, is_named) {
+        ("name", true) if path.starts_with("/v1/nodes/") => json!("birch"),
+        ("name", true) if path.starts_with("/v1/operators/") => json!("ci"),
+        ("name", true) => json!("shop"),
+        ("id" | "replica", true) => json!("shop-web-1"),
+        ("node", true) => json!("ash"),
+        ("revision", true) | ("after", false) => json!(1),
+        ("host", false) => json!("shop.example"),
+        ("path", false) => json!("/"),
+        _ => return None,
+    })
+}
+
+fn fill_body(method: &Method, path: &str, operation: &mut Operation) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else { return };
+    let example = match (method, path.rsplit('/').next()) {
+        (&Method::PUT, _) => json!(apply()),
+        (_, Some("scale")) => json!({"services": {"web": 2}}),
+        (_, Some("exec")) => json!({"command": ["true"]}),
+        (_, Some("operators")) => json!({"name": "bob", "role": "read"}),
+        (_, Some("rollout")) => json!({"action": "pause"}),
+        _ => json!({}),
+    };
+    for content in body.content.values_mut() {
+        if let RefOr::T(content) = content {
+            content.example = Some(example.clone());
+        }
+    }
+}
+
+fn apply() -> Apply {
+    let container = ContainerSpec { image: "nginx:1.27".to_owned(), ..ContainerSpec::default() };
+    let hash = SpecHash::of(&container);
+    let spec = ServiceSpec::new(container, hash, Mode::Spread { replicas: 1 });
+    let web = ServiceName::new("web").expect("it is a name");
+    Apply { services: [(web, spec)].into(), routes: Vec::new(), expect: None }
+}

@@ -1,0 +1,109 @@
+//! What every part of a daemon holds: the replicated state, the runtime, and who this node is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_kernel::{Leader, Policy};
+use plimsoll_model::{Author, Command, Event, Guarded, Millis, NodeId, Rejection, Writer};
+use plimsoll_runtime::Runtime;
+use plimsoll_store::{Engine, Peer};
+use thiserror::Error;
+
+pub use crate::clock::now;
+use crate::endpoint_feed::EndpointFeed;
+use crate::ingress_status::IngressStatus;
+use crate::measurements::SharedMeasurements;
+use crate::peer_levels::PeerLevels;
+use crate::quorum::Quorum;
+use crate::servers::Servers;
+use crate::shared::Shared;
+
+#[derive(Debug, Clone)]
+pub struct NodeContext {
+    pub engine: Arc<dyn Engine>,
+    pub runtime: Arc<dyn Runtime>,
+    pub node: NodeId,
+    pub servers: Arc<Servers>,
+    /// The numbers decisions turn on, the same for every loop of the daemon.
+    pub policy: Policy,
+    pub measurements: SharedMeasurements,
+    pub endpoints: EndpointFeed,
+    pub ingress: Shared<IngressStatus>,
+    pub levels: Shared<PeerLevels>,
+    /// Which servers answered when they were last asked; none while somebody leads.
+    pub quorum: Shared<Option<Quorum>>,
+    /// What this node keeps while it leads; none while it does not.
+    pub leader: Shared<Option<Leader>>,
+}
+
+/// Why a batch was not written.
+#[derive(Debug, Clone, Error)]
+pub enum WriteError {
+    /// It was decided on something that has changed, or asks for what cannot be.
+    #[error(transparent)]
+    Refused(#[from] Rejection),
+    #[error(transparent)]
+    Store(#[from] plimsoll_store::Error),
+}
+
+/// A span of the model's time as one of this machine's.
+pub const fn span(span: Millis) -> Duration {
+    Duration::from_millis(span.0)
+}
+
+impl NodeContext {
+    pub fn new(
+        engine: Arc<dyn Engine>,
+        runtime: Arc<dyn Runtime>,
+        node: NodeId,
+        servers: Arc<Servers>,
+        policy: Policy,
+    ) -> Self {
+        Self {
+            engine,
+            runtime,
+            node,
+            servers,
+            policy,
+            measurements: SharedMeasurements::default(),
+            endpoints: EndpointFeed::default(),
+            ingress: Shared::default(),
+            levels: Shared::default(),
+            quorum: Shared::default(),
+            leader: Shared::default(),
+        }
+    }
+
+    /// How often a node says that it is alive.
+    pub fn heartbeat(&self) -> Duration {
+        span(self.policy.heartbeat)
+    }
+
+    /// How long to wait for the other end of a link before it counts as gone.
+    pub fn patience(&self) -> Duration {
+        span(self.policy.node_ttl())
+    }
+
+    /// Whether this node holds the log. One that does not asks those who do.
+    pub fn holds_log(&self) -> bool {
+        self.servers.hold(self.node.as_str(), &*self.engine)
+    }
+
+    /// One of the servers, another each time, for who knows no leader.
+    pub fn any_server(&self) -> Option<Peer> {
+        self.servers.any(self.node.as_str(), &*self.engine)
+    }
+
+    /// Commits a batch in the name of this writer. Returns the index it has in the log, and what it changed.
+    pub async fn write(
+        &self,
+        writer: Writer,
+        identity: &str,
+        batch: Vec<Guarded>,
+    ) -> Result<(u64, Arc<[Event]>), WriteError> {
+        let term = self.engine.leadership().borrow().term;
+        let by = Author::new(writer, identity);
+        let committed = self.engine.propose(Command::new(now(), term, by, batch)).await?;
+        Ok((committed.index, committed.outcome?))
+    }
+}

@@ -1,0 +1,355 @@
+//! What one node is asked to run, read off the state and told again whenever it changes.
+//!
+//! The agent sees the cell only through these [`Assignments`]s, so that it works alike beside the log and far from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use plimsoll_kernel::{agent, depends};
+use plimsoll_model::spec::Dependency;
+use plimsoll_model::{
+    DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId, Revision,
+    ServiceKey, ServiceName, ServiceSpec, State,
+};
+use plimsoll_store::{AppliedCommand, Lagged, Machine};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+mod slot;
+
+pub use slot::{AssignmentReceiver, AssignmentSender, slot};
+
+/// How long a dispatch that nobody needs any more may stay.
+const LOOK_AROUND: Duration = Duration::from_secs(5);
+
+/// What the cell asks of this node about one replica.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Assignments {
+    /// To run: the assignment, and the successor beside it while it moves.
+    pub wanted: Vec<DesiredReplica>,
+    /// The cell waits to hear that these have stopped.
+    pub leaving: Vec<Generation>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredReplica {
+    pub generation: Generation,
+    pub spec: Arc<ServiceSpec>,
+    /// What the cell last heard of it.
+    pub observed: Option<Observation>,
+    /// What it depends on and cannot start before.
+    pub awaits: Option<(ServiceName, Dependency)>,
+    /// It has one job: an end with status 0 is a success.
+    pub is_job: bool,
+}
+
+/// What changed of what is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AssignmentUpdate {
+    /// All there is: what is not in it, is not asked for.
+    All(BTreeMap<ReplicaId, Assignments>),
+    /// Only these; none where nothing of the replica is asked for any more.
+    Some(Vec<(ReplicaId, Option<Assignments>)>),
+    /// The deployments whose volumes are to go from this node, all of them, each with the revision it ended at.
+    /// None of them after [`All`](Self::All) until this comes.
+    Volumes(BTreeMap<DeploymentName, Revision>),
+}
+
+impl Assignments {
+    /// What the state asks of the node about the replica; none if nothing.
+    pub fn of(state: &State, node: &NodeId, id: &ReplicaId) -> Option<Self> {
+        let service = state.service(&id.service)?;
+        let replica = state.replica(id)?;
+        let wanted = agent::wanted(state, node, id).filter_map(|assignment| {
+            let spec = Arc::clone(service.spec_of(assignment)?);
+            Some(DesiredReplica {
+                generation: assignment.generation,
+                observed: replica.observation(assignment).cloned(),
+                awaits: depends::unmet(state, &id.service.deployment, &spec),
+                is_job: depends::is_job(state, &id.service),
+                spec,
+            })
+        });
+        let leaving = replica.leaving.iter().filter(|held| held.node == *node);
+        let brief = Self {
+            wanted: wanted.collect(),
+            leaving: leaving.map(|held| held.generation).collect(),
+        };
+        (!brief.wanted.is_empty() || !brief.leaving.is_empty()).then_some(brief)
+    }
+}
+
+/// Tells every node that listens what is asked of it. One task follows the log for all of them, and marks for each
+/// what changed; a node that is slow finds the latest of it when it looks, and never a queue.
+#[derive(Debug)]
+pub struct Dispatch {
+    machine: Arc<Machine>,
+    listeners: Mutex<Vec<Weak<Listener>>>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    node: NodeId,
+    pending: Mutex<PendingReplicas>,
+    wake: Notify,
+}
+
+/// What a listener has not been told yet.
+#[derive(Debug, Default)]
+struct PendingReplicas {
+    all: bool,
+    replicas: BTreeSet<ReplicaId>,
+    volumes: bool,
+}
+
+/// The orders of one node, as they change.
+#[derive(Debug)]
+pub struct Orders {
+    listener: Arc<Listener>,
+    machine: Arc<Machine>,
+    /// All was told, which says that no volumes are to go.
+    has_told_all: bool,
+}
+
+impl Dispatch {
+    /// Follows the log until nobody holds it any more.
+    pub fn start(machine: Arc<Machine>) -> Arc<Self> {
+        let dispatch =
+            Arc::new(Self { machine: Arc::clone(&machine), listeners: Mutex::default() });
+        let next = *machine.applied().borrow() + 1;
+        let (weak, mut watcher) = (Arc::downgrade(&dispatch), machine.watch(next));
+        tokio::spawn(async move {
+            let mut holders = Holders::default();
+            machine.read(|state| holders.fill(state));
+            while let Some(dispatch) = weak.upgrade() {
+                let marks = watcher.look(|state, changes| holders.follow(state, changes));
+                dispatch.mark(&marks);
+                drop(dispatch);
+                // Now and then it looks whether anyone still needs it.
+                let _ = timeout(LOOK_AROUND, watcher.changed()).await;
+            }
+        });
+        dispatch
+    }
+
+    /// Everything asked of the node first, then every change.
+    pub fn listen(&self, node: NodeId) -> Orders {
+        let (pending, wake) = (Mutex::default(), Notify::new());
+        let listener = Arc::new(Listener { node, pending, wake });
+        listener.mark_all();
+        self.listeners().push(Arc::downgrade(&listener));
+        Orders { listener, machine: Arc::clone(&self.machine), has_told_all: false }
+    }
+
+    fn mark(&self, marks: &Marks) {
+        self.listeners().retain(|listener| {
+            let Some(listener) = listener.upgrade() else { return false };
+            match marks {
+                Marks::All => listener.mark_all(),
+                Marks::Some { replicas, volumes } => {
+                    let replicas = replicas.get(&listener.node);
+                    let volumes = volumes.contains(&listener.node);
+                    if replicas.is_some() || volumes {
+                        listener.mark(replicas.into_iter().flatten(), volumes);
+                    }
+                }
+            }
+            true
+        });
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Listener>>> {
+        self.listeners.lock().expect("nobody panics while holding the listeners")
+    }
+}
+
+impl Listener {
+    fn mark<'r>(&self, replicas: impl Iterator<Item = &'r ReplicaId>, volumes: bool) {
+        let mut pending = self.pending();
+        pending.volumes |= volumes;
+        // Those who are told of all are told of these as well.
+        if !pending.all {
+            pending.replicas.extend(replicas.cloned());
+        }
+        drop(pending);
+        self.wake.notify_one();
+    }
+
+    fn mark_all(&self) {
+        *self.pending() = PendingReplicas { all: true, replicas: BTreeSet::new(), volumes: true };
+        self.wake.notify_one();
+    }
+
+    fn pending(&self) -> MutexGuard<'_, PendingReplicas> {
+        self.pending.lock().expect("nobody panics while holding what is pending")
+    }
+}
+
+impl Orders {
+    /// What is new; waits until something is.
+    pub async fn next(&mut self) -> AssignmentUpdate {
+        loop {
+            if let Some(update) = self.take() {
+                return update;
+            }
+            self.listener.wake.notified().await;
+        }
+    }
+
+    /// Replicas go before volumes: what is asked for of a deployment keeps its volumes, whatever was said before.
+    fn take(&mut self) -> Option<AssignmentUpdate> {
+        let node = &self.listener.node;
+        let mut pending = self.listener.pending();
+        if std::mem::take(&mut pending.all) {
+            drop(pending);
+            self.has_told_all = true;
+            return Some(AssignmentUpdate::All(self.machine.read(|state| everything(state, node))));
+        }
+        let some = std::mem::take(&mut pending.replicas);
+        if !some.is_empty() {
+            drop(pending);
+            return Some(AssignmentUpdate::Some(self.machine.read(|state| {
+                let brief = |id: &ReplicaId| Assignments::of(state, node, id);
+                some.into_iter().map(|id| (id.clone(), brief(&id))).collect()
+            })));
+        }
+        let volumes = std::mem::take(&mut pending.volumes);
+        drop(pending);
+        if !volumes {
+            return None;
+        }
+        let doomed = self.machine.read(|state| doomed(state, node));
+        let is_known = std::mem::take(&mut self.has_told_all) && doomed.is_empty();
+        (!is_known).then_some(AssignmentUpdate::Volumes(doomed))
+    }
+}
+
+/// Which nodes hold something of each replica or of volumes that are to go, so that a node is told also of what is
+/// taken from it.
+#[derive(Debug, Default)]
+struct Holders {
+    replicas: BTreeMap<ReplicaId, BTreeSet<NodeId>>,
+    volumes: BTreeMap<DeploymentName, BTreeSet<NodeId>>,
+}
+
+/// What to tell whom.
+#[derive(Debug)]
+enum Marks {
+    All,
+    Some { replicas: BTreeMap<NodeId, BTreeSet<ReplicaId>>, volumes: BTreeSet<NodeId> },
+}
+
+impl Holders {
+    fn fill(&mut self, state: &State) {
+        self.replicas = state.replicas().map(|(id, replica)| (id, nodes_of(replica))).collect();
+        let volumes = state.volumes().keys();
+        let doomed = volumes.map(|name| (name.clone(), doomed_on(state, name)));
+        self.volumes = doomed.filter(|(_, nodes)| !nodes.is_empty()).collect();
+    }
+
+    fn follow(&mut self, state: &State, changes: Result<Vec<AppliedCommand>, Lagged>) -> Marks {
+        let Ok(changes) = changes else {
+            self.fill(state);
+            return Marks::All;
+        };
+        let mut marks: BTreeMap<NodeId, BTreeSet<ReplicaId>> = BTreeMap::new();
+        for id in touched(state, changes.iter().flat_map(|applied| applied.events.iter())) {
+            let now = state.replica(&id).map(nodes_of).unwrap_or_default();
+            let before = self.replicas.get(&id).cloned().unwrap_or_default();
+            for node in now.union(&before) {
+                marks.entry(node.clone()).or_default().insert(id.clone());
+            }
+            if now.is_empty() {
+                self.replicas.remove(&id);
+            } else {
+                self.replicas.insert(id, now);
+            }
+        }
+        let mut volumes = BTreeSet::new();
+        for event in changes.iter().flat_map(|applied| applied.events.iter()) {
+            if let Event::Volumes(name) = event {
+                volumes.extend(self.follow_volumes(state, name));
+            }
+        }
+        Marks::Some { replicas: marks, volumes }
+    }
+
+    /// The nodes that have to hear of it.
+    fn follow_volumes(&mut self, state: &State, name: &DeploymentName) -> BTreeSet<NodeId> {
+        let now = doomed_on(state, name);
+        let before = if now.is_empty() {
+            self.volumes.remove(name)
+        } else {
+            self.volumes.insert(name.clone(), now.clone())
+        };
+        before.unwrap_or_default().symmetric_difference(&now).cloned().collect()
+    }
+}
+
+/// The nodes that are to remove the deployment's volumes.
+fn doomed_on(state: &State, name: &DeploymentName) -> BTreeSet<NodeId> {
+    let volumes = state.volumes().get(name).filter(|volumes| volumes.doomed.is_some());
+    volumes.map(|volumes| volumes.nodes.clone()).unwrap_or_default()
+}
+
+/// The deployments whose volumes the node is to remove.
+fn doomed(state: &State, node: &NodeId) -> BTreeMap<DeploymentName, Revision> {
+    let here = state.volumes().iter().filter(|(_, volumes)| volumes.nodes.contains(node));
+    here.filter_map(|(name, volumes)| Some((name.clone(), volumes.doomed?))).collect()
+}
+
+fn nodes_of(replica: &Replica) -> BTreeSet<NodeId> {
+    replica.holds().map(|held| held.node.clone()).collect()
+}
+
+fn everything(state: &State, node: &NodeId) -> BTreeMap<ReplicaId, Assignments> {
+    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
+    tenants.filter_map(|id| Some((id.clone(), Assignments::of(state, node, id)?))).collect()
+}
+
+/// The replicas that the events are about, and those that may wait for what the events are about.
+fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BTreeSet<ReplicaId> {
+    let mut replicas: BTreeSet<ReplicaId> = BTreeSet::new();
+    let mut services: BTreeSet<ServiceKey> = BTreeSet::new();
+    for event in events {
+        match event {
+            Event::Replica(id) => {
+                replicas.insert(id.clone());
+                services.extend(dependents(state, &id.service));
+            }
+            Event::Service(key) => {
+                services.insert(key.clone());
+                services.extend(dependents(state, key));
+            }
+            // What it has may be held back or let go with it.
+            Event::Node(node) => {
+                replicas.extend(
+                    state.load(node).into_iter().flat_map(|load| load.tenants.iter().cloned()),
+                );
+            }
+            Event::Access
+            | Event::Deployment(_)
+            | Event::Load(_)
+            | Event::Freed(_)
+            | Event::Audit(_)
+            | Event::Volumes(_) => {}
+        }
+    }
+    for key in services {
+        let slots = state.service(&key).into_iter().flat_map(|service| service.replicas.keys());
+        replicas.extend(slots.map(|slot| ReplicaId::new(key.clone(), slot.clone())));
+    }
+    replicas
+}
+
+fn dependents(state: &State, key: &ServiceKey) -> Vec<ServiceKey> {
+    let Some(deployment) = state.deployments().get(&key.deployment) else { return Vec::new() };
+    let Some(record) = deployment.history.get(&deployment.revision) else { return Vec::new() };
+    let waits = record.services.iter().filter(|(_, s)| s.depends_on.contains_key(&key.service));
+    waits.map(|(name, _)| ServiceKey::new(key.deployment.clone(), name.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What the state, the log or the runtime said no with, as the API words it. Every `match` on a reason is exhaustive: a new one
+//! does not compile until it has a code.
+
+use plimsoll_api::view::{Problem, ProblemCode};
+use plimsoll_model::level::remedy;
+use plimsoll_model::{Refusal, Rejection};
+use plimsoll_runtime::chain;
+use plimsoll_store::embedded::ROOM;
+
+use crate::context::WriteError;
+
+/// Why something was not written.
+pub fn written(error: &WriteError) -> Problem {
+    match error {
+        WriteError::Refused(rejection) => refused(rejection),
+        WriteError::Store(error) => stored(error),
+    }
+}
+
+/// What a server is told whose cell goes on without it.
+pub fn superseded() -> Problem {
+    let message = "the cell was recovered without this server, which is no longer part of it";
+    Problem::new(ProblemCode::Superseded, message)
+}
+
+fn refused(rejection: &Rejection) -> Problem {
+    // Which change of its batch it was is nothing to whoever asked for one thing.
+    let problem = Problem::new(code(&rejection.reason), rejection.reason.to_string());
+    match &rejection.reason {
+        Refusal::NodeInUse { node, .. } => {
+            problem.hint(format!("`plimsoll node drain {node}` moves them away"))
+        }
+        _ => problem,
+    }
+}
+
+fn code(refusal: &Refusal) -> ProblemCode {
+    match refusal {
+        Refusal::Newer { .. } => ProblemCode::Outdated,
+        Refusal::Level { .. } => ProblemCode::UpgradeUnfinished,
+        Refusal::TooMany { .. } => ProblemCode::TooMany,
+        Refusal::TooMuch { .. } => ProblemCode::TooMuch,
+        Refusal::Generation { .. } | Refusal::Revision { .. } => ProblemCode::ChangedMeanwhile,
+        Refusal::NoSuchNode { .. } => ProblemCode::NoSuchNode,
+        Refusal::NodeInUse { .. } => ProblemCode::NodeInUse,
+        Refusal::TokenUnknown => ProblemCode::TokenUnknown,
+        Refusal::TokenUsed { .. } => ProblemCode::TokenUsed,
+        Refusal::TokenExpired { .. } => ProblemCode::TokenExpired,
+        Refusal::NameTaken { .. } => ProblemCode::NameTaken,
+        Refusal::KeyRevoked { .. } => ProblemCode::KeyRevoked,
+        Refusal::OperatorExists { .. } => ProblemCode::OperatorExists,
+        Refusal::NoSuchOperator { .. } => ProblemCode::NoSuchOperator,
+        Refusal::NoSuchDeployment { .. } => ProblemCode::NoSuchDeployment,
+        Refusal::NoSuchService { .. } => ProblemCode::NoSuchService,
+        Refusal::NoSuchReplica { .. } => ProblemCode::NoSuchReplica,
+        Refusal::NoRollout { .. } => ProblemCode::NoRollout,
+        Refusal::NothingBefore { .. } => ProblemCode::NothingBefore,
+        Refusal::PortTaken { .. } => ProblemCode::PortTaken,
+        Refusal::RouteNowhere { .. } => ProblemCode::RouteNowhere,
+        Refusal::RouteTaken { .. } => ProblemCode::RouteTaken,
+        // Of these nobody who asks the API is to blame.
+        Refusal::ForeignPrecondition
+        | Refusal::Founded
+        | Refusal::ReplicaExists { .. }
+        | Refusal::IdTaken { .. }
+        | Refusal::IndexReused { .. }
+        | Refusal::SlotMismatch { .. }
+        | Refusal::StaleSpec { .. }
+        | Refusal::AlreadyMoving { .. }
+        | Refusal::NotMoving { .. }
+        | Refusal::Transition { .. }
+        | Refusal::StillDeployed { .. } => ProblemCode::Refused,
+    }
+}
+
+/// Why the log does not take it.
+pub fn stored(error: &plimsoll_store::Error) -> Problem {
+    use plimsoll_store::Error;
+    let problem = |code| Problem::new(code, error.to_string());
+    match error {
+        Error::NotLeader { .. } => problem(ProblemCode::NotLeader),
+        Error::NoLeader => problem(ProblemCode::NoLeader),
+        Error::QuorumLost => problem(ProblemCode::QuorumLost),
+        Error::Superseded => superseded(),
+        Error::Outgrown { .. } => problem(ProblemCode::Outdated).hint(remedy(None)),
+        Error::Early { .. } => problem(ProblemCode::UpgradeUnfinished),
+        Error::Unsettled => problem(ProblemCode::Unsettled),
+        Error::Stopped => problem(ProblemCode::Stopped),
+        Error::TooLarge { .. } => problem(ProblemCode::TooLarge),
+        Error::NotTaken(_) => problem(ProblemCode::NotTaken),
+        Error::LogLost(_) => problem(ProblemCode::LogLost),
+        Error::StoreFull(_) => problem(ProblemCode::StoreFull),
+        Error::Servers(_) => problem(ProblemCode::Servers),
+        Error::DiskFull { dir } => problem(ProblemCode::DiskFull).hint(format!(
+            "free {} MB where {} is; the daemon resumes by itself",
+            ROOM >> 20,
+            dir.display()
+        )),
+        Error::Disk(_) => problem(ProblemCode::Disk),
+    }
+}
+
+/// What the runtime said no with.
+pub fn runtime(error: &plimsoll_runtime::Error) -> Problem {
+    use plimsoll_runtime::Error;
+    match error {
+        Error::Absent { .. } => Problem::new(ProblemCode::NotHere, error.to_string()),
+        Error::NotRunning { .. } => Problem::new(ProblemCode::NotRunning, error.to_string()),
+        Error::Unavailable { .. } => Problem::new(ProblemCode::RuntimeUnavailable, chain(error)),
+        // Who asks the API starts, stops and removes nothing itself.
+        Error::Failed { .. }
+        | Error::Refused { .. }
+        | Error::StillRunning { .. }
+        | Error::Foreign { .. } => Problem::new(ProblemCode::RuntimeFailed, chain(error)),
+    }
+}

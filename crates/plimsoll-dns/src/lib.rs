@@ -1,0 +1,253 @@
+//! Service discovery: containers find services by name, wherever their replicas run.
+//!
+//! Each network of a node has addresses that no container is given ([`Bridge::virtual_block`]). Two of them are DNS
+//! resolvers and the others are virtual IPs of services: a query for `db` is answered with the virtual IP of `db`, and
+//! connections to it, at any port, are redirected to the router, which carries them to a healthy replica. A virtual IP
+//! belongs to the same service for as long as the network exists, so that clients may cache it.
+//!
+//! [`message`] reads and writes DNS messages, [`resolver`] answers them, [`redirect`] accepts redirected connections,
+//! [`directory`] holds the names of each network, [`virtual_ips`] the assigned addresses, and [`firewall`] the rules of
+//! the kernel. How a replica is reached, and through which node, is up to the router.
+
+pub mod directory;
+mod firewall;
+mod message;
+mod redirect;
+mod resolver;
+mod virtual_ips;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use plimsoll_router::Router;
+use plimsoll_runtime::{Block, BoxFuture, Bridge, Names};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+pub use directory::{Directory, NetworkNames};
+use firewall::{Firewall, NetworkRules};
+use virtual_ips::VirtualIps;
+
+/// How long to wait for a directory that includes a network that was just opened.
+const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long connections wait for the router of a daemon that takes over from another.
+const ROUTER_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// How often the firewall rules are checked: whoever reloads the host's firewall may have flushed them.
+const RULES_CHECK_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Service discovery on the networks of this node. Clones share one state.
+#[derive(Debug, Clone)]
+pub struct ServiceDns(Arc<DnsInner>);
+
+struct DnsInner {
+    router: watch::Sender<Option<Router>>,
+    directory: watch::Sender<Arc<Directory>>,
+    virtual_ips: Mutex<VirtualIps>,
+    /// Networks are opened and closed one at a time.
+    networks: AsyncMutex<BTreeMap<String, ServedNetwork>>,
+    /// The virtual addresses of the networks that are open.
+    open: watch::Sender<BTreeMap<String, Block>>,
+    firewall: Firewall,
+    /// The file system in which the host's name servers are configured.
+    root: PathBuf,
+}
+
+impl fmt::Debug for DnsInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DnsInner").field("firewall", &self.firewall).finish_non_exhaustive()
+    }
+}
+
+/// A network with its resolvers and its listener for redirected connections.
+#[derive(Debug)]
+struct ServedNetwork {
+    bridge: Bridge,
+    rules: NetworkRules,
+    tasks: [AbortHandle; 3],
+}
+
+impl Drop for ServedNetwork {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl ServiceDns {
+    /// `file` keeps the assigned virtual IPs. `owner` tells this daemon's firewall rules from those of other daemons on
+    /// the host. An error says in a sentence why this host cannot do it.
+    pub async fn new(file: &Path, owner: &str) -> Result<Self, String> {
+        let firewall = Firewall::new(owner);
+        firewall.check().await?;
+        let virtual_ips = VirtualIps::read(file);
+        let inner = DnsInner {
+            router: watch::Sender::default(),
+            directory: watch::Sender::default(),
+            virtual_ips: Mutex::new(virtual_ips),
+            networks: AsyncMutex::default(),
+            open: watch::Sender::default(),
+            firewall,
+            root: PathBuf::from("/"),
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// The router that carries connections to virtual IPs. Until it is set, connections wait for a while.
+    pub fn set_router(&self, router: Router) {
+        self.0.router.send_replace(Some(router));
+    }
+
+    /// Answers from this directory from now on.
+    pub fn set_directory(&self, directory: Directory) {
+        self.0.directory.send_replace(Arc::new(directory));
+    }
+
+    /// The networks that are open and their virtual addresses, as they change.
+    pub fn open_networks(&self) -> watch::Receiver<BTreeMap<String, Block>> {
+        self.0.open.subscribe()
+    }
+
+    /// The virtual IP of a service on a network; none if the network is not open, or has no address left.
+    pub fn virtual_ip(&self, network: &str, service: &str) -> Option<Ipv4Addr> {
+        self.0.virtual_ip(network, service)
+    }
+
+    /// Restores firewall rules that were flushed, for as long as it is polled.
+    pub async fn watch_rules(&self) {
+        loop {
+            sleep(RULES_CHECK_INTERVAL).await;
+            let networks = self.0.networks.lock().await;
+            if networks.is_empty() {
+                continue;
+            }
+            let rules = networks.values().map(|network| &network.rules);
+            if let Err(why) = self.0.firewall.restore_if_flushed(rules).await {
+                tracing::warn!(why, "cannot restore firewall rules: service names may not resolve");
+            }
+        }
+    }
+}
+
+impl Names for ServiceDns {
+    fn open<'a>(&'a self, bridge: &'a Bridge) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let mut networks = self.0.networks.lock().await;
+            if networks.get(&bridge.name).is_some_and(|network| network.bridge == *bridge) {
+                return Ok(());
+            }
+            let network = self.0.listen(bridge).await?;
+            let before = networks.insert(bridge.name.clone(), network);
+            if let Err(why) = self.0.apply_rules(&networks).await {
+                networks.remove(&bridge.name);
+                return Err(why);
+            }
+            drop((before, networks));
+            self.0.open.send_modify(|open| {
+                open.insert(bridge.name.clone(), bridge.virtual_block);
+            });
+            // Without a directory names do not resolve, but the container starts.
+            self.0.wait_for_directory(&bridge.name).await;
+            Ok(())
+        })
+    }
+
+    fn close<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut networks = self.0.networks.lock().await;
+            let Some(network) = networks.remove(name) else { return };
+            self.0.open.send_modify(|open| {
+                open.remove(name);
+            });
+            self.0.virtual_ips().forget(name);
+            self.0.firewall.unroute(&network.rules).await;
+            if let Err(why) = self.0.apply_rules(&networks).await {
+                tracing::debug!(why, network = name, "cannot remove firewall rules");
+            }
+        })
+    }
+}
+
+impl DnsInner {
+    /// Returns once the directory includes the network, or the timeout has passed.
+    async fn wait_for_directory(&self, network: &str) {
+        let mut directory = self.directory.subscribe();
+        let is_known = |known: &Arc<Directory>| known.is_for(network);
+        let _ = timeout(DIRECTORY_TIMEOUT, directory.wait_for(is_known)).await;
+    }
+
+    /// The router, once there is one.
+    async fn router(&self) -> Option<Router> {
+        let mut router = self.router.subscribe();
+        let known = timeout(ROUTER_TIMEOUT, router.wait_for(Option::is_some)).await;
+        known.ok()?.ok()?.clone()
+    }
+
+    fn virtual_ips(&self) -> std::sync::MutexGuard<'_, VirtualIps> {
+        self.virtual_ips.lock().expect("no holder panics")
+    }
+
+    fn virtual_ip(&self, network: &str, service: &str) -> Option<Ipv4Addr> {
+        let block = *self.open.borrow().get(network)?;
+        let directory = self.directory.borrow().clone();
+        let is_known = |other: &str| directory.has(network, other);
+        let (first, last) = (Bridge::FIRST_SERVICE, block.last() - 1);
+        let offset = self.virtual_ips().assign(network, service, first..=last, is_known)?;
+        block.at(offset)
+    }
+
+    /// The service of a virtual IP.
+    fn service(&self, bridge: &Bridge, address: Ipv4Addr) -> Option<Arc<str>> {
+        let offset = address.to_bits().checked_sub(bridge.virtual_block.at(0)?.to_bits())?;
+        self.virtual_ips().service_at(&bridge.name, offset)
+    }
+
+    async fn apply_rules(&self, networks: &BTreeMap<String, ServedNetwork>) -> Result<(), String> {
+        self.firewall.apply(networks.values().map(|network| &network.rules)).await
+    }
+
+    /// Listens on the host's side of a network.
+    async fn listen(self: &Arc<Self>, bridge: &Bridge) -> Result<ServedNetwork, String> {
+        let bound = async {
+            let listener = TcpListener::bind((bridge.gateway, 0)).await?;
+            let open = UdpSocket::bind((bridge.gateway, 0)).await?;
+            let strict = UdpSocket::bind((bridge.gateway, 0)).await?;
+            io::Result::Ok((listener, open, strict))
+        };
+        let bound = bound.await;
+        let (listener, open, strict) =
+            bound.map_err(|error| format!("cannot listen on {}: {error}", bridge.gateway))?;
+        let port = |address: io::Result<std::net::SocketAddr>| {
+            address.map(|at| at.port()).map_err(|error| error.to_string())
+        };
+        let rules = NetworkRules {
+            interface: bridge.interface.clone(),
+            block: bridge.virtual_block,
+            tcp_port: port(listener.local_addr())?,
+            resolvers: [
+                (bridge.resolver(), port(open.local_addr())?),
+                (bridge.strict_resolver(), port(strict.local_addr())?),
+            ],
+        };
+        self.firewall.route(&rules).await?;
+        let shared = Arc::new(bridge.clone());
+        let spawn = |socket, recursion| {
+            let (inner, bridge) = (Arc::clone(self), Arc::clone(&shared));
+            tokio::spawn(resolver::serve(inner, bridge, Arc::new(socket), recursion)).abort_handle()
+        };
+        let tasks = [
+            spawn(open, resolver::Recursion::Forward),
+            spawn(strict, resolver::Recursion::Refuse),
+            tokio::spawn(redirect::serve(Arc::clone(self), Arc::clone(&shared), listener))
+                .abort_handle(),
+        ];
+        Ok(ServedNetwork { bridge: bridge.clone(), rules, tasks })
+    }
+}

@@ -1,0 +1,284 @@
+//! The condition of a replica: whether it is where and as it should be, and if not, what is the matter, with the numbers.
+//! Derived once, for the scheduler's pass, for [`progress`](crate::progress) and for whoever explains. What follows from it is
+//! settled by them.
+
+use std::fmt;
+
+use plimsoll_model::reason::{Filter, WaitReason};
+use plimsoll_model::state::Service;
+use plimsoll_model::{
+    Assignment, Mode, MoveCause, NodeId, NodeStatus, Observation, ObservedState, Replica, SpecHash,
+    State, Timestamp,
+};
+
+use crate::explain::misplaced;
+use crate::policy::Policy;
+
+#[cfg(test)]
+mod tests;
+
+/// Whether an assignment may stay as it is on its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlacementCondition {
+    Settled,
+    /// Its node is down, and has until then to come back.
+    InGrace {
+        until: Timestamp,
+    },
+    /// Its node is down beyond the grace period, or no longer of the cell.
+    Lost,
+    /// Its node may not hold it any more.
+    Misplaced,
+    /// It runs an older spec than it should.
+    Outdated,
+    /// It runs the right spec and is to be recreated: a restart was asked for, or it was stopped by force.
+    RestartDue,
+}
+
+impl PlacementCondition {
+    /// How little is lost when this replica is the one to go.
+    pub(crate) fn severity(self) -> u8 {
+        match self {
+            Self::Settled | Self::Outdated | Self::RestartDue => 0,
+            Self::InGrace { .. } => 1,
+            Self::Misplaced => 2,
+            Self::Lost => 3,
+        }
+    }
+
+    /// Whether it is to be recreated where it is.
+    pub(crate) fn is_recreated(self) -> bool {
+        matches!(self, Self::Outdated | Self::RestartDue)
+    }
+}
+
+/// What the placement of an assignment depends on besides the replica.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NodeCondition {
+    /// No longer of the cell.
+    Gone,
+    Down {
+        since: Timestamp,
+    },
+    /// It is up, and whether it may keep a replica of the service.
+    Up {
+        may_keep: bool,
+    },
+}
+
+/// The one judgement of an assignment where it is.
+pub(crate) fn placement(
+    replica: &Replica,
+    assignment: &Assignment,
+    desired: SpecHash,
+    node: NodeCondition,
+    policy: &Policy,
+    now: Timestamp,
+) -> PlacementCondition {
+    match node {
+        NodeCondition::Gone => PlacementCondition::Lost,
+        NodeCondition::Down { since } => {
+            let until = since.plus(policy.loss_grace);
+            if now < until {
+                PlacementCondition::InGrace { until }
+            } else {
+                PlacementCondition::Lost
+            }
+        }
+        NodeCondition::Up { may_keep: false } => PlacementCondition::Misplaced,
+        NodeCondition::Up { may_keep: true } if assignment.spec != desired => {
+            PlacementCondition::Outdated
+        }
+        NodeCondition::Up { may_keep: true } => {
+            let is_due = replica.is_stale(assignment) || replica.is_stopped(assignment);
+            if is_due { PlacementCondition::RestartDue } else { PlacementCondition::Settled }
+        }
+    }
+}
+
+/// The condition of a replica as a whole. Of several, the one that has to end before the next matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicaCondition {
+    Settled,
+    /// Its service no longer asks for it.
+    Retired {
+        node: NodeId,
+    },
+    /// A container of it that is no longer needed stops.
+    Stopping {
+        node: NodeId,
+    },
+    /// It gets a successor, which is not healthy yet.
+    Moving {
+        cause: MoveCause,
+        successor: Startup,
+    },
+    /// It has to change and cannot.
+    Waiting(WaitReason),
+    /// Its node is down, and has until then to come back.
+    InGrace {
+        node: NodeId,
+        until: Timestamp,
+    },
+    /// Its node is down beyond the grace period, or no longer of the cell.
+    Lost {
+        node: NodeId,
+    },
+    /// Its node is down, and a `global` service has no other node for it.
+    NodeDown {
+        node: NodeId,
+    },
+    /// Its node may not hold it any more.
+    Misplaced {
+        node: NodeId,
+        why: Filter,
+    },
+    /// It should run and does not.
+    Starting {
+        startup: Startup,
+        /// Why it is recreated all the same, where it is.
+        replaced_for: Option<MoveCause>,
+    },
+    /// It runs an older spec than it should.
+    Outdated,
+    /// It runs, and is to be recreated with the same spec.
+    RestartDue,
+}
+
+/// An assignment on its way to running, as far as its node has reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Startup {
+    pub node: NodeId,
+    pub observed: Option<Observation>,
+}
+
+impl Startup {
+    fn of(replica: &Replica, assignment: &Assignment) -> Self {
+        let observed = replica.observation(assignment).cloned();
+        Self { node: assignment.node.clone(), observed }
+    }
+}
+
+impl ReplicaCondition {
+    /// The condition of a replica of the service.
+    pub fn of(
+        state: &State,
+        policy: &Policy,
+        service: &Service,
+        replica: &Replica,
+        now: Timestamp,
+    ) -> Self {
+        let stopping = || {
+            let leaving = replica.leaving.first();
+            leaving.map_or(Self::Settled, |it| Self::Stopping { node: it.node.clone() })
+        };
+        let Some(assignment) = &replica.assignment else { return stopping() };
+        let node = || assignment.node.clone();
+        let Some(spec) = service.desired() else { return Self::Retired { node: node() } };
+        if let Some(successor) = &replica.successor {
+            let startup = Startup::of(replica, &successor.assignment);
+            return Self::Moving { cause: successor.cause, successor: startup };
+        }
+        if let Some(why) = &replica.waiting {
+            return Self::Waiting(why.clone());
+        }
+        let row = state.node(&assignment.node);
+        let misfit = row.and_then(|row| misplaced(spec, &assignment.node, row));
+        let found = match row {
+            None => NodeCondition::Gone,
+            Some(row) if row.status == NodeStatus::Down => {
+                NodeCondition::Down { since: row.status_since }
+            }
+            Some(_) => NodeCondition::Up { may_keep: misfit.is_none() },
+        };
+        let condition = placement(replica, assignment, spec.hash, found, policy, now);
+        let is_global = spec.placement.mode == Mode::Global;
+        let replaced_for = match condition {
+            PlacementCondition::InGrace { .. } | PlacementCondition::Lost if is_global => {
+                return Self::NodeDown { node: node() };
+            }
+            PlacementCondition::InGrace { until } => return Self::InGrace { node: node(), until },
+            PlacementCondition::Lost => return Self::Lost { node: node() },
+            PlacementCondition::Misplaced => {
+                let why = misfit.expect("a node that may not keep it says why");
+                return Self::Misplaced { node: node(), why };
+            }
+            PlacementCondition::Outdated => Some(MoveCause::Outdated),
+            PlacementCondition::RestartDue => Some(MoveCause::Restart),
+            PlacementCondition::Settled => None,
+        };
+        if !replica.runs(assignment) {
+            return Self::Starting { startup: Startup::of(replica, assignment), replaced_for };
+        }
+        match condition {
+            PlacementCondition::Outdated => Self::Outdated,
+            PlacementCondition::RestartDue => Self::RestartDue,
+            _ => stopping(),
+        }
+    }
+
+    /// The word that programs compare.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Settled => "settled",
+            Self::Retired { .. } => "retired",
+            Self::Stopping { .. } => "stopping",
+            Self::Moving { cause, successor } => successor.word().unwrap_or(cause.word()),
+            Self::Waiting(why) => why.word(),
+            Self::InGrace { .. } | Self::Lost { .. } | Self::NodeDown { .. } => "node_down",
+            Self::Misplaced { .. } => "misplaced",
+            Self::Starting { startup, .. } => startup.word().unwrap_or("starting"),
+            Self::Outdated => "outdated",
+            Self::RestartDue => "restart",
+        }
+    }
+}
+
+impl Startup {
+    /// None where its node has reported nothing yet.
+    fn word(&self) -> Option<&'static str> {
+        let seen = self.observed.as_ref()?;
+        Some(seen.code.as_ref().map_or(seen.state.word(), |code| code.word()))
+    }
+}
+
+impl fmt::Display for ReplicaCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settled => f.write_str("running and healthy"),
+            Self::Retired { node } => write!(f, "it ends on {node}"),
+            Self::Stopping { node } => write!(f, "its old container stops on {node}"),
+            Self::Moving { successor, .. } => successor.fmt(f),
+            Self::Waiting(why @ WaitReason::Stalled { .. }) => {
+                write!(f, "{why}; the old one serves on")
+            }
+            Self::Waiting(why) => why.fmt(f),
+            Self::InGrace { node, .. } | Self::Lost { node } | Self::NodeDown { node } => {
+                write!(f, "{node} is down")
+            }
+            Self::Misplaced { node, why } => write!(f, "its turn to leave {node} will come: {why}"),
+            Self::Starting { startup, .. } => startup.fmt(f),
+            Self::Outdated => f.write_str("its turn to get the new spec will come"),
+            Self::RestartDue => f.write_str("its turn to be recreated will come"),
+        }
+    }
+}
+
+impl fmt::Display for Startup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = &self.node;
+        let Some(seen) = &self.observed else { return write!(f, "{node} was told to start it") };
+        if let Some(code) = &seen.code {
+            return code.fmt(f);
+        }
+        match seen.state {
+            ObservedState::Pending => write!(f, "{node} is about to start it"),
+            ObservedState::Pulling => write!(f, "{node} pulls its image"),
+            ObservedState::Starting => write!(f, "{node} starts it"),
+            ObservedState::Running => write!(f, "it runs on {node} and is about to take over"),
+            ObservedState::Degraded => write!(f, "unhealthy on {node}"),
+            ObservedState::Failed => write!(f, "it failed on {node} and is retried"),
+            ObservedState::Stopped => write!(f, "it stopped on {node}"),
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! Services with a number of replicas: `spread`, `pack` and `hosts`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use plimsoll_model::reason::{AbandonReason, Filter, WaitReason};
+use plimsoll_model::rollout::RolloutPhase;
+use plimsoll_model::state::Service;
+use plimsoll_model::{
+    Assignment, Change, Millis, Mode, MoveCause, Replica, ReplicaId, Resources, Rollout,
+    ServiceKey, ServiceSpec, Slot, Timestamp,
+};
+
+use super::Pass;
+use super::scale_down::{ScaleDown, ScaleDownCandidate};
+use super::unplaced::{CandidateNodes, UnplacedService};
+use crate::budget::{DisruptionBudget, DisruptionCost};
+use crate::condition::PlacementCondition;
+use crate::data::has_data;
+use crate::moves::{self, MoveContext, MoveStep};
+use crate::place::filter::PlacementRequest;
+use crate::place::{Placer, Roster};
+use crate::rollout;
+
+/// How long after its first failure a service is tried on another node, and how long a failure counts for that.
+const FIRST_RETRY: Millis = Millis::seconds(1);
+const FAILURE_MEMORY: Millis = Millis::minutes(10);
+
+/// A replica with an assignment, and what is the matter with it.
+struct Live<'s> {
+    slot: &'s Slot,
+    replica: &'s Replica,
+    assignment: &'s Assignment,
+    condition: PlacementCondition,
+    /// Where it counts: where its move takes it, unless this pass has just given that up.
+    heading: &'s Assignment,
+    /// A move of it is under way and goes on.
+    is_moving: bool,
+    /// A step of this pass has already changed it; the next pass takes it from there.
+    is_done: bool,
+}
+
+impl<'s> Pass<'s> {
+    pub(super) fn replicated(
+        &mut self,
+        roster: &mut Roster,
+        key: &'s ServiceKey,
+        service: &'s Service,
+        spec: &'s Arc<ServiceSpec>,
+    ) {
+        let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
+        if self.is_undisturbed(key, spec) && is_quiescent(service, wanted) {
+            return;
+        }
+        let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
+        let mut live = self.live(roster, &ask, service);
+        if is_settled(&live, wanted, service) {
+            return;
+        }
+        self.advance_moves(key, service, spec, &mut live);
+        // None where it should run something else from here on: the next pass knows what.
+        let Some(goes_on) = self.rollout(key, service, spec, |_| true) else { return };
+        let others = self.drop_other_kind(key, &mut live, wanted);
+        let headings: Vec<_> = live.iter().map(|l| l.heading.node.clone()).collect();
+        let mut placer = Placer::new(roster, ask, headings.iter());
+        self.drop_surplus(key, &mut placer, &mut live, wanted);
+        let waiting = self.relocate(key, &mut placer, (service, spec), &mut live);
+        let missing = self.place_missing(key, &mut placer, service, spec, live.len(), wanted);
+        if missing > 0 && live.iter().all(|l| l.replica.is_running()) {
+            self.make_way(key, service, others.into_iter().map(|l| l.slot));
+        }
+        self.roll(key, &mut placer, (service, spec), &mut live, goes_on);
+        let tally = placer.close();
+        if missing > 0 || !waiting.is_empty() {
+            let among = CandidateNodes::All(tally);
+            self.unplaced.push(UnplacedService { key, service, spec, missing, waiting, among });
+        }
+    }
+
+    /// Whether every node that has something of the service may keep it, as far as that is known without a look at each.
+    fn is_undisturbed(&self, key: &ServiceKey, spec: &ServiceSpec) -> bool {
+        let placement = &spec.placement;
+        let takes_any =
+            placement.constraints.is_empty() && !matches!(placement.mode, Mode::Hosts { .. });
+        takes_any && self.disturbed.as_ref().is_some_and(|disturbed| !disturbed.contains(key))
+    }
+
+    fn live(
+        &mut self,
+        roster: &Roster,
+        ask: &PlacementRequest<'_>,
+        service: &'s Service,
+    ) -> Vec<Live<'s>> {
+        let mut live = Vec::with_capacity(service.replicas.len());
+        for (slot, replica) in &service.replicas {
+            let Some(assignment) = &replica.assignment else { continue };
+            let condition = self.condition(roster, ask, replica, assignment);
+            if let PlacementCondition::InGrace { until } = condition {
+                self.wake_at(until);
+            }
+            let heading = replica.heading().unwrap_or(assignment);
+            let is_moving = replica.successor.is_some();
+            live.push(Live {
+                slot,
+                replica,
+                assignment,
+                condition,
+                heading,
+                is_moving,
+                is_done: false,
+            });
+        }
+        live
+    }
+
+    pub(super) fn advance_one(
+        &mut self,
+        id: &ReplicaId,
+        replica: &Replica,
+        (service, spec): (&Service, &ServiceSpec),
+        is_settled: bool,
+    ) -> MoveStep {
+        let Some(successor) = &replica.successor else { return MoveStep::None };
+        let dst = self.state.node(&successor.assignment.node);
+        let src = replica.assignment.as_ref().and_then(|from| self.state.node(&from.node));
+        let (policy, now) = (self.policy, self.now);
+        let given = MoveContext { src, dst, spec, is_settled, policy, now };
+        let step = moves::step(replica, &given);
+        match &step {
+            MoveStep::None => {}
+            MoveStep::Wait(until) => until.iter().for_each(|until| self.wake_at(*until)),
+            MoveStep::Promote => self.about(id, Change::Promote { replica: id.clone() }),
+            MoveStep::Abandon(why) => {
+                let change = Change::Abandon { replica: id.clone(), why: why.clone() };
+                self.about(id, change);
+                let is_unhealthy =
+                    matches!(why, AbandonReason::SuccessorFailed | AbandonReason::TimedOut);
+                let is_own = matches!(successor.cause, MoveCause::Outdated | MoveCause::Restart);
+                // A rollout keeps account of what failed; what else has failed once is left alone.
+                let is_rolling = service.row.rollout.as_ref().is_some_and(|rollout| {
+                    let is_kept =
+                        matches!(rollout.phase, RolloutPhase::Rolling | RolloutPhase::Paused);
+                    is_kept && rollout.to == successor.assignment.spec
+                });
+                if is_unhealthy && is_own && is_rolling && successor.cause == MoveCause::Outdated {
+                    self.about(id, Change::StepLate { replica: id.clone() });
+                } else if is_unhealthy && is_own {
+                    let waiting = Some(WaitReason::Stalled { spec: spec.hash });
+                    self.about(id, Change::SetWaiting { replica: id.clone(), waiting });
+                }
+            }
+        }
+        step
+    }
+
+    fn advance_moves(
+        &mut self,
+        key: &ServiceKey,
+        service: &Service,
+        spec: &ServiceSpec,
+        live: &mut [Live<'_>],
+    ) {
+        for l in live.iter_mut().filter(|l| l.is_moving) {
+            let id = ReplicaId::new(key.clone(), l.slot.clone());
+            match self.advance_one(
+                &id,
+                l.replica,
+                (service, spec),
+                l.condition == PlacementCondition::Settled,
+            ) {
+                MoveStep::None | MoveStep::Wait(_) => {}
+                MoveStep::Promote => (l.is_moving, l.is_done) = (false, true),
+                MoveStep::Abandon(_) => {
+                    (l.is_moving, l.is_done) = (false, true);
+                    l.heading = l.assignment;
+                }
+            }
+        }
+    }
+
+    /// Replicas named after nodes are left from when the service was `global`; they go once the others run. Returns those
+    /// that stay until then.
+    fn drop_other_kind(
+        &mut self,
+        key: &ServiceKey,
+        live: &mut Vec<Live<'s>>,
+        wanted: usize,
+    ) -> Vec<Live<'s>> {
+        let (ours, others): (Vec<_>, Vec<_>) =
+            std::mem::take(live).into_iter().partition(|l| matches!(l.slot, Slot::Index(_)));
+        *live = ours;
+        if live.len() < wanted || !live.iter().all(|l| l.replica.is_running()) {
+            return others;
+        }
+        for l in others {
+            self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
+        }
+        Vec::new()
+    }
+
+    /// Both kinds want the same room or port: the first of the former kind makes way, and the next once that is used.
+    pub(super) fn make_way<'o>(
+        &mut self,
+        key: &ServiceKey,
+        service: &Service,
+        mut others: impl Iterator<Item = &'o Slot>,
+    ) {
+        let is_stopping =
+            |replica: &Replica| replica.assignment.is_none() && !replica.leaving.is_empty();
+        if service.replicas.values().any(is_stopping) {
+            return;
+        }
+        if let Some(slot) = others.next() {
+            self.retire(&ReplicaId::new(key.clone(), slot.clone()));
+        }
+    }
+
+    /// Ends what is too many, those that serve least first.
+    fn drop_surplus(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        live: &mut Vec<Live<'_>>,
+        wanted: usize,
+    ) {
+        if live.len() <= wanted {
+            return;
+        }
+        let place = |l: &Live<'_>| placer.roster().zone_and_place(&l.heading.node);
+        // What a step of this pass has changed is decided on anew by the next one.
+        let candidates = live.iter().filter(|l| !l.is_done).filter_map(|l| {
+            let ((zone, node), Slot::Index(slot)) = (place(l), l.slot) else { return None };
+            let idleness = (l.condition.severity(), !l.replica.is_running());
+            Some(ScaleDownCandidate { idleness, zone, node, slot: *slot })
+        });
+        let mut scale_down = ScaleDown::new(live.iter().map(place), candidates);
+        let goers = std::iter::from_fn(|| scale_down.next()).take(live.len() - wanted);
+        let gone: BTreeSet<u32> = goers.map(|candidate| candidate.slot).collect();
+        live.retain(|l| {
+            let is_surplus = matches!(l.slot, Slot::Index(index) if gone.contains(index));
+            if is_surplus {
+                placer.end(&l.heading.node);
+                self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
+            }
+            !is_surplus
+        });
+    }
+
+    /// Gives every lost replica a new node, and one misplaced one at a time. Returns those that found no room.
+    fn relocate(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        (service, spec): (&Service, &ServiceSpec),
+        live: &mut [Live<'_>],
+    ) -> Vec<ReplicaId> {
+        let mut budget = budget(live);
+        let unmet_hosts = placer.unmet_hosts();
+        let mut no_room = Vec::new();
+        for l in live.iter_mut().filter(|l| !l.is_moving && !l.is_done) {
+            let id = ReplicaId::new(key.clone(), l.slot.clone());
+            let cause = match l.condition {
+                PlacementCondition::Lost => MoveCause::NodeLost,
+                PlacementCondition::Misplaced => MoveCause::Misplaced,
+                PlacementCondition::Settled
+                | PlacementCondition::InGrace { .. }
+                | PlacementCondition::Outdated
+                | PlacementCondition::RestartDue => {
+                    self.stop_waiting(&id, l.replica, spec, l.condition);
+                    continue;
+                }
+            };
+            let is_missed =
+                cause == MoveCause::Misplaced && !spec.can_run_twice() && l.replica.is_running();
+            let cost = if is_missed { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
+            if cause == MoveCause::Misplaced && !budget.allows(1, cost) {
+                continue;
+            }
+            if let Some(until) = retry_at(service, self.now).filter(|until| self.now < *until) {
+                self.wake_at(until);
+                continue;
+            }
+            let brake = if cause == MoveCause::NodeLost { self.brake() } else { None };
+            if has_data(service, l.replica) {
+                self.wait(&id, WaitReason::Stateful);
+            } else if let Some(brake) = brake {
+                self.wait(&id, brake);
+            } else if let Some(why) = &unmet_hosts {
+                self.wait(&id, WaitReason::NoPlace(why.clone()));
+            } else if no_room.is_empty() {
+                placer.lift(&l.assignment.node);
+                let Some(choice) = placer.best(&id) else {
+                    placer.lower(&l.assignment.node);
+                    no_room.push(id);
+                    continue;
+                };
+                placer.take(choice.at, &id);
+                let node = placer.roster().id_at(choice.at).clone();
+                self.about(
+                    &id,
+                    Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause },
+                );
+                self.scored(choice.score);
+                if is_missed {
+                    // It cannot run twice: it makes way here before it starts there.
+                    self.about(&id, Change::Promote { replica: id.clone() });
+                }
+                l.is_moving = true;
+                budget.begin(l.replica.is_running());
+            } else {
+                // What one replica of a service does not find, the next does not find either.
+                no_room.push(id);
+            }
+        }
+        no_room
+    }
+
+    /// The reason a replica waited for has gone by itself. A stalled spec stays stalled until another is applied, and
+    /// whether there is room in its own place by now is seen when it is renewed.
+    pub(super) fn stop_waiting(
+        &mut self,
+        id: &ReplicaId,
+        replica: &Replica,
+        spec: &ServiceSpec,
+        condition: PlacementCondition,
+    ) {
+        let lasts = match &replica.waiting {
+            None => return,
+            Some(WaitReason::Stalled { spec: stalled }) => *stalled == spec.hash,
+            Some(WaitReason::NoRoomInPlace(_)) => condition.is_recreated(),
+            Some(WaitReason::Stateful | WaitReason::MassLoss { .. } | WaitReason::NoPlace(_)) => {
+                false
+            }
+        };
+        if !lasts {
+            self.about(id, Change::SetWaiting { replica: id.clone(), waiting: None });
+        }
+    }
+
+    /// Places what is missing, and returns how many found no room.
+    fn place_missing(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        service: &Service,
+        spec: &ServiceSpec,
+        have: usize,
+        wanted: usize,
+    ) -> usize {
+        let mut missing = wanted.saturating_sub(have);
+        if missing > 0
+            && let Some(why) = placer.unmet_hosts()
+        {
+            self.explain_missing(key, service, missing, Some(why));
+            return 0;
+        }
+        let mut index = self.state.next_index(key);
+        while missing > 0 {
+            let id = ReplicaId::indexed(key, index);
+            index += 1;
+            if self.state.is_name_taken(&id) {
+                continue;
+            }
+            let Some(choice) = placer.best(&id) else { return missing };
+            placer.take(choice.at, &id);
+            let node = placer.roster().id_at(choice.at).clone();
+            let change = Change::Place { replica: id, node, spec: spec.hash };
+            self.decision.batch.push(change.at_generation(None));
+            self.scored(choice.score);
+            missing -= 1;
+        }
+        self.explain_missing(key, service, 0, None);
+        0
+    }
+
+    /// Takes replicas to the desired spec, as many at once as the service allows: first those that do not serve anyway,
+    /// then the others, each only while all the rest run.
+    fn roll(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        (service, spec): (&Service, &ServiceSpec),
+        live: &mut [Live<'_>],
+        goes_on: bool,
+    ) {
+        let stalled = Some(WaitReason::Stalled { spec: spec.hash });
+        if live.iter().any(|l| l.is_done || l.replica.waiting == stalled) {
+            return;
+        }
+        let rollout = service.row.rollout.as_ref();
+        let has_tried = |l: &Live<'_>| rollout.is_some_and(|rollout| rollout.has_tried(l.slot));
+        let may_go = |l: &Live<'_>| {
+            // What was stopped by force comes back, whatever the rollout does: there is no old copy to stay with.
+            let is_restart = l.assignment.spec == spec.hash;
+            is_restart || (goes_on && !has_tried(l)) || l.replica.is_stopped(l.assignment)
+        };
+        // A failure that the service allows for is not waited for.
+        let runs = |l: &Live<'_>| l.replica.is_running() || has_tried(l);
+        let mut budget = DisruptionBudget::new(live.iter().map(|l| (l.is_moving, runs(l))));
+        loop {
+            let outdated = live
+                .iter_mut()
+                .filter(|l| l.condition.is_recreated() && !l.is_moving && !l.is_done && may_go(l));
+            let next = outdated.min_by_key(|l| (l.replica.is_running(), l.slot));
+            let Some(l) = next else { return };
+            let runs = l.replica.is_running();
+            let cost = if runs { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
+            let cause = cause(l.assignment, spec);
+            let width = if cause == MoveCause::Outdated { rollout::width(spec) } else { 1 };
+            if !budget.allows(width, cost) {
+                return;
+            }
+            match self.renew_one(key, placer, (service, spec), l, cause) {
+                Ok(()) => {
+                    l.is_moving = true;
+                    budget.begin(runs);
+                }
+                Err(filter) => {
+                    l.is_done = true;
+                    let id = ReplicaId::new(key.clone(), l.slot.clone());
+                    self.wait(&id, WaitReason::NoRoomInPlace(filter));
+                }
+            }
+        }
+    }
+
+    /// Gives a replica its next copy: beside the old one, elsewhere, or in its place. Says why where none of it can be.
+    fn renew_one(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        (service, spec): (&Service, &ServiceSpec),
+        l: &Live<'_>,
+        cause: MoveCause,
+    ) -> Result<(), Filter> {
+        let id = ReplicaId::new(key.clone(), l.slot.clone());
+        let succeed = |node| Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause };
+        let may_leave = !has_data(service, l.replica);
+        // One that failed with this very spec, or was stopped by force, is tried again in its own place, with all its
+        // tries: there is nothing that runs to be kept.
+        let is_retry = (cause == MoveCause::Restart && !l.replica.is_running())
+            || l.replica.is_stopped(l.assignment);
+        if spec.can_overlap() && !is_retry {
+            placer.lift(&l.assignment.node);
+            let beside = placer.stay(&l.assignment.node);
+            let beside = beside.or_else(|| placer.best(&id).filter(|_| may_leave));
+            if let Some(choice) = beside {
+                placer.take(choice.at, &id);
+                self.about(&id, succeed(placer.roster().id_at(choice.at).clone()));
+                self.scored(choice.score);
+                return Ok(());
+            }
+            placer.lower(&l.assignment.node);
+        }
+        // Two copies cannot stand side by side, or nowhere has room for both: the old one makes way, in its own place if the
+        // new one fits there, and elsewhere if not.
+        let freed = service.spec_of(l.assignment).map_or(Resources::NONE, |old| old.request());
+        let in_place = placer.take_in_place(&id, &l.assignment.node, freed);
+        let elsewhere = match &in_place {
+            Err(_) if may_leave => {
+                placer.lift(&l.assignment.node);
+                let choice = placer.best(&id);
+                if choice.is_none() {
+                    placer.lower(&l.assignment.node);
+                }
+                choice
+            }
+            Ok(()) | Err(_) => None,
+        };
+        match (in_place, elsewhere) {
+            (Ok(()), _) => self.about(&id, succeed(l.assignment.node.clone())),
+            (Err(_), Some(choice)) => {
+                placer.take(choice.at, &id);
+                self.about(&id, succeed(placer.roster().id_at(choice.at).clone()));
+                self.scored(choice.score);
+                if spec.can_run_twice() {
+                    return Ok(());
+                }
+            }
+            (Err(filter), None) => return Err(filter),
+        }
+        self.about(&id, Change::Promote { replica: id.clone() });
+        Ok(())
+    }
+}
+
+/// When a replica that has to leave its node may be tried elsewhere again, after the service failed to start: what failed a
+/// moment ago on one node fails on the next, so each failure of late doubles the wait.
+fn retry_at(service: &Service, now: Timestamp) -> Option<Timestamp> {
+    let failures = service.row.failures.values().flatten();
+    let recent = failures.filter(|at| now.since(**at) < FAILURE_MEMORY);
+    let (count, last) = recent.fold((0_u32, None), |(n, last), at| (n + 1, last.max(Some(*at))));
+    let wait = FIRST_RETRY.0.saturating_mul(1 << count.saturating_sub(1).min(16));
+    last.map(|last| last.plus(Millis(wait.min(FAILURE_MEMORY.0))))
+}
+
+fn budget(live: &[Live<'_>]) -> DisruptionBudget {
+    DisruptionBudget::new(live.iter().map(|l| (l.is_moving, l.replica.is_running())))
+}
+
+/// Why an assignment that is not the one it should be is replaced.
+pub(super) fn cause(assignment: &Assignment, spec: &ServiceSpec) -> MoveCause {
+    if assignment.spec == spec.hash { MoveCause::Restart } else { MoveCause::Outdated }
+}
+
+/// Whether there is nothing to do where every node may keep what it has: by far the most common answer, so it is asked
+/// first.
+fn is_quiescent(service: &Service, wanted: usize) -> bool {
+    let replicas = service.quiescence();
+    replicas.unsettled == 0 && replicas.quiescent as usize == wanted && has_no_cares(service)
+}
+
+/// Whether there is nothing to do.
+fn is_settled(live: &[Live<'_>], wanted: usize, service: &Service) -> bool {
+    live.len() == wanted
+        && has_no_cares(service)
+        && live.iter().all(|l| {
+            let is_quiet = matches!(
+                l.condition,
+                PlacementCondition::Settled | PlacementCondition::InGrace { .. }
+            );
+            is_quiet
+                && !l.is_moving
+                && l.replica.waiting.is_none()
+                && matches!(l.slot, Slot::Index(_))
+        })
+}
+
+/// Whether nothing is the matter with the service as a whole.
+fn has_no_cares(service: &Service) -> bool {
+    service.row.unplaced.is_none() && service.row.rollout.as_ref().is_none_or(Rollout::is_over)
+}

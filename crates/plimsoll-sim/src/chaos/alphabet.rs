@@ -1,0 +1,154 @@
+//! What chaos can draw, how often, and which changes come of it. The alphabet is closed: a change that the model learns
+//! does not compile until [`cause`] says what in a simulation makes it.
+
+use plimsoll_model::Change;
+
+/// A letter of the alphabet: a kind of thing that chaos does to a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Draw {
+    /// A node loses power for a while.
+    Crash,
+    /// A node is cut off for a while.
+    Cut,
+    /// A node loses its disks, and joins again with nothing.
+    Wipe,
+    /// A container ends by itself.
+    Kill,
+    /// A container turns unhealthy.
+    Sicken,
+    /// A service fails on every start for a while, until its tries are exhausted.
+    Fail,
+    /// An image cannot be pulled for a while.
+    Withdraw,
+    NewLeader,
+    /// A leader with another clock.
+    Skew,
+
+    Cordon,
+    Drain,
+    DrainByForce,
+    /// A node is drained, removed, and joins again later.
+    Remove,
+    /// A lost node is removed, and joins again later.
+    RemoveLost,
+    Join,
+    /// A node changes its capacity, zone or labels.
+    Describe,
+    /// The cell is recovered from one server, without another node.
+    Recover,
+
+    /// A service of a deployment is changed, in any field that an operator can change.
+    Apply,
+    /// The same file again.
+    ApplyAgain,
+    Delete,
+    DeleteWithVolumes,
+    Scale,
+    Rollback,
+    Restart,
+    PauseRollout,
+    ResumeRollout,
+    AbortRollout,
+
+    CreateJoinToken,
+    AddOperator,
+    RevokeOperator,
+    Exec,
+    Backup,
+    Raise,
+}
+
+/// How often each is drawn, relative to the others. One line switches a letter off: a weight of zero.
+pub const WEIGHTS: &[(Draw, u64)] = &[
+    (Draw::Crash, 12),
+    (Draw::Cut, 9),
+    (Draw::Wipe, 3),
+    (Draw::Kill, 8),
+    (Draw::Sicken, 3),
+    (Draw::Fail, 3),
+    (Draw::Withdraw, 2),
+    (Draw::NewLeader, 9),
+    (Draw::Skew, 2),
+    (Draw::Cordon, 4),
+    (Draw::Drain, 5),
+    (Draw::DrainByForce, 2),
+    (Draw::Remove, 2),
+    (Draw::RemoveLost, 2),
+    (Draw::Join, 2),
+    (Draw::Describe, 4),
+    (Draw::Recover, 1),
+    (Draw::Apply, 24),
+    (Draw::ApplyAgain, 2),
+    (Draw::Delete, 2),
+    (Draw::DeleteWithVolumes, 2),
+    (Draw::Scale, 6),
+    (Draw::Rollback, 4),
+    (Draw::Restart, 3),
+    (Draw::PauseRollout, 3),
+    (Draw::ResumeRollout, 2),
+    (Draw::AbortRollout, 3),
+    (Draw::CreateJoinToken, 1),
+    (Draw::AddOperator, 1),
+    (Draw::RevokeOperator, 1),
+    (Draw::Exec, 1),
+    (Draw::Backup, 1),
+    (Draw::Raise, 1),
+];
+
+/// Who makes a change in a simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The script begins with it.
+    Beginning,
+    /// Chaos draws it.
+    Drawn(Draw),
+    /// The leader decides it.
+    Leader,
+    /// A node reports it.
+    Agent,
+}
+
+/// What makes the change, and its name.
+pub fn cause(change: &Change) -> (&'static str, Cause) {
+    match change {
+        Change::PutNode { .. } => ("put_node", Cause::Drawn(Draw::Describe)),
+        Change::SetStatus { .. } => ("set_status", Cause::Leader),
+        Change::SetAvailability { .. } => ("set_availability", Cause::Drawn(Draw::Cordon)),
+        Change::Drain { .. } => ("drain", Cause::Drawn(Draw::Drain)),
+        Change::GiveUpDrain { .. } => ("give_up_drain", Cause::Leader),
+        Change::RemoveNode { .. } => ("remove_node", Cause::Drawn(Draw::Remove)),
+        Change::Found { .. } => ("found", Cause::Beginning),
+        Change::CreateJoinToken { .. } => {
+            ("create_join_token", Cause::Drawn(Draw::CreateJoinToken))
+        }
+        Change::Join { .. } => ("join", Cause::Drawn(Draw::Join)),
+        Change::PutOperator { .. } => ("put_operator", Cause::Drawn(Draw::AddOperator)),
+        Change::RevokeOperator { .. } => ("revoke_operator", Cause::Drawn(Draw::RevokeOperator)),
+        Change::Deploy { .. } => ("deploy", Cause::Drawn(Draw::Apply)),
+        Change::Undeploy { .. } => ("undeploy", Cause::Drawn(Draw::Delete)),
+        Change::Place { .. } => ("place", Cause::Leader),
+        Change::Succeed { .. } => ("succeed", Cause::Leader),
+        Change::Promote { .. } => ("promote", Cause::Leader),
+        Change::Abandon { .. } => ("abandon", Cause::Leader),
+        Change::Renew { .. } => ("renew", Cause::Drawn(Draw::Restart)),
+        Change::Retire { .. } => ("retire", Cause::Leader),
+        Change::Observe { .. } => ("observe", Cause::Agent),
+        Change::SetUnplaced { .. } => ("set_unplaced", Cause::Leader),
+        Change::SetWaiting { .. } => ("set_waiting", Cause::Leader),
+        Change::PauseRollout { .. } => ("pause_rollout", Cause::Drawn(Draw::PauseRollout)),
+        Change::ResumeRollout { .. } => ("resume_rollout", Cause::Drawn(Draw::ResumeRollout)),
+        Change::AbortRollout { .. } => ("abort_rollout", Cause::Drawn(Draw::AbortRollout)),
+        Change::EndRollout { .. } => ("end_rollout", Cause::Leader),
+        Change::StepLate { .. } => ("step_late", Cause::Leader),
+        Change::RemoveVolumes { .. } => ("remove_volumes", Cause::Drawn(Draw::DeleteWithVolumes)),
+        Change::VolumesRemoved { .. } => ("volumes_removed", Cause::Agent),
+        Change::Survive { .. } => ("survive", Cause::Drawn(Draw::Recover)),
+        Change::Record { .. } => ("record", Cause::Drawn(Draw::Backup)),
+        Change::Raise { .. } => ("raise", Cause::Drawn(Draw::Raise)),
+        Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
+    }
+}
+
+pub(crate) fn word(change: &Change) -> &'static str {
+    cause(change).0
+}

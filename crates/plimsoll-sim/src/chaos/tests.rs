@@ -1,0 +1,68 @@
+//! The alphabet has every letter, and chaos spells them all.
+
+use std::collections::BTreeSet;
+
+use super::alphabet::{Draw, WEIGHTS};
+use super::any_scenario;
+use crate::world::{EPOCH, World};
+
+/// So many runs make every change there is, with a wide margin.
+const RUNS: u64 = 150;
+
+#[test]
+fn chaos_makes_every_change_there_is() {
+    let mut made = BTreeSet::new();
+    for seed in 0..RUNS {
+        let scenario = any_scenario(seed);
+        let mut world = World::new(&scenario, seed);
+        while world.step(EPOCH.plus(scenario.length)) {}
+        made.extend(world.made);
+    }
+    let expected = [
+        "abandon",
+        "abort_rollout",
+        "create_join_token",
+        "deploy",
+        "drain",
+        "end_rollout",
+        "enrol",
+        "found",
+        "give_up_drain",
+        "join",
+        "observe",
+        "pause_rollout",
+        "place",
+        "promote",
+        "put_node",
+        "put_operator",
+        "raise",
+        "record",
+        "remove_node",
+        "remove_volumes",
+        "renew",
+        "resume_rollout",
+        "retire",
+        "revoke_operator",
+        "set_availability",
+        "set_status",
+        "set_unplaced",
+        "set_waiting",
+        "step_late",
+        "succeed",
+        "survive",
+        "undeploy",
+        "volumes_removed",
+    ];
+    assert_eq!(made.into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn every_letter_is_drawn() {
+    let drawn: Vec<Draw> = WEIGHTS.iter().map(|(draw, _)| *draw).collect();
+    let mut sorted = drawn.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), drawn.len(), "each is listed once");
+    // The letters are declared in this order, and Raise is the last of them.
+    assert_eq!(sorted.len(), Draw::Raise as usize + 1, "each is listed");
+}

@@ -1,0 +1,176 @@
+//! What operators ask of the cell: the same changes under the same conditions as the daemon writes them. What it refuses,
+//! and what it would not even write, is the operator's mistake and changes nothing.
+
+use std::sync::Arc;
+
+use plimsoll_model::access::Role;
+use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
+use plimsoll_model::{
+    AuditEntry, Availability, Change, DeploymentName, Guarded, Level, Millis, Mode, NodeId,
+    ReplicaId, Revision, ServiceKey, ServiceName, ServiceSpec,
+};
+
+use super::World;
+use crate::scenario::{Action, RolloutRequest, Services};
+
+/// A token that nobody uses.
+const TOKEN_LIFE: Millis = Millis::minutes(60);
+
+impl World<'_> {
+    pub(super) fn ask(&mut self, action: Action) {
+        let availability =
+            |node, availability| vec![Change::SetAvailability { node, availability }.free()];
+        let batch = match action {
+            Action::Cordon(node) => availability(node, Availability::Cordoned),
+            Action::Uncordon(node) => availability(node, Availability::Active),
+            Action::Drain { node, timeout, force } => self.drain(node, timeout, force),
+            Action::Remove(node) => return self.remove_node(&node),
+            Action::Deploy(deployment, services) => self.deploy(&deployment, services),
+            Action::Undeploy { deployment, volumes } => self.undeploy(deployment, volumes),
+            Action::Scale(service, replicas) => self.scale(&service, replicas),
+            Action::Rollback(deployment, to) => self.rollback(&deployment, to),
+            Action::Restart(deployment, service) => self.restart(&deployment, service.as_ref()),
+            Action::Rollout(deployment, asked) => self.change_rollouts(&deployment, asked),
+            Action::CreateJoinToken => {
+                let expires_at = self.leader_time().plus(TOKEN_LIFE);
+                vec![Change::CreateJoinToken { token: self.secret(), expires_at }.free()]
+            }
+            Action::AddOperator(name) => {
+                let (token, role) = (self.secret(), Role::Deploy);
+                vec![Change::PutOperator { name, token, role }.free()]
+            }
+            Action::RevokeOperator(name) => vec![Change::RevokeOperator { name }.free()],
+            Action::Exec(node) => self.exec(&node),
+            Action::Backup => {
+                let entry = AuditEntry::backup(self.state.level());
+                vec![Change::Record { entry }.free()]
+            }
+            Action::Raise => vec![Change::Raise { level: Level::BUILD }.free()],
+            // The world's doing, and done before anyone is asked.
+            Action::Crash(_)
+            | Action::Cut(_)
+            | Action::Wipe(_)
+            | Action::Return(_)
+            | Action::Kill(_)
+            | Action::Sicken(_)
+            | Action::Fail(_)
+            | Action::NewLeader
+            | Action::Skew(_)
+            | Action::Break(_)
+            | Action::Mend(_)
+            | Action::Withdraw(_)
+            | Action::Restore(_)
+            | Action::Join(..)
+            | Action::Describe(..)
+            | Action::Recover { .. } => return,
+        };
+        self.operate(batch);
+    }
+
+    fn drain(&self, node: NodeId, timeout: Millis, force: bool) -> Vec<Guarded> {
+        let Some(row) = self.state.node(&node) else { return Vec::new() };
+        let is_draining = row.availability == Availability::Draining;
+        let is_forced = row.drain.is_some_and(|drain| drain.is_forced);
+        let mut others = self.state.nodes().iter().filter(|(id, it)| **id != node && it.is_open());
+        let is_refused = is_draining && (is_forced || !force);
+        if is_refused || (others.next().is_none() && !force) {
+            return Vec::new();
+        }
+        vec![Change::Drain { node, timeout, force }.free()]
+    }
+
+    /// Its machine is of the cell no more: to come back, it joins as a new one.
+    fn remove_node(&mut self, node: &NodeId) {
+        let is_last = self.state.nodes().keys().all(|other| other == node);
+        let change = Change::RemoveNode { node: node.clone() }.free();
+        if self.operate(if is_last { Vec::new() } else { vec![change] }) {
+            self.machines.remove(node);
+        }
+    }
+
+    fn deploy(&self, deployment: &DeploymentName, services: Services) -> Vec<Guarded> {
+        if services.is_empty() {
+            return Vec::new();
+        }
+        let decided_on = self.state.deployments().get(deployment).map(|it| it.revision);
+        let (deployment, routes) = (deployment.clone(), Vec::new());
+        vec![Change::Deploy { deployment, services, routes }.at_revision(decided_on)]
+    }
+
+    fn undeploy(&self, deployment: DeploymentName, volumes: bool) -> Vec<Guarded> {
+        let Some(current) = self.state.deployments().get(&deployment) else { return Vec::new() };
+        let end = Change::Undeploy { deployment: deployment.clone() };
+        let end = end.at_revision(Some(current.revision));
+        let remove = Change::RemoveVolumes { deployment }.free();
+        std::iter::once(end).chain(volumes.then_some(remove)).collect()
+    }
+
+    fn scale(&self, key: &ServiceKey, replicas: u32) -> Vec<Guarded> {
+        let Some(mut services) = self.current(&key.deployment) else { return Vec::new() };
+        let Some(spec) = services.get(&key.service) else { return Vec::new() };
+        let mut spec = ServiceSpec::clone(spec);
+        match &mut spec.placement.mode {
+            Mode::Spread { replicas: to }
+            | Mode::Pack { replicas: to }
+            | Mode::Hosts { replicas: to, .. } => *to = replicas,
+            Mode::Global => return Vec::new(),
+        }
+        services.insert(key.service.clone(), Arc::new(spec));
+        self.deploy(&key.deployment, services)
+    }
+
+    fn rollback(&self, name: &DeploymentName, to: Option<u32>) -> Vec<Guarded> {
+        let Some(deployment) = self.state.deployments().get(name) else { return Vec::new() };
+        let now = deployment.revision;
+        let to = match to {
+            Some(to) => Some(Revision(to)).filter(|to| *to != now),
+            None => deployment.history.range(..now).next_back().map(|(earlier, _)| *earlier),
+        };
+        match to.and_then(|to| deployment.history.get(&to)) {
+            Some(record) => self.deploy(name, record.services.clone()),
+            None => Vec::new(),
+        }
+    }
+
+    fn restart(&self, name: &DeploymentName, service: Option<&ServiceName>) -> Vec<Guarded> {
+        let is_meant = |id: &ReplicaId| {
+            id.service.deployment == *name
+                && service.is_none_or(|service| id.service.service == *service)
+        };
+        let live = self.state.replicas().filter(|(_, replica)| replica.assignment.is_some());
+        let meant = live.map(|(id, _)| id).filter(is_meant);
+        meant.map(|replica| Change::Renew { replica }.free()).collect()
+    }
+
+    fn change_rollouts(&self, name: &DeploymentName, asked: RolloutRequest) -> Vec<Guarded> {
+        let services = self.current(name).unwrap_or_default();
+        let keys = services.into_keys().map(|service| ServiceKey::new(name.clone(), service));
+        let can_change = |key: &ServiceKey| {
+            let rollout = self.state.service(key).and_then(|service| service.row.rollout.as_ref());
+            rollout.is_some_and(|rollout| match asked {
+                RolloutRequest::Pause => rollout.phase == RolloutPhase::Rolling,
+                RolloutRequest::Resume => rollout.phase == RolloutPhase::Paused,
+                RolloutRequest::Abort => {
+                    matches!(rollout.phase, RolloutPhase::Rolling | RolloutPhase::Paused)
+                }
+            })
+        };
+        let change = |service: ServiceKey| match asked {
+            RolloutRequest::Pause => Change::PauseRollout { service, why: RolloutHalt::Operator },
+            RolloutRequest::Resume => Change::ResumeRollout { service },
+            RolloutRequest::Abort => Change::AbortRollout { service, why: RolloutHalt::Operator },
+        };
+        keys.filter(can_change).map(|key| change(key).free()).collect()
+    }
+
+    fn exec(&self, node: &NodeId) -> Vec<Guarded> {
+        let tenants = self.state.load(node).into_iter().flat_map(|load| &load.tenants);
+        let replica = tenants.take(1).cloned();
+        let entry = |replica| AuditEntry::Exec { replica };
+        replica.map(|replica| Change::Record { entry: entry(replica) }.free()).collect()
+    }
+
+    fn current(&self, name: &DeploymentName) -> Option<Services> {
+        self.state.deployments().get(name)?.current().map(|record| record.services.clone())
+    }
+}

@@ -1,0 +1,51 @@
+//! What happens to the cell, in words.
+
+use plimsoll_sim::Action;
+use plimsoll_sim::scenario::RolloutRequest;
+
+pub(super) fn words(action: &Action) -> String {
+    match action {
+        Action::Crash(node) => format!("{node} loses power"),
+        Action::Cut(node) => format!("{node} is cut off"),
+        Action::Wipe(node) => format!("{node} loses its disks"),
+        Action::Return(node) => format!("{node} returns"),
+        Action::Kill(node) => format!("a container on {node} ends by itself"),
+        Action::Sicken(node) => format!("a container on {node} turns unhealthy"),
+        Action::Fail(service) => format!("every container of {service} ends by itself"),
+        Action::NewLeader => "the leader is lost".to_owned(),
+        Action::Skew(millis) => format!("a new leader's clock is off by {millis}ms"),
+        Action::Break(image) => format!("{image} no longer starts"),
+        Action::Mend(image) => format!("{image} starts again"),
+        Action::Withdraw(image) => format!("{image} cannot be pulled"),
+        Action::Restore(image) => format!("{image} can be pulled again"),
+        Action::Join(node, _) => format!("{node} joins"),
+        Action::Describe(node, _) => format!("{node} changes"),
+        Action::Cordon(node) => format!("{node} is cordoned"),
+        Action::Uncordon(node) => format!("{node} is uncordoned"),
+        Action::Drain { node, force: true, .. } => format!("{node} is drained by force"),
+        Action::Drain { node, .. } => format!("{node} is drained"),
+        Action::Remove(node) => format!("{node} is removed"),
+        Action::Recover { node, .. } => format!("the cell is recovered from {node}"),
+        Action::Deploy(name, _) => format!("{name} is deployed"),
+        Action::Undeploy { deployment, volumes: true } => {
+            format!("{deployment} is deleted with its volumes")
+        }
+        Action::Undeploy { deployment, .. } => format!("{deployment} is deleted"),
+        Action::Scale(service, replicas) => format!("{service} is scaled to {replicas}"),
+        Action::Rollback(name, Some(to)) => format!("{name} is rolled back to revision {to}"),
+        Action::Rollback(name, None) => format!("{name} is rolled back"),
+        Action::Restart(name, None) => format!("{name} is restarted"),
+        Action::Restart(name, Some(service)) => format!("{name}/{service} is restarted"),
+        Action::Rollout(name, RolloutRequest::Pause) => format!("the rollout of {name} is paused"),
+        Action::Rollout(name, RolloutRequest::Resume) => {
+            format!("the rollout of {name} is resumed")
+        }
+        Action::Rollout(name, RolloutRequest::Abort) => format!("the rollout of {name} is aborted"),
+        Action::CreateJoinToken => "a join token is created".to_owned(),
+        Action::AddOperator(name) => format!("operator {name} is added"),
+        Action::RevokeOperator(name) => format!("operator {name} is revoked"),
+        Action::Exec(node) => format!("a command is run beside a replica on {node}"),
+        Action::Backup => "a backup is taken".to_owned(),
+        Action::Raise => "every server reads this level".to_owned(),
+    }
+}
