@@ -8,8 +8,9 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use plimsoll_model::NodeId;
-use plimsoll_model::access::Authority as StoredAuthority;
+use plimsoll_model::access::{Authority as StoredAuthority, Digest};
+use plimsoll_model::{NodeId, State};
+use plimsoll_store::embedded::Notary;
 use plimsoll_store::embedded::network::{Network, Sent};
 use plimsoll_store::{Peer, ServerId};
 
@@ -57,13 +58,33 @@ impl Network for Late {
     }
 }
 
+/// What is signed is signed with the authority in the state; what others signed is judged by the one that was pinned when
+/// this node got its identity.
+impl Notary for Late {
+    fn own(&self) -> Option<(NodeId, Digest)> {
+        let credentials = self.0.get()?.credentials();
+        Some((credentials.node().clone(), credentials.key().ok()?))
+    }
+
+    fn sign(&self, state: &State, text: &[u8]) -> Option<Vec<u8>> {
+        authority_of(state).ok()??.sign(text).ok()
+    }
+
+    fn has_signed(&self, text: &[u8], signature: &[u8]) -> bool {
+        self.0.get().is_some_and(|network| network.credentials().has_signed(text, signature))
+    }
+}
+
 /// What the cell signs with; none before it is founded. Every server holds it.
 pub(crate) fn authority(cell: &NodeContext) -> Result<Option<Authority>, pki::Error> {
-    let kept = cell
-        .engine
-        .machine()
-        .read(|state| Some((state.cell_id().clone(), state.access().authority.clone()?)));
-    let Some((cell_id, StoredAuthority { certificate, key })) = kept else { return Ok(None) };
+    cell.engine.machine().read(authority_of)
+}
+
+fn authority_of(state: &State) -> Result<Option<Authority>, pki::Error> {
+    let Some(StoredAuthority { certificate, key }) = state.access().authority.clone() else {
+        return Ok(None);
+    };
+    let cell_id = state.cell_id().clone();
     Authority::from_parts(&AuthorityParts { cell_id, certificate, key }).map(Some)
 }
 

@@ -86,6 +86,9 @@ pub fn stored(error: &plimsoll_store::Error) -> Problem {
         Error::Early { .. } => problem(ProblemCode::UpgradeUnfinished),
         Error::Unsettled => problem(ProblemCode::Unsettled),
         Error::Stopped => problem(ProblemCode::Stopped),
+        Error::Panicked => problem(ProblemCode::Bug).hint(
+            "the daemon starts its control plane over by itself, and routes meanwhile; please report what its log says",
+        ),
         Error::TooLarge { .. } => problem(ProblemCode::TooLarge),
         Error::NotTaken(_) => problem(ProblemCode::NotTaken),
         Error::LogLost(_) => problem(ProblemCode::LogLost),

@@ -85,6 +85,11 @@ impl PeerClient {
         Self { shared: Arc::new(PeerClientInner { credentials, options, links }) }
     }
 
+    /// What it shows, and what it judges others by.
+    pub fn credentials(&self) -> &Credentials {
+        &self.shared.credentials
+    }
+
     /// The same with connections of its own.
     pub fn apart(&self) -> Self {
         Self::with(self.shared.credentials.clone(), self.shared.options)

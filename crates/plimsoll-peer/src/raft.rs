@@ -9,16 +9,17 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
-use hyper::{Method, Uri};
+use hyper::{Method, StatusCode, Uri};
 use plimsoll_model::NodeId;
+use plimsoll_store::embedded::Sender;
 use plimsoll_store::embedded::network::{Network, Sent};
 use plimsoll_store::{Peer, ServerId};
 
 use super::body::{Outgoing, read_whole};
 use super::client::{self, PeerClient, uri};
-use super::extract::KnownCaller;
+use super::extract::{Key, KnownCaller};
 use super::{Target, error::Error};
-use crate::pki::Caller;
+use crate::pki::Credentials;
 
 pub const PATH: &str = "/peer/raft";
 
@@ -34,6 +35,11 @@ pub struct RaftNetwork {
 impl RaftNetwork {
     pub fn new(client: PeerClient) -> Self {
         Self { client }
+    }
+
+    /// What this server shows to the others, and what it judges them by.
+    pub fn credentials(&self) -> &Credentials {
+        self.client.credentials()
     }
 
     async fn carry(&self, peer: &Peer, message: Vec<u8>, within: Duration) -> Result<Bytes, Error> {
@@ -58,17 +64,21 @@ impl Network for RaftNetwork {
     }
 }
 
-/// The receiving side: hands each message to `answer`, with the node that sent it. Only nodes of the cell are heard;
-/// which of them are servers is for `answer` to know.
+/// The receiving side: hands each message to `answer`, with the name and the key of the node that sent it. Only nodes with a
+/// certificate of the cell are heard; which of them are servers is for `answer` to know.
 pub fn raft_router<A, F>(answer: A) -> Router
 where
-    A: Fn(Caller, Bytes) -> F + Send + Sync + 'static,
+    A: Fn(Sender, Bytes) -> F + Send + Sync + 'static,
     F: Future<Output = Vec<u8>> + Send + 'static,
 {
     let answer = Arc::new(answer);
     let handle = move |KnownCaller(caller): KnownCaller, request: Request| async move {
+        let Some(Key(key)) = Key::of(&request) else {
+            return StatusCode::UNAUTHORIZED.into_response();
+        };
+        let sender = Sender::Node { node: caller.node, key };
         match read_whole(request.into_body(), MAX_MESSAGE).await {
-            Ok(message) => Response::new(Body::from(answer(caller, message).await)),
+            Ok(message) => Response::new(Body::from(answer(sender, message).await)),
             Err(status) => status.into_response(),
         }
     };

@@ -31,6 +31,9 @@ use crate::machine::Machine;
 mod addresses;
 #[cfg(any(test, feature = "testkit"))]
 pub mod channel;
+mod door;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod growth;
 mod incarnation;
 mod leader_tracker;
@@ -45,6 +48,7 @@ mod timing;
 pub(crate) mod types;
 mod wire;
 
+use door::Door;
 use incarnation::IncarnationGuard;
 use leader_tracker::LeaderTracker;
 use network::{Arrivals, Network, NoNetwork};
@@ -53,6 +57,7 @@ use state::StateMachine;
 use store::LogStore;
 use types::{ENTRY_OVERHEAD, Proposal, Types};
 
+pub use door::{NoNotary, Notary, Sender};
 pub use incarnation::Incarnation;
 pub use start::{OpenError, cell_of, is_superseded};
 pub use timing::Timing;
@@ -93,6 +98,8 @@ pub struct EmbeddedConfig {
     /// None: from how fast the disk is.
     pub timing: Option<Timing>,
     pub network: Arc<dyn Network>,
+    /// What the cell's authority has signed, and how this server has it sign.
+    pub notary: Arc<dyn Notary>,
     pub disk: Arc<dyn Disk>,
 }
 
@@ -119,6 +126,7 @@ impl EmbeddedConfig {
             snapshot_bytes: SNAPSHOT_BYTES,
             timing: None,
             network: Arc::new(NoNetwork),
+            notary: Arc::new(NoNotary),
             disk: Arc::new(RealDisk),
         }
     }
@@ -129,6 +137,7 @@ pub struct Embedded {
     raft: Raft<Types, StateMachine>,
     identity: ServerIdentity,
     guard: Arc<IncarnationGuard>,
+    door: Arc<Door>,
     machine: Arc<Machine>,
     leadership: watch::Receiver<Leadership>,
     tracker: Arc<LeaderTracker>,
@@ -234,8 +243,10 @@ impl Embedded {
     pub async fn broken(&self) -> Error {
         loop {
             let has_ended = |metrics: &RaftMetrics<Types>| metrics.running_state.is_err();
-            let _ = self.raft.wait(None).metrics(has_ended, "it breaks").await;
+            let waited = self.raft.wait(None).metrics(has_ended, "it breaks").await;
             match self.trouble() {
+                // Its metrics ended without its saying so.
+                None if waited.is_err() => return Error::Panicked,
                 None => {}
                 // As was asked for.
                 Some(Error::Stopped) => std::future::pending().await,
@@ -247,6 +258,7 @@ impl Embedded {
     /// The error, by its name where it is known to be a full disk, or a build that is too old.
     fn named(&self, error: Error) -> Error {
         match error {
+            Error::Disk(_) if self.machine.has_panicked() => Error::Panicked,
             Error::Disk(_) if let Some(level) = self.machine.outgrown() => {
                 Error::Outgrown { level }
             }
@@ -263,6 +275,9 @@ impl Embedded {
         let metrics = metrics.borrow_watched();
         if let Err(fatal) = &metrics.running_state {
             return Err(fatal_error(fatal));
+        }
+        if self.tracker.has_panicked() {
+            return Err(Error::Panicked);
         }
         if self.guard.is_superseded() {
             return Err(Error::Superseded);
@@ -328,7 +343,9 @@ impl Embedded {
 
     async fn end(&self) -> Result<(), Error> {
         self.hand_over().await;
-        self.raft.shutdown().await.map_err(|error| Error::Disk(error.to_string().into()))?;
+        // One that has panicked has nothing to end; its log is let go of all the same, for the next start.
+        let ended = self.raft.shutdown().await;
+        let ended = ended.map_err(|error| Error::Disk(error.to_string().into()));
         let store = self.store.lock().expect("no holder of the store panics").take();
         if let Some(store) = store {
             // Openraft's own tasks end a moment after it does.
@@ -338,7 +355,7 @@ impl Embedded {
             // Dropping it waits for the disk.
             tokio::task::spawn_blocking(move || drop(store)).await.ok();
         }
-        Ok(())
+        ended
     }
 
     async fn take_snapshot(&self) -> Result<u64, Error> {
@@ -382,7 +399,9 @@ impl Engine for Embedded {
 
     fn trouble(&self) -> Option<Error> {
         let state = self.raft.metrics().borrow_watched().running_state.clone();
-        state.err().map(|fatal| self.named(fatal_error(&fatal)))
+        let fatal = state.err().map(|fatal| fatal_error(&fatal));
+        let error = fatal.or_else(|| self.tracker.has_panicked().then_some(Error::Panicked));
+        error.map(|error| self.named(error))
     }
 
     fn machine(&self) -> &Arc<Machine> {
@@ -461,7 +480,8 @@ fn elsewhere(to: &ForwardToLeader<Types>) -> Error {
 fn fatal_error(fatal: &Fatal<Types>) -> Error {
     match fatal {
         Fatal::StorageError(error) => Error::Disk(error.to_string().into()),
-        Fatal::Panicked | Fatal::Stopped => Error::Stopped,
+        Fatal::Panicked => Error::Panicked,
+        Fatal::Stopped => Error::Stopped,
     }
 }
 

@@ -151,6 +151,9 @@ pub enum Error {
     Early { needed: Level, cell: Level },
     #[error("the store is stopped")]
     Stopped,
+    /// A bug: this server takes no part in the log until it is started again.
+    #[error("the log of this server panicked")]
+    Panicked,
     #[error("the command has {size} bytes, the limit is {max}; split it")]
     TooLarge { size: usize, max: usize },
     /// Nothing was written, and the same may well work once the cause is gone.
@@ -174,7 +177,11 @@ impl Error {
     /// Whether the command may have been committed all the same. Then look before trying again.
     pub fn may_have_committed(&self) -> bool {
         match self {
-            Self::Unsettled | Self::Stopped | Self::Disk(_) | Self::DiskFull { .. } => true,
+            Self::Unsettled
+            | Self::Stopped
+            | Self::Panicked
+            | Self::Disk(_)
+            | Self::DiskFull { .. } => true,
             Self::NotLeader { .. }
             | Self::NoLeader
             | Self::QuorumLost

@@ -4,8 +4,8 @@
 //! from that one ring at their own pace; one that falls behind its end is told so and looks at the state instead.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use plimsoll_model::{Command, Event, Level, Rejection, State};
 use thiserror::Error;
@@ -25,6 +25,10 @@ pub struct Machine {
     level: AtomicU32,
     /// What the cell was found to speak and this build cannot read.
     outgrown: OnceLock<Level>,
+    /// What its leader said that the cell speaks; none is zero. Another leader's word counts in its place.
+    announced: AtomicU32,
+    /// Applying a command panicked. What is read from then on is what was applied before it, and perhaps a part of it.
+    has_panicked: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -62,7 +66,8 @@ impl Machine {
         let (ring, level) = (Ring::starting_after(applied), AtomicU32::new(state.level().0));
         let (inner, applied) =
             (RwLock::new(MachineInner { state, ring }), watch::Sender::new(applied));
-        Self { inner, applied, level, outgrown: OnceLock::new() }
+        let (outgrown, announced) = (OnceLock::new(), AtomicU32::new(0));
+        Self { inner, applied, level, outgrown, announced, has_panicked: AtomicBool::new(false) }
     }
 
     /// The cell's level, as applied here.
@@ -70,16 +75,47 @@ impl Machine {
         Level(self.level.load(Ordering::Relaxed))
     }
 
-    /// The cell writes what this build cannot read. Called by the engine alone.
+    /// The cell has written what this build cannot read. Called by the engine alone.
     pub fn outgrow(&self, level: Level) {
         // It is the first that counts: levels never sink.
         let _ = self.outgrown.set(level);
     }
 
+    /// Whoever leads says that the cell speaks what this build cannot read. Called by the engine alone.
+    pub fn announce(&self, level: Level) {
+        self.announced.store(level.0, Ordering::Relaxed);
+    }
+
+    /// Whoever leads speaks what this build can read. Called by the engine alone.
+    pub fn keep_up(&self) {
+        self.announced.store(0, Ordering::Relaxed);
+    }
+
     /// The level the cell was found to speak, if this build cannot read it.
     pub fn outgrown(&self) -> Option<Level> {
         let applied = Some(self.level()).filter(|level| !level.is_readable());
-        self.outgrown.get().copied().or(applied)
+        let announced = Some(self.announced.load(Ordering::Relaxed)).filter(|level| *level > 0);
+        self.outgrown.get().copied().or(applied).or(announced.map(Level))
+    }
+
+    /// Whether applying a command panicked. The engine has ended then, or is about to.
+    pub fn has_panicked(&self) -> bool {
+        self.has_panicked.load(Ordering::Relaxed)
+    }
+
+    /// Called by the engine alone.
+    pub(crate) fn note_panic(&self) {
+        self.has_panicked.store(true, Ordering::Relaxed);
+    }
+
+    // A lock is poisoned by a panic of who applies a command. The engine ends with it; whoever reads goes on, so that
+    // traffic is routed by what was known until another start has the whole state again.
+    fn inner(&self) -> RwLockReadGuard<'_, MachineInner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn inner_mut(&self) -> RwLockWriteGuard<'_, MachineInner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the state. Nothing is applied while the closure runs, so let it be brief.
@@ -89,7 +125,7 @@ impl Machine {
 
     /// Looks at the state, together with the index it is of.
     pub fn read_at<T>(&self, reader: impl FnOnce(&State, u64) -> T) -> T {
-        let inner = self.inner.read().expect("applying is total and does not panic");
+        let inner = self.inner();
         // Read under the lock: it changes only while the lock is held for writing.
         let applied = *self.applied.borrow();
         reader(&inner.state, applied)
@@ -107,7 +143,7 @@ impl Machine {
 
     /// Applies the command at an index. Called by one engine, in order.
     pub fn apply(&self, index: u64, command: &Command) -> Result<Arc<[Event]>, Rejection> {
-        let mut inner = self.inner.write().expect("applying is total and does not panic");
+        let mut inner = self.inner_mut();
         let outcome = inner.state.apply(command).map(Arc::<[Event]>::from);
         if let Ok(events) = &outcome
             && !events.is_empty()
@@ -121,13 +157,13 @@ impl Machine {
 
     /// An entry that is the engine's own business was applied.
     pub fn pass(&self, index: u64) {
-        let _inner = self.inner.write().expect("applying is total and does not panic");
+        let _inner = self.inner_mut();
         self.applied.send_replace(index);
     }
 
     /// Takes another state in place of this one; watchers are told that they lag. Called by the engine alone.
     pub fn replace(&self, state: State, index: u64) {
-        let mut inner = self.inner.write().expect("applying is total and does not panic");
+        let mut inner = self.inner_mut();
         self.level.store(state.level().0, Ordering::Relaxed);
         inner.state = state;
         inner.ring = Ring::starting_after(index);
@@ -154,7 +190,7 @@ impl Watcher {
         &mut self,
         reader: impl FnOnce(&State, Result<Vec<AppliedCommand>, Lagged>) -> T,
     ) -> T {
-        let inner = self.machine.inner.read().expect("applying is total and does not panic");
+        let inner = self.machine.inner();
         let (from, resume) = (self.next, *self.machine.applied.borrow() + 1);
         self.applied.mark_unchanged();
         self.next = resume;
@@ -172,7 +208,7 @@ impl Watcher {
 
     /// The next change, if it is there already.
     pub fn try_next(&mut self) -> Result<Option<AppliedCommand>, Lagged> {
-        let inner = self.machine.inner.read().expect("applying is total and does not panic");
+        let inner = self.machine.inner();
         let from = self.next;
         if from < inner.ring.from {
             self.next = *self.machine.applied.borrow() + 1;

@@ -3,6 +3,9 @@
 //! The server becomes the only one of a new life of the cell, with all that its own log holds. Servers of the life before
 //! are forgotten; one that comes back is told so and gives up, see [`Incarnation`]. What was acknowledged and never reached
 //! this server is lost, which is why nothing here happens by itself.
+//!
+//! There is a way back: a server that has given up can be recovered itself, where that is asked for. Its cell then goes on
+//! from it, and those for whom it gave up give up in turn.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,6 +46,17 @@ pub struct StoppedServer {
     pub unconfirmed: u64,
     /// The other servers, which are given up.
     pub others: Vec<Member>,
+    /// The life of the cell that it has given up for.
+    pub superseded: Option<Incarnation>,
+}
+
+/// What becomes of a server that has given up for a recovered cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenUp {
+    /// It stays so.
+    Stays,
+    /// It comes back, and takes the place of the cell that took its own.
+    Returns,
 }
 
 /// What a recovery did.
@@ -65,7 +79,8 @@ pub enum Error {
     #[error("the server in {} is no longer a member of its cell; recover another", dir.display())]
     Outsider { dir: PathBuf },
     #[error(
-        "the cell was recovered without the server in {}; join it again with a new token",
+        "the cell was recovered without the server in {}; join it again with a new token, or say `--force` to have this \
+         server take the place of the recovered cell",
         dir.display()
     )]
     Superseded { dir: PathBuf },
@@ -82,30 +97,36 @@ pub enum Error {
 }
 
 /// Looks at the store of a stopped server, and changes nothing.
-pub fn look(data_dir: &Path) -> Result<StoppedServer, Error> {
+pub fn look(data_dir: &Path, given_up: GivenUp) -> Result<StoppedServer, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    Ok(look_on(&disk, data_dir)?.0)
+    Ok(look_on(&disk, data_dir, given_up)?.0)
 }
 
 /// Makes the stopped server the only one of its cell. `at` is this machine's clock.
-pub fn recover(data_dir: &Path, backup: &Path, at: Timestamp) -> Result<Recovered, Error> {
+pub fn recover(
+    data_dir: &Path,
+    given_up: GivenUp,
+    backup: &Path,
+    at: Timestamp,
+) -> Result<Recovered, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    recover_on(&disk, data_dir, backup, at, salt())
+    recover_on(&disk, (data_dir, given_up), backup, at, salt())
 }
 
 fn look_on(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
+    given_up: GivenUp,
 ) -> Result<(StoppedServer, OpenedStore, LogEnd), Error> {
     let dir = || data_dir.to_owned();
     let mut opened = start::open(disk, data_dir, None)?;
     let unread = |source| Error::Io { action: "read the log in", path: dir(), source };
     let ended = replay(&mut opened, ReplayUntil::End).map_err(unread)?;
     let ServerIdentity { cell_id, server, superseded, .. } = opened.identity.clone();
-    if superseded.is_some() {
+    if superseded.is_some() && given_up == GivenUp::Stays {
         return Err(Error::Superseded { dir: dir() });
     }
-    if ended.roster.is_alone(server) {
+    if superseded.is_none() && ended.roster.is_alone(server) {
         return Err(Error::Alone { dir: dir() });
     }
     let peers = &ended.roster.peers;
@@ -124,24 +145,28 @@ fn look_on(
         term: Term(ended.term),
         unconfirmed: ended.last.index.saturating_sub(known.max(held)),
         others: others.collect(),
+        superseded,
     };
     Ok((found, opened, ended))
 }
 
 fn recover_on(
     disk: &Arc<dyn Disk>,
-    data_dir: &Path,
+    (data_dir, given_up): (&Path, GivenUp),
     backup: &Path,
     at: Timestamp,
     salt: u64,
 ) -> Result<Recovered, Error> {
-    let (found, opened, ended) = look_on(disk, data_dir)?;
+    let (found, opened, ended) = look_on(disk, data_dir, given_up)?;
     // The store is held until the end: nobody starts it meanwhile.
     let OpenedStore { identity, store, mut state, .. } = opened;
     backup::write(disk.as_ref(), backup, &state, ended.last.index, found.term)?;
 
-    let term = ended.term + TERM_STEP;
-    let incarnation = Incarnation { since: term, salt, is_heir: true };
+    // Above the cell that it has given up for too, whose servers are to give up in turn.
+    let newest = found.superseded.map_or(0, |by| by.since).max(ended.term);
+    let term = newest.saturating_add(TERM_STEP);
+    let line = identity.incarnation.line;
+    let incarnation = Incarnation { since: term, salt, is_heir: true, line };
     let node = NodeId::new(&found.node).map_err(|_| Error::Node { node: found.node.clone() })?;
     let others = found.others.iter().filter_map(|other| NodeId::new(&other.peer.name).ok());
     let lost = others.filter(|other| *other != node && state.node(other).is_some()).collect();
@@ -152,7 +177,7 @@ fn recover_on(
         let path = path.to_owned();
         move |source| Error::Io { action, path, source }
     };
-    let identity = ServerIdentity { incarnation, ..identity };
+    let identity = ServerIdentity { incarnation, superseded: None, ..identity };
     identity.write(disk.as_ref(), data_dir)?;
     let log_dir = start::log_dir(data_dir);
     let vote = Some(Ballot { term, server: found.server, won: false });
@@ -250,7 +275,8 @@ mod tests {
 
     fn recover(sim: &SimDisk) -> Result<Recovered, Error> {
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-        recover_on(&disk, DIR.as_ref(), "before.backup".as_ref(), Timestamp(9), 7)
+        let place = (DIR.as_ref(), GivenUp::Stays);
+        recover_on(&disk, place, "before.backup".as_ref(), Timestamp(9), 7)
     }
 
     #[test]
@@ -265,7 +291,7 @@ mod tests {
             let cut_short = recover(&sim);
             let sim = sim.after_crash(nth as u64);
             let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-            match look_on(&disk, DIR.as_ref()) {
+            match look_on(&disk, DIR.as_ref(), GivenUp::Stays) {
                 Ok((found, opened, ended)) => {
                     assert!(cut_short.is_err(), "{crash_at}: it said that it was done");
                     assert!(found.last >= 1 && found.others.len() == 2, "{crash_at}: {found:?}");

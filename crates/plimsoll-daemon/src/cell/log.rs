@@ -77,12 +77,12 @@ impl CellLog {
     /// Where the messages of other servers come in.
     pub fn peer_routes(&self) -> Router {
         match self {
-            // Who is a server is settled in the log, and a server that has yet to read it must be told by others.
+            // Whom the sender may speak for is settled by the engine, which knows the log.
             Self::Embedded { engine, .. } => {
                 let engine = Arc::clone(engine);
-                raft_router(move |_, message: Bytes| {
+                raft_router(move |sender, message: Bytes| {
                     let engine = Arc::clone(&engine);
-                    async move { engine.answer(&message).await }
+                    async move { engine.answer(&sender, &message).await }
                 })
             }
             Self::Etcd { .. } => Router::new(),

@@ -102,6 +102,7 @@ impl OpenedLog {
         let config = EmbeddedConfig {
             peer: Peer { name: name.to_string(), address },
             network: Arc::clone(&network) as _,
+            notary: Arc::clone(&network) as _,
             server: ServerId(joined.as_ref().map_or(1, |(_, server)| *server)),
             incarnation: if joined.is_some() { incarnation } else { Incarnation::default() },
             founding: if joined.is_some() { Founding::Join } else { Founding::Alone },

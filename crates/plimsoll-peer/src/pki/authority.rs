@@ -10,7 +10,7 @@ use plimsoll_model::{CellId, Millis, NodeId, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData, SanType, SerialNumber,
+    PKCS_ECDSA_P256_SHA256, PublicKey, PublicKeyData, SanType, SerialNumber, SigningKey,
 };
 use rustls::crypto::ring::sign;
 use rustls::pki_types::{
@@ -186,6 +186,11 @@ impl Authority {
 
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
+    }
+
+    /// The authority's word on a text. A certificate never begins as a text does, so neither is ever taken for the other.
+    pub fn sign(&self, text: &[u8]) -> Result<Vec<u8>, Error> {
+        self.issuer.key().sign(text).map_err(making("sign"))
     }
 
     /// A certificate for the node's key, under the name that the cell gives the node.

@@ -70,6 +70,11 @@ pub(super) fn key(certificate: &CertificateDer<'_>) -> Result<Digest, Error> {
     Ok(Digest(Sha256::digest(parse(certificate)?.public_key().raw).into()))
 }
 
+/// The same key, as signatures are checked with it.
+pub(super) fn public_key(certificate: &CertificateDer<'_>) -> Result<Vec<u8>, Error> {
+    Ok(parse(certificate)?.public_key().subject_public_key.data.to_vec())
+}
+
 /// From when to when a certificate is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Validity {

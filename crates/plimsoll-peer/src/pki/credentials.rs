@@ -19,7 +19,7 @@ use super::Error;
 use super::authority::Fingerprint;
 use super::caller::{Caller, Validity, key};
 use super::identity::Identity;
-use super::trust::{Anchor, NodeVerifier, PinVerifier, provider};
+use super::trust::{Anchor, NodeVerifier, PinVerifier, has_signed, provider};
 
 /// What both sides speak inside TLS.
 const ALPN: &[u8] = b"h2";
@@ -29,6 +29,7 @@ const ALPN: &[u8] = b"h2";
 pub struct Credentials {
     caller: Caller,
     fingerprint: Fingerprint,
+    authority: CertificateDer<'static>,
     anchor: Anchor,
     current: Arc<Current>,
 }
@@ -52,6 +53,7 @@ impl Credentials {
         Ok(Self {
             caller: identity.caller().clone(),
             fingerprint: identity.fingerprint(),
+            authority: identity.authority().clone(),
             anchor: Anchor::new(identity.authority())?,
             current: Arc::new(Current(RwLock::new(Arc::new(identity.certified()?)))),
         })
@@ -77,6 +79,17 @@ impl Credentials {
 
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+
+    /// The key that this node shows.
+    pub fn key(&self) -> Result<Digest, Error> {
+        let current = self.current.0.read().expect("no holder of the credentials panics");
+        key(current.cert.first().ok_or(Error::BadCertificate { why: "there is none" })?)
+    }
+
+    /// Whether the authority that this node trusts has signed a text.
+    pub fn has_signed(&self, text: &[u8], signature: &[u8]) -> bool {
+        has_signed(&self.authority, text, signature)
     }
 
     /// For the side that is connected to. Who shows a certificate must show a good one; who shows none may be a

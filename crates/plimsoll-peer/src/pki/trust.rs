@@ -71,6 +71,15 @@ impl Anchor {
     }
 }
 
+/// Whether the key of this certificate has signed a text.
+pub(super) fn has_signed(signer: &CertificateDer<'_>, text: &[u8], signature: &[u8]) -> bool {
+    let Ok(key) = super::caller::public_key(signer) else { return false };
+    let mapping = provider().signature_verification_algorithms.mapping;
+    let found = mapping.iter().find(|(it, _)| *it == SignatureScheme::ECDSA_NISTP256_SHA256);
+    let mut algorithms = found.into_iter().flat_map(|(_, algorithms)| algorithms.iter());
+    algorithms.any(|algorithm| algorithm.verify_signature(&key, text, signature).is_ok())
+}
+
 /// Judges the server a node connects to.
 #[derive(Debug)]
 pub(super) struct NodeVerifier {

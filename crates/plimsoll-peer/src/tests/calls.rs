@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST};
 use hyper::{HeaderMap, Method, Request, StatusCode};
+use plimsoll_store::embedded::Sender;
 use plimsoll_store::embedded::network::Network as _;
 use plimsoll_store::{Peer, ServerId};
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
@@ -243,18 +244,22 @@ async fn nobody_there_and_somebody_else_there_are_told_apart() {
 }
 
 #[tokio::test]
-async fn the_log_travels_with_the_name_of_the_node_that_sends_it() {
+async fn the_log_travels_with_the_name_and_the_key_of_the_node_that_sends_it() {
     let blue = cell("blue");
     let server =
         PeerServer::bind("127.0.0.1:0".parse().unwrap(), &blue.node("ash"), Limits::default());
     let server = server.unwrap();
     let peer = Peer { name: "ash".to_owned(), address: server.local_addr().unwrap().to_string() };
     let (_end, ending) = watch::channel(false);
-    let answer = |caller: crate::pki::Caller, message: Bytes| async move {
-        [caller.node.as_str().as_bytes(), b" said ", &message].concat()
+    let birch = blue.node("birch");
+    let shown = birch.key().unwrap();
+    let answer = move |sender: Sender, message: Bytes| async move {
+        let Sender::Node { node, key } = sender else { return Vec::new() };
+        assert_eq!(key, shown);
+        [node.as_str().as_bytes(), b" said ", &message].concat()
     };
     tokio::spawn(server.serve(raft_router(answer), ending));
-    let network = RaftNetwork::new(PeerClient::new(blue.node("birch")));
+    let network = RaftNetwork::new(PeerClient::new(birch));
     let sent = network.send(ServerId(1), &peer, b"vote".to_vec(), PATIENCE).await;
     assert_eq!(sent.unwrap(), b"birch said vote");
     let piece = vec![7; 3 << 20];

@@ -92,7 +92,9 @@ pub(crate) fn found_on(
     let written = Snapshots::new(disk, data_dir).write(&header, &encode_state(state));
     written.map_err(io("write a snapshot to", data_dir))?;
     // Last, because without it the directory is refused as unfinished.
-    let incarnation = Incarnation { since: term, salt: salt(), is_heir: false };
+    // A line of its own: what becomes of the cell that the state is from is no matter of this one.
+    let salt = salt();
+    let incarnation = Incarnation { since: term, salt, is_heir: false, line: salt };
     let cell_id = of.cell_id.clone();
     let identity = ServerIdentity { cell_id, server, founded: true, incarnation, superseded: None };
     identity.write(disk.as_ref(), data_dir)?;

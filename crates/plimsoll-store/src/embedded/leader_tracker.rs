@@ -2,7 +2,7 @@
 //! as we can tell, nor does one whom the others have ceased to answer; and one that resumes its term after a restart may
 //! not decide before it has caught up with itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ pub(crate) struct LeaderTracker {
     /// One more than the last entry that it found in its log.
     recovered: u64,
     history: Mutex<LeaderHistory>,
+    has_panicked: AtomicBool,
 }
 
 /// The leaders that this server has seen.
@@ -75,7 +76,23 @@ impl LeaderTracker {
     ) -> Self {
         let (started, last_heard) = (Instant::now(), AtomicU64::new(0));
         let (guard, history) = (Arc::clone(guard), Mutex::default());
-        Self { guard, server, timing, started, last_heard, started_in, recovered, history }
+        let has_panicked = AtomicBool::new(false);
+        Self {
+            guard,
+            server,
+            timing,
+            started,
+            last_heard,
+            started_in,
+            recovered,
+            history,
+            has_panicked,
+        }
+    }
+
+    /// Whether openraft ended without saying why, as only a panic ends it.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.has_panicked.load(Ordering::Relaxed)
     }
 
     fn history(&self) -> MutexGuard<'_, LeaderHistory> {
@@ -190,6 +207,8 @@ impl LeaderTracker {
                 let ended = changed.is_ok_and(|changed| changed.is_err());
                 let mut now = tracker.leadership(&metrics.borrow_watched());
                 if ended {
+                    let is_panic = metrics.borrow_watched().running_state.is_ok();
+                    tracker.has_panicked.store(is_panic, Ordering::Relaxed);
                     now = Leadership { leader: None, is_me: false, ..now };
                 }
                 tracker.history().note(now);

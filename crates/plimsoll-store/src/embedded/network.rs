@@ -19,6 +19,7 @@ use openraft::raft::{
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
 use super::addresses::Addresses;
+use super::door::Door;
 use super::incarnation::IncarnationGuard;
 use super::snapshot::StateBytes;
 use super::types::{Ballot, Blob, Header, Types};
@@ -37,7 +38,7 @@ pub type Sent<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send + 'a
 
 /// Carries a request to another server's [`Embedded::answer`](super::Embedded::answer), and its answer back.
 ///
-/// It must know whom it speaks to: what arrives is believed.
+/// It must know whom it speaks to and who speaks: both ends settle by that whether they believe what arrives.
 pub trait Network: Debug + Send + Sync + 'static {
     fn send<'a>(
         &'a self,
@@ -62,6 +63,7 @@ impl Network for NoNetwork {
 pub(crate) struct PeerClientFactory {
     pub(crate) network: Arc<dyn Network>,
     pub(crate) guard: Arc<IncarnationGuard>,
+    pub(crate) door: Arc<Door>,
     pub(crate) machine: Arc<Machine>,
     pub(crate) addresses: Arc<Addresses>,
 }
@@ -72,8 +74,9 @@ impl RaftNetworkFactory<Types> for PeerClientFactory {
     async fn new_client(&mut self, target: ServerId, node: &Peer) -> PeerClient {
         let (network, guard) = (Arc::clone(&self.network), Arc::clone(&self.guard));
         let (machine, addresses) = (Arc::clone(&self.machine), Arc::clone(&self.addresses));
+        let door = Arc::clone(&self.door);
         addresses.note(target, node);
-        PeerClient { network, guard, machine, addresses, target, peer: node.clone() }
+        PeerClient { network, guard, door, machine, addresses, target, peer: node.clone() }
     }
 }
 
@@ -82,6 +85,7 @@ impl RaftNetworkFactory<Types> for PeerClientFactory {
 pub(crate) struct PeerClient {
     network: Arc<dyn Network>,
     guard: Arc<IncarnationGuard>,
+    door: Arc<Door>,
     machine: Arc<Machine>,
     addresses: Arc<Addresses>,
     target: ServerId,
@@ -102,17 +106,22 @@ impl PeerClient {
                 "the cell was recovered without this server",
             )));
         }
-        let envelope = self.guard.envelope(self.target, self.machine.level());
+        let (level, seat) = (self.machine.level(), self.door.seat());
+        let envelope = self.guard.envelope(self.target, level, seat);
         let bytes = wire::encode(&(envelope, request));
         let found = self.addresses.of(self.target);
         let peer = found.as_ref().unwrap_or(&self.peer);
         let sent = self.network.send(self.target, peer, bytes, within);
         let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
-        let response = answered.flatten().and_then(|bytes| wire::decode(&bytes));
+        let response = answered.flatten().and_then(|bytes| {
+            let response: RaftResponse = wire::decode(&bytes)?;
+            response.check()?;
+            Ok(response)
+        });
         match response.map_err(|error| CallError::new(&error))? {
             RaftResponse::Refused(why) => Err(CallError::new(&io::Error::other(why))),
-            RaftResponse::Superseded(by) => {
-                let given_up = self.guard.give_up(by);
+            RaftResponse::Superseded(claim) => {
+                let given_up = self.guard.give_up(&claim, self.door.notary());
                 let why = given_up.err().unwrap_or_else(|| io::Error::other("superseded"));
                 Err(CallError::new(&why))
             }
@@ -178,7 +187,7 @@ impl RaftNetworkV2<Types> for PeerClient {
         option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let pieces = async {
-            let header = Header::from(&snapshot.meta);
+            let header = Blob::of(&Header::from(&snapshot.meta));
             let bytes = snapshot.snapshot;
             let mut offset = 0;
             loop {
@@ -227,7 +236,7 @@ pub(crate) struct Arrivals(Option<Arrival>);
 #[derive(Debug)]
 struct Arrival {
     vote: Ballot,
-    header: Header,
+    header: Blob,
     bytes: Vec<u8>,
 }
 
@@ -238,6 +247,8 @@ impl Arrivals {
         if piece.total > MAX_SNAPSHOT {
             return refuse("the snapshot is too large");
         }
+        // Before any of it is kept: a snapshot that cannot be taken is not gathered either.
+        piece.header()?;
         let mut arrival = match self.0.take() {
             _ if piece.offset == 0 => {
                 Arrival { vote: piece.vote, header: piece.header.clone(), bytes: Vec::new() }
@@ -267,12 +278,16 @@ impl Arrival {
 
 #[cfg(test)]
 mod tests {
+    use super::super::types::{Mark, MembershipRecord};
     use super::*;
 
     fn piece(offset: u64, total: u64, bytes: usize) -> SnapshotPiece {
         let vote = Ballot { term: 3, server: ServerId(1), won: true };
         let bytes = Blob(vec![7; bytes].into());
-        SnapshotPiece { vote, header: Header::default(), offset, total, bytes }
+        let last = Some(Mark { term: 2, index: 9 });
+        let roster = MembershipRecord::alone(ServerId(1), Peer::default());
+        let header = Blob::of(&Header { last, roster_at: last, roster });
+        SnapshotPiece { vote, header, offset, total, bytes }
     }
 
     #[test]

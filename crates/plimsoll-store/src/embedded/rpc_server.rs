@@ -3,30 +3,25 @@
 use std::io;
 
 use openraft::alias::SnapshotOf;
+use openraft::async_runtime::WatchReceiver;
+use plimsoll_model::State;
 use plimsoll_model::level::{VERSION, outdated};
 
 use super::Embedded;
-use super::types::{Ballot, Types};
-use super::wire::{self, AppendReply, Envelope, RaftRequest, RaftResponse, SnapshotPiece};
+use super::door::Sender;
+use super::incarnation::signer;
+use super::types::{Ballot, Mark, Types};
+use super::wire::{self, AppendReply, Opening, RaftRequest, RaftResponse, SnapshotPiece};
+use crate::aside::aside;
+use crate::level;
 
 impl Embedded {
-    /// Answers a request of another server. Whoever calls this has made sure that it is a node of the cell. Whether it is
-    /// a server, this one may be too far behind to know; it must hear a leader, and give a candidate its vote, all the
-    /// same. A server that was let go gets no votes anyway: those who hear a leader give none, and its log is the shorter.
-    pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
-        let response = match wire::decode::<(Envelope, RaftRequest)>(request) {
-            Ok((envelope, request)) => match self.guard.admit(envelope) {
-                Ok(Ok(())) if !envelope.level.is_readable() => {
-                    // Nothing of it must get into the log: this server could not go on, nor start again.
-                    self.machine.outgrow(envelope.level);
-                    let why = outdated(VERSION, envelope.level);
-                    Err(io::Error::new(io::ErrorKind::Unsupported, why))
-                }
-                Ok(Ok(())) => self.respond(request).await,
-                Ok(Err(response)) => Ok(response),
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
+    /// Answers a request of another server. Its carrier says who sent it, and must be certain; whether that is a server, and
+    /// the one it speaks for, is settled here before anything else of the message is looked at. A refusal changes nothing.
+    pub async fn answer(&self, sender: &Sender, request: &[u8]) -> Vec<u8> {
+        let response = match self.hear(sender, request) {
+            Ok(request) => self.respond(request).await,
+            Err(refused) => refused,
         };
         let response = response.unwrap_or_else(|error| RaftResponse::Refused(error.to_string()));
         wire::encode(&response)
@@ -34,8 +29,8 @@ impl Embedded {
 
     /// Answers a server that is not of the cell any more: whether its cell goes on without it, and nothing else.
     pub fn turn_away(&self, request: &[u8]) -> Vec<u8> {
-        let admitted = wire::decode::<(Envelope, RaftRequest)>(request)
-            .and_then(|(envelope, _)| self.guard.admit(envelope));
+        let admitted =
+            wire::decode::<Opening>(request).map(|opening| self.is_of_its_life(&opening));
         let response = match admitted {
             Ok(Err(response)) => response,
             Ok(Ok(())) => RaftResponse::Refused("this server was removed from the cell".to_owned()),
@@ -44,13 +39,70 @@ impl Embedded {
         wire::encode(&response)
     }
 
+    fn is_of_its_life(&self, opening: &Opening) -> Result<(), RaftResponse> {
+        let sign = signer(self.door.notary(), &self.machine);
+        self.guard.admit(opening.envelope.to, opening.envelope.of, sign)
+    }
+
+    /// The request, if it is to be heard; else what is said to it.
+    fn hear(
+        &self,
+        sender: &Sender,
+        request: &[u8],
+    ) -> Result<RaftRequest, io::Result<RaftResponse>> {
+        let opening: Opening = wire::decode(request).map_err(Err)?;
+        self.is_of_its_life(&opening).map_err(Ok)?;
+        let Opening { envelope, ballot, .. } = opening;
+        let admitted = self.door.admit(sender, ballot.server, envelope.seat.as_ref());
+        admitted.map_err(|why| Ok(RaftResponse::Refused(why)))?;
+        let (_, request): (wire::Envelope, RaftRequest) = wire::decode(request).map_err(Err)?;
+        request.check().map_err(Err)?;
+        if !envelope.level.is_readable() {
+            // Nothing of it must get into the log: this server could not go on, nor start again. That the cell speaks
+            // this level is for its leader to say: a candidate speaks for nobody yet.
+            if request.is_leaders() {
+                self.machine.announce(envelope.level);
+            }
+            let why = outdated(VERSION, envelope.level);
+            return Err(Err(io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
+        Ok(request)
+    }
+
+    /// What is committed stays: an entry up to the last of these is of its term or an earlier one, an entry after it of its
+    /// term or a later one. Whoever says otherwise is not of this log.
+    fn check_committed(&self, marks: impl IntoIterator<Item = Mark>) -> io::Result<()> {
+        let committed = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.last_applied.as_ref().max(metrics.local_committed.as_ref()).map(Mark::from)
+        };
+        let Some(committed) = committed else { return Ok(()) };
+        let fits = |mark: &Mark| {
+            let is_after = mark.index > committed.index;
+            if is_after { mark.term >= committed.term } else { mark.term <= committed.term }
+        };
+        match marks.into_iter().find(|mark| !fits(mark)) {
+            None => Ok(()),
+            Some(Mark { term, index }) => {
+                let text = format!("entry {index} of term {term} contradicts what is committed");
+                Err(io::Error::new(io::ErrorKind::InvalidData, text))
+            }
+        }
+    }
+
     async fn respond(&self, request: RaftRequest) -> io::Result<RaftResponse> {
         match request {
             RaftRequest::Append(append) => {
-                let appended = self.raft.append_entries(append.into_request()?).await;
+                let request = append.into_request()?;
+                let entries = request.entries.iter().map(|entry| Mark::from(&entry.log_id));
+                let previous = request.prev_log_id.as_ref().map(Mark::from);
+                self.check_committed(previous.into_iter().chain(entries))?;
+                let appended = self.raft.append_entries(request).await;
                 let appended = AppendReply::from(appended.map_err(io::Error::other)?);
                 if !matches!(appended, AppendReply::HigherVote(_)) {
                     self.tracker.heard();
+                    self.machine.keep_up();
                 }
                 Ok(RaftResponse::Append(appended))
             }
@@ -75,6 +127,15 @@ impl Embedded {
             arrivals.take(&piece)?
         };
         let Some(snapshot) = whole else { return Ok(RaftResponse::More) };
+        self.check_committed(piece.header()?.last)?;
+        // A server ends that cannot read what it has installed, so it is read before.
+        if let Err(why) = aside(|| level::decode::<State>(&snapshot).map(drop)) {
+            if let level::Undecoded::Newer(level) = why {
+                self.machine.announce(level);
+            }
+            let text = format!("the snapshot cannot be read: {why}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         let snapshot = SnapshotOf::<Types, _> { meta: piece.meta()?, snapshot };
         let installed = self.raft.install_full_snapshot(piece.vote(), snapshot).await;
         let vote = installed.map_err(io::Error::other)?.vote;
@@ -130,9 +191,10 @@ mod tests {
         let vote = Ballot { term: 1, server: LEADER, won: true }.into();
         let request =
             AppendEntriesRequest { vote, prev_log_id: None, leader_commit: Some(at(1)), entries };
-        let envelope = server.guard.envelope(US, level);
+        let envelope = server.guard.envelope(US, level, None);
         let message = (envelope, RaftRequest::Append(Append::new(&request).unwrap()));
-        wire::decode(&server.answer(&wire::encode(&message)).await).unwrap()
+        let from = Sender::Server(LEADER);
+        wire::decode(&server.answer(&from, &wire::encode(&message)).await).unwrap()
     }
 
     #[tokio::test]
@@ -146,6 +208,10 @@ mod tests {
         assert_eq!(server.log_position().outgrown, Some(NEXT));
         let error = server.propose(command()).await.unwrap_err();
         assert_eq!(error, Error::Outgrown { level: NEXT });
+        // Whoever leads by what all agreed on is heard, and then the word of before counts no more.
+        let said = hear(&server, Level::BUILD, &readable).await;
+        assert!(matches!(said, RaftResponse::Append(AppendReply::All)), "{said:?}");
+        assert_eq!(server.log_position().outgrown, None);
         server.shutdown().await.unwrap();
 
         // It was for the level alone.

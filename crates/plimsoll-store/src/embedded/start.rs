@@ -21,13 +21,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::addresses::Addresses;
+use super::door::Door;
 use super::incarnation::{Incarnation, IncarnationGuard};
 use super::leader_tracker::LeaderTracker;
 use super::network::{Arrivals, PeerClientFactory};
 use super::snapshot::Snapshots;
 use super::state::StateMachine;
 use super::store::LogStore;
-use super::types::{Header, MembershipRecord, Types};
+use super::types::{Header, Mark, MembershipRecord, Types};
 use super::{Embedded, EmbeddedConfig, Founding, Timing};
 use crate::checked_file::{FileFormat, Unreadable};
 use crate::disk::monitored::MonitoredDisk;
@@ -36,7 +37,7 @@ use crate::engine::ServerId;
 use crate::log::{self, TornWrite};
 use crate::machine::Machine;
 
-const IDENTITY: FileFormat = FileFormat { magic: *b"plimsidt", format: 2, name: "server identity" };
+const IDENTITY: FileFormat = FileFormat { magic: *b"plimsidt", format: 3, name: "server identity" };
 
 /// How many entries that the snapshot holds are kept besides, in snapshots: a server that was away for a moment
 /// catches up from them without the whole snapshot.
@@ -254,12 +255,17 @@ impl Embedded {
         growth.add(store.bytes_from(applied.map_or(0, |mark| mark.index + 1)));
         let machine = Arc::new(Machine::new(state, applied.map_or(0, |mark| mark.index)));
         let addresses = Arc::<Addresses>::default();
+        let who = (identity.cell_id.clone(), identity.incarnation, identity.server);
+        let door = Door::new(who, Arc::clone(&config.notary), Arc::clone(&machine));
+        let door = Arc::new(door);
+        door.know(membership.log_id().as_ref().map(Mark::from), membership.membership());
         let state_machine = StateMachine {
             machine: Arc::clone(&machine),
             applied,
             membership,
             snapshots,
             addresses: Arc::clone(&addresses),
+            door: Arc::clone(&door),
         };
         let raft_config = raft_config(&config, timing).map_err(failed)?;
         let guard = IncarnationGuard::new(&config.disk, config.data_dir.clone(), identity.clone());
@@ -268,6 +274,7 @@ impl Embedded {
         let links = PeerClientFactory {
             network,
             guard: Arc::clone(&guard),
+            door: Arc::clone(&door),
             machine: Arc::clone(&machine),
             addresses,
         };
@@ -296,6 +303,7 @@ impl Embedded {
             raft,
             identity,
             guard,
+            door,
             machine,
             leadership,
             tracker,

@@ -2,6 +2,7 @@
 //! snapshots of it.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
@@ -11,9 +12,11 @@ use openraft::{EntryPayload, OptionalSend};
 use plimsoll_model::Command;
 
 use super::addresses::Addresses;
+use super::door::Door;
 use super::snapshot::{Snapshots, StateBytes, encode_state};
 use super::types::{Header, Mark, Types};
 use crate::aside::aside;
+use crate::fault;
 use crate::level::{self, Undecoded};
 use crate::machine::Machine;
 
@@ -27,6 +30,7 @@ pub(crate) struct StateMachine {
     pub(crate) membership: StoredMembershipOf<Types>,
     pub(crate) snapshots: Snapshots,
     pub(crate) addresses: Arc<Addresses>,
+    pub(crate) door: Arc<Door>,
 }
 
 impl RaftStateMachine<Types> for StateMachine {
@@ -46,7 +50,7 @@ impl RaftStateMachine<Types> for StateMachine {
         // As many at a time as are there, so that stepping aside costs little.
         let mut entries = entries.ready_chunks(MAX_APPLIED);
         while let Some(next) = entries.next().await {
-            aside(|| self.apply_all(next))?;
+            aside(|| self.apply_guarded(next))?;
         }
         Ok(())
     }
@@ -71,7 +75,7 @@ impl RaftStateMachine<Types> for StateMachine {
         aside(|| self.machine.replace(state, header.last.map_or(0, |mark| mark.index)));
         self.applied = header.last;
         self.membership = meta.last_membership.clone();
-        self.addresses.replace(self.membership.membership());
+        self.note_members();
         Ok(())
     }
 
@@ -84,7 +88,24 @@ impl RaftStateMachine<Types> for StateMachine {
 }
 
 impl StateMachine {
+    /// A command that panics ends the log of this server, and not its process: containers and their ports go on.
+    fn apply_guarded(&mut self, entries: Vec<io::Result<EntryResponder<Types>>>) -> io::Result<()> {
+        let applied = catch_unwind(AssertUnwindSafe(|| self.apply_all(entries)));
+        applied.unwrap_or_else(|_| {
+            self.machine.note_panic();
+            let next = self.applied.map_or(0, |mark| mark.index + 1);
+            Err(io::Error::other(format!("applying entry {next} of the log panicked")))
+        })
+    }
+
+    fn note_members(&self) {
+        let members = self.membership.membership();
+        self.addresses.replace(members);
+        self.door.know(self.membership.log_id().as_ref().map(Mark::from), members);
+    }
+
     fn apply_all(&mut self, entries: Vec<io::Result<EntryResponder<Types>>>) -> io::Result<()> {
+        fault::reach("log-apply");
         for next in entries {
             let (entry, responder) = next?;
             let mark = Mark::from(&entry.log_id);
@@ -102,7 +123,7 @@ impl StateMachine {
                 EntryPayload::Membership(membership) => {
                     let at = Some(mark.into());
                     self.membership = StoredMembershipOf::<Types>::new(at, membership.clone());
-                    self.addresses.replace(membership);
+                    self.note_members();
                     self.machine.pass(mark.index);
                     None
                 }

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::growth::LogGrowth;
 use super::types::{Ballot, Entry, Mark, Types, decode_entry, encode_entry};
 use crate::disk::Disk;
+use crate::fault;
 use crate::log::{self, Done, Log, TornWrite};
 
 /// The most bytes of entries that one message to a follower carries, beyond its first entry.
@@ -279,6 +280,7 @@ impl RaftLogStorage<Types> for LogStore {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
+        fault::reach("log-core");
         let committed = self.committed();
         let mut payloads = Vec::new();
         for (next, entry) in (self.range().end..).zip(entries) {
@@ -286,7 +288,13 @@ impl RaftLogStorage<Types> for LogStore {
                 let text = format!("entry {} was to follow entry {next}", entry.log_id.index);
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            payloads.push(encode_entry(&entry, committed)?);
+            let payload = encode_entry(&entry, committed)?;
+            if payload.len() > log::MAX_ENTRY {
+                let text =
+                    format!("entry {next} has {} bytes, too many for the log", payload.len());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            payloads.push(payload);
         }
         self.inner.growth.add(payloads.iter().map(|payload| payload.len() as u64).sum());
         let done = move |result: Result<(), log::LogWriteError>| {

@@ -47,7 +47,7 @@ impl fmt::Display for Proposal {
 pub(crate) type Reply = Option<Result<Arc<[Event]>, Rejection>>;
 
 /// Where an entry stands in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) term: u64,
     pub(crate) index: u64,
@@ -97,6 +97,17 @@ pub(crate) struct MembershipRecord {
 impl MembershipRecord {
     pub(crate) fn alone(server: ServerId, peer: Peer) -> Self {
         Self { voters: vec![BTreeSet::from([server])], peers: BTreeMap::from([(server, peer)]) }
+    }
+
+    /// Whether a cell can have these members: somebody votes, and all who vote are known.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let has_empty = self.voters.is_empty() || self.voters.iter().any(BTreeSet::is_empty);
+        let is_known = |voter: &ServerId| self.peers.contains_key(voter);
+        if has_empty || !self.voters.iter().flatten().all(is_known) {
+            let text = "these are no members of a cell: nobody votes, or somebody unknown";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok(())
     }
 
     /// Whether this server decides by itself.
@@ -161,6 +172,9 @@ const ROSTER: u8 = 2;
 /// kind, term, committed
 const ENTRY_HEADER: usize = 1 + 8 + 8;
 
+/// The most bytes that the members of a cell may take: there are a few, and decoded they take many times as much.
+const MAX_ROSTER: usize = 1 << 20;
+
 /// How much longer an entry is than its command.
 pub(crate) const ENTRY_OVERHEAD: usize = ENTRY_HEADER;
 
@@ -200,8 +214,12 @@ pub(crate) fn decode_entry(index: u64, bytes: &[u8]) -> io::Result<(Entry, Optio
         BLANK => EntryPayload::Blank,
         COMMAND => EntryPayload::Normal(Proposal(Arc::from(body))),
         ROSTER => {
+            if body.len() > MAX_ROSTER {
+                return Err(wrong("holds a roster of an unknown size"));
+            }
             let roster: MembershipRecord =
                 postcard::from_bytes(body).map_err(|_| wrong("holds an unknown roster"))?;
+            roster.check()?;
             EntryPayload::Membership(roster.try_into()?)
         }
         _ => return Err(wrong("is of an unknown kind")),
@@ -213,6 +231,12 @@ pub(crate) fn decode_entry(index: u64, bytes: &[u8]) -> io::Result<(Entry, Optio
 /// Bytes that are written as bytes and not one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blob(pub(crate) Arc<[u8]>);
+
+impl Blob {
+    pub(crate) fn of(value: &impl Serialize) -> Self {
+        Self(postcard::to_stdvec(value).expect("our own types can be written").into())
+    }
+}
 
 impl Serialize for Blob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,6 +2,7 @@
 //! store, the more entries share a sync. Orders are carried out in the order they came.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, RwLock};
@@ -10,6 +11,7 @@ use super::frame::{self, SEGMENT_HEADER};
 use super::index::{EntryLocation, Index, Segment};
 use super::{Done, LogWriteError, META, recover};
 use crate::disk::Disk;
+use crate::fault;
 
 /// The most bytes in one write: large enough to keep the disk busy, small enough that an entry does not wait long.
 const MAX_WRITE: usize = 4 << 20;
@@ -94,7 +96,10 @@ impl LogWriter {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
-        action(self).map_err(|error| {
+        // A panic is a failure as any other: those who wait for this order must hear of it, and the next must not be tried.
+        let done = catch_unwind(AssertUnwindSafe(|| action(self)));
+        let done = done.unwrap_or_else(|_| Err(io::Error::other("the writer panicked")));
+        done.map_err(|error| {
             let failure = LogWriteError::new(&self.dir, &error);
             self.failed = Some(failure.clone());
             failure
@@ -102,6 +107,7 @@ impl LogWriter {
     }
 
     fn append(&mut self, first: u64, payloads: &[Arc<[u8]>]) -> io::Result<()> {
+        fault::reach("log-writer");
         let mut buffer = Vec::new();
         let mut places = Vec::new();
         for (index, payload) in (first..).zip(payloads) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_store::disk::sim::SimDisk;
 use plimsoll_store::embedded::channel::Switchboard;
-use plimsoll_store::embedded::{EmbeddedConfig, Founding};
+use plimsoll_store::embedded::{EmbeddedConfig, Founding, Sender};
 use plimsoll_store::{Embedded, Engine, Error, Peer, ServerId, ServerRole};
 
 use crate::support::*;
@@ -244,7 +244,7 @@ async fn servers_come_and_go() {
     cell.servers[0].remove_server(ServerId(3)).await.unwrap();
     assert_eq!(cell.servers[0].members().len(), 2);
     cell.servers[0].propose(join("birch")).await.unwrap();
-    let noise = cell.servers[0].answer(&[1, 2, 3, 4, 5, 255]).await;
+    let noise = cell.servers[0].answer(&Sender::Server(ServerId(2)), &[1, 2, 3, 4, 5, 255]).await;
     assert!(!noise.is_empty(), "noise is answered in words and changes nothing");
     cell.stop().await;
 }

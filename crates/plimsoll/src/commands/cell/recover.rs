@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_daemon::node::recovery::is_on_etcd;
 use plimsoll_daemon::node::store_dir;
 use plimsoll_store::embedded::OpenError;
-use plimsoll_store::recovery::{self, Recovered, StoppedServer};
+use plimsoll_store::recovery::{self, GivenUp, Recovered, StoppedServer};
 use serde::Serialize;
 
 use super::recover_etcd;
@@ -23,9 +23,14 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll cell recover                                   see what would happen, and be asked
   plimsoll cell recover --data-dir /var/lib/plimsoll -y   do it
+  plimsoll cell recover --force                           go back to a server that was given up in a recovery
 
 For when more than half of the servers that vote are lost for good: their disks are gone, or their machines. Servers that are
 only down want to be started, which loses nothing. The daemon here must be stopped; start it again afterwards.
+
+If the wrong server was recovered, the one given up can be told to return: run this on it with --force. The cell goes on from
+it, and the servers of the recovery give up when they hear of it; what was written there since is lost. To have a server
+that was given up join the recovered cell instead, start it with `plimsoll up --join` and a new token.
 
 On etcd it is for when etcd lost acknowledged writes (log_lost), and the daemons must run: they have the state in memory. Run it
 on the server that has applied the most, which takes the cell to a fresh prefix, then on each other one with that prefix, then
@@ -38,6 +43,9 @@ pub(crate) struct Args {
     /// Data directory of the stopped daemon [default: as for `plimsoll up`]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Return to this server, although the cell was recovered without it
+    #[arg(long)]
+    force: bool,
     /// Do not ask for confirmation
     #[arg(short, long)]
     pub(super) yes: bool,
@@ -76,13 +84,15 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         let message = format!("{} is no data directory of plimsoll", dir.display());
         return Err(CliError::refused(message).hint("name the one `plimsoll up` was started with"));
     }
-    let found = recovery::look(&store).map_err(|error| trouble(&error))?;
+    let given_up = if args.force { GivenUp::Returns } else { GivenUp::Stays };
+    let found = recovery::look(&store, given_up).map_err(|error| trouble(&error))?;
     note(&plan(&found));
     if !args.yes {
         ask(&found)?;
     }
     let backup = dir.join(format!("before-recovery.{}.backup", found.last));
-    let recovered = recovery::recover(&store, &backup, now()).map_err(|error| trouble(&error))?;
+    let recovered = recovery::recover(&store, given_up, &backup, now());
+    let recovered = recovered.map_err(|error| trouble(&error))?;
     print(args.output, &facts(&recovered), done)?;
     note(&format!(
         "hint: start it with `plimsoll up --data-dir {}`, then join others",
@@ -114,7 +124,8 @@ fn done(facts: &RecoveryFacts) -> String {
 }
 
 fn plan(found: &StoppedServer) -> String {
-    let StoppedServer { cell_id, server, node, last, last_term, term, unconfirmed, others } = found;
+    let StoppedServer { cell_id, server, node, last, last_term, term, .. } = found;
+    let StoppedServer { unconfirmed, others, superseded, .. } = found;
     let mut text = format!("cell {cell_id}, {server} on {node}\n");
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "  {name:11} {value}");
@@ -126,6 +137,12 @@ fn plan(found: &StoppedServer) -> String {
             &format!(
                 "{unconfirmed} of its entries it does not know to be agreed on; they are kept"
             ),
+        );
+    }
+    if let Some(by) = superseded {
+        line(
+            "returns",
+            &format!("from incarnation {by} of the cell, whose servers are given up too"),
         );
     }
     for (nth, other) in others.iter().enumerate() {
@@ -192,7 +209,7 @@ fn trouble(error: &recovery::Error) -> CliError {
 mod tests {
     use expect_test::expect;
     use plimsoll_model::Term;
-    use plimsoll_store::{Member, Peer, ServerId};
+    use plimsoll_store::{Incarnation, Member, Peer, ServerId};
 
     use super::*;
 
@@ -211,6 +228,7 @@ mod tests {
             term: Term(6),
             unconfirmed: 2,
             others: vec![other(1, "ash", true), other(4, "dogwood", false)],
+            superseded: None,
         };
         expect![[r#"
             cell shop, server 3 on cedar
@@ -226,5 +244,9 @@ mod tests {
             Deployments, the tokens of operators and the cell's authority stay. Replicas of the given-up nodes are placed again,
             but for those with data there.
         "#]].assert_eq(&plan(&found));
+        let by = Incarnation { since: 1_000_006, salt: 7, is_heir: true, line: 0 };
+        let returning = plan(&StoppedServer { superseded: Some(by), ..found });
+        let said = "  returns     from incarnation 1000006-00000007 of the cell, whose servers are given up too\n";
+        assert!(returning.contains(said), "{returning}");
     }
 }

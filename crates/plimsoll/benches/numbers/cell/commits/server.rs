@@ -13,7 +13,7 @@ use plimsoll_model::testkit::{cpus, node_id};
 use plimsoll_model::{Author, CellId, Change, Term, Timestamp, Writer};
 use plimsoll_peer::pki::{Authority, Credentials, Identity, NODE_LIFETIME};
 use plimsoll_peer::{Limits, PeerClient, PeerServer, RaftNetwork, raft_router};
-use plimsoll_store::embedded::EmbeddedConfig;
+use plimsoll_store::embedded::{EmbeddedConfig, Sender};
 use plimsoll_store::{Embedded, Engine, Founding, Peer, ServerId};
 use tokio::sync::watch;
 
@@ -133,9 +133,14 @@ async fn serve(home: &Path, net: &str, at: usize) -> Arc<Embedded> {
     let port =
         PeerServer::bind(address, &credentials, Limits::default()).expect("the port is free");
     let answering = Arc::clone(&engine);
-    let router = raft_router(move |_, message| {
+    let router = raft_router(move |sender, message| {
         let engine = Arc::clone(&answering);
-        async move { engine.answer(&message).await }
+        // The state of these servers knows no nodes: who they are is agreed on beforehand.
+        let is_sender =
+            |name: &&str| matches!(&sender, Sender::Node { node, .. } if node.as_str() == *name);
+        let at = NAMES.iter().position(|name| is_sender(name));
+        let from = at.map_or(sender.clone(), |at| Sender::Server(ServerId(at as u64 + 1)));
+        async move { engine.answer(&from, &message).await }
     });
     tokio::spawn(async move {
         let (_ending, end) = watch::channel(false);
