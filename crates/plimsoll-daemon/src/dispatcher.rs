@@ -116,11 +116,17 @@ pub struct Orders {
 impl Dispatch {
     /// Follows the log until nobody holds it any more.
     pub fn start(machine: Arc<Machine>) -> Arc<Self> {
+        Self::start_with(machine, ())
+    }
+
+    /// The same, with something that is dropped when it ends, also where it panics.
+    pub fn start_with(machine: Arc<Machine>, ending: impl Send + 'static) -> Arc<Self> {
         let dispatch =
             Arc::new(Self { machine: Arc::clone(&machine), listeners: Mutex::default() });
         let next = *machine.applied().borrow() + 1;
         let (weak, mut watcher) = (Arc::downgrade(&dispatch), machine.watch(next));
         tokio::spawn(async move {
+            let _ending = ending;
             let mut holders = Holders::default();
             machine.read(|state| holders.fill(state));
             while let Some(dispatch) = weak.upgrade() {

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_dns::ServiceDns;
@@ -77,6 +78,19 @@ const UNCLAIMED: Duration = Duration::from_secs(30);
 
 /// How long the loops may take to end.
 const STOP: Duration = Duration::from_secs(5);
+
+/// How often this process has started its control plane over.
+static RESTARTS: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that this process starts its control plane over, after a panic or a failure of the log.
+pub fn count_restart() {
+    RESTARTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How often this process has started its control plane over: each is a bug or a bad disk.
+pub fn restarts() -> u64 {
+    RESTARTS.load(Ordering::Relaxed)
+}
 
 /// How a node is started. What is left out, it finds out or remembers from the last time.
 #[derive(Debug, Clone, Default)]
@@ -349,7 +363,7 @@ impl RunningNode {
         node.begin(&options, facts, key, endpoints, &stop)?;
         let cell = node.cell.clone();
         let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop.clone());
-        node.tasks.spawn(renewal);
+        node.keep("certificate renewal", renewal);
         node.close_unclaimed(stop);
         // An engine that hangs holds this up, and by now nothing else.
         node.description = node.cell.runtime.describe().await.ok();
@@ -427,7 +441,8 @@ impl RunningNode {
         let path = options.data_dir.join("term");
         let fence = Fence::open(path.clone());
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
-        let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+        let machine = Arc::clone(cell.engine.machine());
+        let dispatch = Dispatch::start_with(machine, self.part("dispatcher"));
 
         let routing = self.open_routing(options, &client, names)?;
         server.beside(Arc::clone(&routing));
@@ -442,11 +457,11 @@ impl RunningNode {
                 routing: Some(Arc::clone(&routing)),
             };
             let router = peer_api::router(Arc::new(gate), server.for_peers());
-            self.tasks.spawn(peers.serve_beside(router, stop.clone(), self.plane.stay()));
+            self.keep("peer port", peers.serve_beside(router, stop.clone(), self.plane.stay()));
         }
-        self.tasks.spawn(server.run(stopped(stop.clone())));
-        self.tasks.spawn(log.keep_seats(cell.clone(), key, stop.clone()));
-        self.tasks.spawn(quorum::run(cell.clone(), client.clone(), stop.clone()));
+        self.keep("API", server.run(stopped(stop.clone())));
+        self.keep("membership", log.keep_seats(cell.clone(), key, stop.clone()));
+        self.keep("quorum check", quorum::run(cell.clone(), client.clone(), stop.clone()));
 
         self.keep("heartbeat", heartbeat::run(cell.clone(), own_key, stop.clone()));
         let (reports, seen) = mpsc::unbounded_channel();
@@ -459,18 +474,19 @@ impl RunningNode {
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));
-        self.tasks.spawn(leader::run(cell, stop.clone()));
+        self.keep("leader", leader::run(cell, stop.clone()));
         Ok(())
     }
 
     /// Runs a part that the node cannot be without, and notes when it ends unasked.
     fn keep(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        let kept = self.part(name);
+        self.tasks.spawn(kept.run(part));
+    }
+
+    fn part(&self, name: &'static str) -> Part {
         let (ended, stop) = (self.ended.clone(), self.shutdown.subscribe());
-        let kept = Part { name, ended, stop };
-        self.tasks.spawn(async move {
-            part.await;
-            drop(kept);
-        });
+        Part { name, ended, stop }
     }
 
     /// What leads to this node's replicas and, where it listens on published ports, to all others.
@@ -497,7 +513,8 @@ impl RunningNode {
         let (cell, sockets) = (self.cell.clone(), self.sockets.clone());
         let routing = Arc::new(Routing::new(cell, client, certificates, sockets, names));
         let stage = self.plane.stage();
-        self.plane.spawn(Arc::clone(&routing).run(listens, entrances, stage));
+        let kept = self.part("router");
+        self.plane.spawn(kept.run(Arc::clone(&routing).run(listens, entrances, stage)));
         Ok(routing)
     }
 
@@ -611,6 +628,13 @@ struct Part {
     name: &'static str,
     ended: watch::Sender<Option<&'static str>>,
     stop: watch::Receiver<bool>,
+}
+
+impl Part {
+    async fn run(self, part: impl Future<Output = ()>) {
+        part.await;
+        drop(self);
+    }
 }
 
 impl Drop for Part {

@@ -11,11 +11,17 @@ use super::answer::with_type;
 use super::context::Context;
 use super::health;
 use super::router_metrics::routed;
+use crate::node::restarts;
 use plimsoll_api::view::{Health, HealthQuery, ProblemCode};
 
 /// What can keep a log from taking writes, each a line that is always there: an alert can name it before it happens.
-const TROUBLES: [ProblemCode; 4] =
-    [ProblemCode::LogLost, ProblemCode::DiskFull, ProblemCode::Disk, ProblemCode::StoreFull];
+const TROUBLES: [ProblemCode; 5] = [
+    ProblemCode::LogLost,
+    ProblemCode::DiskFull,
+    ProblemCode::Disk,
+    ProblemCode::StoreFull,
+    ProblemCode::Bug,
+];
 
 const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -67,6 +73,8 @@ fn text(health: &Health) -> MetricsPage {
         let holds = u8::from(health.trouble == Some(code));
         let _ = writeln!(page.0, "plimsoll_log_trouble{{code=\"{}\"}} {holds}", code.word());
     }
+    let what = "How often this process has started its control plane over after a panic or a failure of the log";
+    page.number("plimsoll_control_plane_restarts_total", "counter", what, restarts());
     page
 }
 
@@ -167,6 +175,10 @@ mod tests {
             plimsoll_log_trouble{code="disk_full"} 0
             plimsoll_log_trouble{code="disk"} 0
             plimsoll_log_trouble{code="store_full"} 0
+            plimsoll_log_trouble{code="bug"} 0
+            # HELP plimsoll_control_plane_restarts_total How often this process has started its control plane over after a panic or a failure of the log
+            # TYPE plimsoll_control_plane_restarts_total counter
+            plimsoll_control_plane_restarts_total 0
         "#]]
         .assert_eq(&text(&health).0);
     }

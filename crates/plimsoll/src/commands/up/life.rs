@@ -1,11 +1,16 @@
 //! The life of a daemon's process: it starts a node, in the place of another process perhaps, and ends with it, or hands it
 //! over to the next. What is wrong with a node and may pass is waited for here.
+//!
+//! A control plane that panics, or whose log fails, does not take the ports of containers with it: what carries clients goes
+//! on by what it last knew, on sockets that stay open, until the control plane is started again in this same process.
 
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
-use plimsoll_daemon::node::{DataPlane, Error, LINGER, NodeOptions, RunningNode};
+use plimsoll_daemon::node::{DataPlane, Error, LINGER, NodeOptions, RunningNode, count_restart};
 use plimsoll_model::level::remedy;
 use plimsoll_router::Sockets;
+use plimsoll_router::sockets::SocketName;
 use plimsoll_store::checked_file::Unreadable;
 use plimsoll_store::disk::room;
 use plimsoll_store::embedded::{OpenError, ROOM};
@@ -21,6 +26,14 @@ use crate::output::note;
 
 /// How often a full disk is looked at.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
+
+/// How long a control plane that failed waits before it is started again, the first time and at most: what fails at once
+/// each time must not keep the machine busy.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// One that ran for this long before it failed has not failed in a row.
+const SOUND: Duration = Duration::from_mins(5);
 
 /// A process with a node, or about to have one.
 #[derive(Debug)]
@@ -45,37 +58,98 @@ enum Before {
 /// What becomes of a node that ran.
 enum Turn {
     Stopped,
-    /// It cannot go on, and another start may help, or not.
-    Broken(Result<(), CliError>),
+    /// It had no room, and has again.
+    HasRoom,
+    /// It cannot go on, and this is why. What carries clients can.
+    StartOver(String),
     HandOver(Box<Successor>),
 }
+
+/// The sockets that a node listened on.
+type HeldSockets = Vec<(SocketName, OwnedFd)>;
 
 impl Life {
     pub(super) async fn live(mut self) -> Result<(), CliError> {
         let (mut sockets, mut before) = self.begins().await?;
         loop {
-            let Some(node) = self.start(sockets, &before).await? else { return Ok(()) };
+            let Some(mut node) = self.start(sockets, &before).await? else { return Ok(()) };
+            let mut pause = FIRST_PAUSE;
             self.relieve(&node, before).await;
-            match self.until_turn(&node).await {
-                Turn::Stopped => {
-                    note("stopping; replicas keep running, the next `plimsoll up` adopts them");
-                    notify::tell(SystemdState::Stopping);
-                    node.stop().await;
-                    self.say_bye().await;
-                    return Ok(());
+            (sockets, before) = loop {
+                let since = Instant::now();
+                match self.until_turn(&node).await {
+                    Turn::Stopped => {
+                        note("stopping; replicas keep running, the next `plimsoll up` adopts them");
+                        notify::tell(SystemdState::Stopping);
+                        node.stop().await;
+                        self.say_bye().await;
+                        return Ok(());
+                    }
+                    Turn::HasRoom => {
+                        node.stop().await;
+                        note("there is room again; starting over");
+                        break (Sockets::default(), Before::Nobody);
+                    }
+                    Turn::StartOver(why) => {
+                        // One that ran for a while has not failed in a row.
+                        pause = if since.elapsed() > SOUND { FIRST_PAUSE } else { pause };
+                        let Some((next, plane)) = self.start_over(node, &why, &mut pause).await
+                        else {
+                            return Ok(());
+                        };
+                        self.relieve(&next, Before::Own(plane)).await;
+                        node = next;
+                    }
+                    Turn::HandOver(successor) => match self.hand_over(node, successor).await {
+                        None => return Ok(()),
+                        Some(left) => break left,
+                    },
                 }
-                Turn::Broken(broken) => {
-                    node.stop().await;
-                    broken?;
-                    note("there is room again; starting over");
-                    (sockets, before) = (Sockets::default(), Before::Nobody);
-                }
-                Turn::HandOver(successor) => match self.hand_over(node, successor).await {
-                    None => return Ok(()),
-                    Some(left) => (sockets, before) = left,
-                },
-            }
+            };
         }
+    }
+
+    /// Starts the control plane again beside what carries clients, as often as it takes; none if it was told to stop first.
+    /// To end instead, for the service manager, would close every port of this node for as long as its log is broken.
+    async fn start_over(
+        &mut self,
+        node: RunningNode,
+        why: &str,
+        pause: &mut Duration,
+    ) -> Option<(RunningNode, DataPlane)> {
+        note(&format!(
+            "{why}. This is a bug or a bad disk: please report what the log says. Replicas and their ports go on; the \
+             control plane starts over."
+        ));
+        notify::tell(SystemdState::Reloading);
+        let (plane, held) = node.hand_over().await;
+        loop {
+            tokio::select! {
+                () = sleep(*pause) => {}
+                () = self.signals.stop() => break,
+            }
+            *pause = (*pause * 2).min(LONGEST_PAUSE);
+            count_restart();
+            // On a task of its own: a panic of the start is one more failure.
+            let sockets = Sockets::inherited(duplicates(&held));
+            let starting = tokio::spawn(RunningNode::start_on(self.options.clone(), sockets));
+            let started = tokio::select! {
+                started = starting => started,
+                () = self.signals.stop() => break,
+            };
+            match started {
+                Ok(Ok(node)) => {
+                    self.say_started(&node);
+                    return Some((node, plane));
+                }
+                Ok(Err(error)) => note(&format!("the control plane does not start: {error}")),
+                Err(error) => note(&format!("the control plane does not start: {error}")),
+            }
+            note(&format!("it is tried again in {} s; ports stay open", pause.as_secs()));
+        }
+        notify::tell(SystemdState::Stopping);
+        self.say_bye().await;
+        None
     }
 
     /// Takes the place of another process where it was started for that.
@@ -149,8 +223,8 @@ impl Life {
     async fn until_turn(&mut self, node: &RunningNode) -> Turn {
         loop {
             let asked = tokio::select! {
-                broken = until_worth_another_start(node, &self.options) => return Turn::Broken(broken),
-                part = node.is_incomplete() => return Turn::Broken(Err(incomplete(part))),
+                turn = until_worth_another_start(node, &self.options) => return turn,
+                part = node.is_incomplete() => return Turn::StartOver(incomplete(part)),
                 asked = self.signals.next() => asked,
             };
             if asked == DaemonSignal::Stop {
@@ -213,12 +287,9 @@ impl Life {
     }
 }
 
-/// Returns when the node cannot write and another start may help: once there is room again where the disk was full. What
-/// else can be wrong with a disk is for whoever watches this process, who may start it again.
-async fn until_worth_another_start(
-    node: &RunningNode,
-    options: &NodeOptions,
-) -> Result<(), CliError> {
+/// Returns when the node cannot write and another start may help: at once, or where the disk was full, once there is room
+/// again.
+async fn until_worth_another_start(node: &RunningNode, options: &NodeOptions) -> Turn {
     let broken = node.broken().await;
     if let plimsoll_store::Error::Outgrown { .. } = &broken {
         // Another start of the same build would end the same way. It goes on telling what it knows.
@@ -226,8 +297,7 @@ async fn until_worth_another_start(
         return std::future::pending().await;
     }
     let plimsoll_store::Error::DiskFull { dir } = &broken else {
-        return Err(CliError::failed(broken.to_string())
-            .hint("see that what keeps its log can be read and written, then start it again"));
+        return Turn::StartOver(broken.to_string());
     };
     note(&format!(
         "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas keep running, and what is known is \
@@ -238,15 +308,23 @@ async fn until_worth_another_start(
     loop {
         sleep(LOOK_FOR_ROOM).await;
         if room(&options.data_dir).is_ok_and(|room| room >= ROOM) {
-            return Ok(());
+            return Turn::HasRoom;
         }
     }
 }
 
 /// A part of the daemon ended, which is a bug. Half a node would be silent, and nobody would know why.
-fn incomplete(part: &str) -> CliError {
-    CliError::failed(format!("the {part} of this daemon ended unexpectedly"))
-        .hint("start it again; replicas keep running. Please report what its log says")
+fn incomplete(part: &str) -> String {
+    format!("the {part} of this daemon ended unexpectedly")
+}
+
+/// The same sockets once more: a start that fails closes those it was given.
+fn duplicates(held: &HeldSockets) -> HeldSockets {
+    let copies = held.iter().filter_map(|(name, socket)| {
+        let copy = socket.try_clone();
+        copy.map(|copy| (name.clone(), copy)).ok()
+    });
+    copies.collect()
 }
 
 /// Whether the data directory was written by a newer plimsoll.

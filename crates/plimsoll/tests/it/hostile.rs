@@ -1,0 +1,4 @@
+//! Attacks on running daemons, a file for each door. Each is what somebody could do who holds what it says and no more.
+
+mod panics;
+mod raft;
