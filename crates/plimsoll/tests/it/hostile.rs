@@ -1,0 +1,3 @@
+//! Attacks: a file for each door. What is tried here got in once.
+
+mod files;
