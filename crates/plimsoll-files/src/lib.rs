@@ -58,7 +58,7 @@ pub fn create_dir(path: &Path, mode: u32) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
             return Ok(());
         }
-        made => made?,
+        created => created?,
     }
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()

@@ -60,8 +60,7 @@ pub enum Reach {
 pub fn narrow(path: &Path, most: u32, reach: Reach) -> io::Result<Mended> {
     let mut mended = Mended::default();
     match walk(CWD.as_fd(), path.as_os_str(), path, most, reach, MAX_DEPTH, &mut mended) {
-        Ok(()) => Ok(mended),
-        Err(Errno::NOENT) => Ok(mended),
+        Ok(()) | Err(Errno::NOENT) => Ok(mended),
         Err(error) => Err(error.into()),
     }
 }

@@ -237,7 +237,7 @@ where
 /// Who asks, or the answer to somebody who may not.
 fn admit(origin: &ClientOrigin, request: &Request<Incoming>) -> Result<Requester, Box<Response>> {
     match origin {
-        ClientOrigin::Unix { uid, is_admitted: true } => Ok(Requester::Local { uid: *uid }),
+        ClientOrigin::Unix { uid, is_admitted: true } => Ok(Requester::Local { uid: Some(*uid) }),
         ClientOrigin::Unix { uid, is_admitted: false } => {
             let message = format!(
                 "user {uid} may not use this socket: run the command as root or as the daemon's user, or start the daemon \

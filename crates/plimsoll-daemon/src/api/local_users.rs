@@ -50,12 +50,6 @@ impl LocalUsers {
     }
 }
 
-/// The name of a user.
-pub(super) fn user_name(uid: u32) -> Option<String> {
-    let users = fs::read_to_string(USERS).unwrap_or_default();
-    user(&users, uid).map(|(name, _)| name.to_owned())
-}
-
 /// A user's name and own group.
 fn user(users: &str, uid: u32) -> Option<(&str, Option<u32>)> {
     users.lines().find_map(|line| {

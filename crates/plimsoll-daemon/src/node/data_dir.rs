@@ -39,7 +39,7 @@ pub(super) fn prepare(options: &NodeOptions, memory: Option<&NodeFile>) -> Resul
         tracing::warn!(
             count = mended.count,
             first = %first.display(),
-            "other users could read or enter files of this node; closed them. Its secrets may be known: see docs/security.md"
+            "other users could read or enter files of this node; closed them. If the host has other users, replace the secrets of this cell"
         );
     }
     Ok(())
