@@ -30,6 +30,7 @@ mod fan_out;
 mod follow;
 mod forward;
 mod health;
+mod local_users;
 mod logs;
 mod metrics;
 mod read;
@@ -57,6 +58,8 @@ pub const MAX_BODY: usize = 16 << 20;
 #[derive(Debug, Clone)]
 pub struct Listen {
     pub socket: PathBuf,
+    /// Who may use the socket beside root and the daemon's own user: a group of this host, by name or number.
+    pub group: Option<String>,
     pub tcp: Option<SocketAddr>,
     /// The token for TCP and files on their way out are kept here.
     pub data_dir: PathBuf,

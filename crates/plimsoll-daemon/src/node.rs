@@ -46,6 +46,7 @@ use crate::cell::log::CellLog;
 use crate::cell::{join, quorum};
 use crate::context::{NodeContext, WriteError};
 use crate::dispatcher::{self, Dispatch};
+use crate::heartbeat::Pulse;
 use crate::link::Fence;
 use crate::link::reach::Reach;
 use crate::peer_api::{self, PeerApi};
@@ -55,6 +56,7 @@ use plimsoll_peer::pki::{self, Credentials, JoinAddress};
 use plimsoll_peer::{self as peer, Limits, PeerClient, RaftNetwork};
 
 mod bootstrap;
+mod data_dir;
 mod etcd;
 mod membership;
 pub mod migration;
@@ -101,6 +103,8 @@ pub struct NodeOptions {
     pub runtime: Option<RuntimeKind>,
     pub docker_socket: Option<PathBuf>,
     pub socket: PathBuf,
+    /// The group of the host that may use the socket beside root and the daemon's own user, by name or number.
+    pub socket_group: Option<String>,
     pub listen: Option<SocketAddr>,
     /// Where other nodes reach this one.
     pub address: Option<String>,
@@ -170,6 +174,11 @@ pub enum Error {
         "no Docker Engine was found; start it, name its socket with --docker-socket, or use --runtime process"
     )]
     NoEngine,
+    #[error(
+        "no Docker Engine answers, and a daemon of root does not run services as processes of this host unless told to; \
+         start the engine, name its socket with --docker-socket, or use --runtime process"
+    )]
+    RootWithoutEngine,
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error("{}", chain(.0))]
@@ -230,6 +239,7 @@ pub struct RunningNode {
     /// None where nothing is routed.
     routing: Option<Arc<Routing>>,
     plane: DataPlane,
+    pulse: Pulse,
 }
 
 /// Where the log of a data directory lies.
@@ -277,8 +287,10 @@ impl RunningNode {
     /// In the place of another process, which handed these sockets over and routes until this node [does](Self::opened).
     pub async fn start_on(options: NodeOptions, sockets: Sockets) -> Result<Self, Error> {
         let dir = &options.data_dir;
-        prepare(dir)?;
         let memory = NodeFile::read(dir)?;
+        data_dir::prepare(&options, memory.as_ref())?;
+        let kind = runtime::choose(&options, memory.as_ref()).await?;
+        data_dir::open_to_services(&options, kind)?;
         let host = HostInfo::read(&options.host_root()).ok_or(Error::Host)?;
         let name = name::node(&options, memory.as_ref(), host.hostname.as_deref())?;
         let (address, listen) = name::address(&options)?;
@@ -295,7 +307,7 @@ impl RunningNode {
         let opened_log = OpenedLog::take(&options, memory.as_ref(), &name, &facts).await?;
         let engine = opened_log.log.engine();
         let started =
-            Self::start_with_log(options, memory, name, listen, facts, (opened_log, sockets)).await;
+            Self::start_with_log(options, kind, name, listen, facts, (opened_log, sockets)).await;
         if started.is_err() {
             // Others must not wait for a server that leads and never came to anything.
             let _ = engine.shutdown().await;
@@ -306,7 +318,7 @@ impl RunningNode {
     /// Everything but the log, which is there.
     async fn start_with_log(
         options: NodeOptions,
-        memory: Option<NodeFile>,
+        kind: RuntimeKind,
         name: NodeId,
         listen: SocketAddr,
         mut facts: NodeFacts,
@@ -316,8 +328,8 @@ impl RunningNode {
         let OpenedLog { log, joined, join_token, etcd } = opened_log;
         let engine = log.engine();
         let cell_id = engine.machine().read(|state| state.cell_id().clone());
-        let opened = runtime::open(&options, memory.as_ref(), cell_id, &name).await?;
-        let runtime::OpenRuntime { kind, runtime, names } = opened;
+        let opened = runtime::open(&options, kind, cell_id, &name).await?;
+        let runtime::OpenRuntime { runtime, names } = opened;
         facts.runtime = runtime::facts(kind, runtime.as_ref()).await;
         let has_joined = joined.is_some();
         let (incarnation, name_kept) = (log.incarnation(), name.clone());
@@ -355,6 +367,7 @@ impl RunningNode {
             sockets,
             routing: None,
             plane: DataPlane::default(),
+            pulse: Pulse::default(),
         };
         let peers = node.open_peer_port(listen, &credentials)?;
         let server = node.open_api(&options).await?;
@@ -416,6 +429,7 @@ impl RunningNode {
     async fn open_api(&mut self, options: &NodeOptions) -> Result<ApiServer, Error> {
         let listen = Listen {
             socket: options.socket.clone(),
+            group: options.socket_group.clone(),
             tcp: options.listen,
             data_dir: options.data_dir.clone(),
             sockets: self.sockets.clone(),
@@ -463,7 +477,10 @@ impl RunningNode {
         self.keep("membership", log.keep_seats(cell.clone(), key, stop.clone()));
         self.keep("quorum check", quorum::run(cell.clone(), client.clone(), stop.clone()));
 
-        self.keep("heartbeat", heartbeat::run(cell.clone(), own_key, stop.clone()));
+        self.keep(
+            "heartbeat",
+            heartbeat::run(cell.clone(), own_key, self.pulse.clone(), stop.clone()),
+        );
         let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = dispatcher::slot();
         let ends = link::Ends { orders, reports: seen, facts, key: own_key };
@@ -548,6 +565,11 @@ impl RunningNode {
         if let Some(routing) = &self.routing {
             routing.opened().await;
         }
+    }
+
+    /// By which one knows that it has not hung.
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
     }
 
     pub fn cell(&self) -> &NodeContext {
@@ -657,11 +679,4 @@ fn stopped(mut stop: watch::Receiver<bool>) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let _ = stop.wait_for(|stop| *stop).await;
     })
-}
-
-/// Services may run as other users, who have to pass through.
-fn prepare(dir: &Path) -> Result<(), Error> {
-    use std::os::unix::fs::DirBuilderExt;
-    let result = std::fs::DirBuilder::new().recursive(true).mode(0o711).create(dir);
-    result.map_err(|source| Error::Io { action: "create", path: dir.to_owned(), source })
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
+use plimsoll_files::modes;
 use plimsoll_store::{Engine, Peer};
 use serde::{Deserialize, Serialize};
 
@@ -124,7 +125,7 @@ impl Servers {
 }
 
 fn write(file: &Path, roll: &ServerList) -> io::Result<()> {
-    plimsoll_files::write(file, &serde_json::to_vec_pretty(roll)?, 0o644)
+    plimsoll_files::write(file, &serde_json::to_vec_pretty(roll)?, modes::FILE)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_files::modes;
+
 /// Offsets into the network's block, by network and service.
 type Assignments = BTreeMap<String, BTreeMap<Arc<str>, u32>>;
 
@@ -79,7 +81,7 @@ impl VirtualIps {
             .collect();
         let written = serde_json::to_vec_pretty(&plain)
             .map_err(std::io::Error::other)
-            .and_then(|text| plimsoll_files::write(&self.file, &text, 0o644));
+            .and_then(|text| plimsoll_files::write(&self.file, &text, modes::FILE));
         if let Err(error) = written {
             let file = self.file.display();
             tracing::warn!(%file, %error, "cannot write virtual IPs: they may change when this daemon restarts");

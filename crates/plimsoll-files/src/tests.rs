@@ -1,7 +1,8 @@
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use super::modes::{Reach, narrow};
 use super::*;
 
 fn dir() -> tempfile::TempDir {
@@ -93,5 +94,67 @@ fn a_finished_file_takes_the_place_of_another() {
     assert_eq!(
         (names(dir.path()), fs::read(&path).unwrap()),
         (vec!["backup".into()], b"new".into())
+    );
+}
+
+#[test]
+fn what_is_made_has_its_mode_whatever_was_there() {
+    let dir = dir();
+    let (deep, file) = (dir.path().join("a/b"), dir.path().join("lock"));
+    create_dir(&deep, 0o711).unwrap();
+    assert_eq!((mode(&deep), mode(&dir.path().join("a"))), (0o711, 0o711));
+    create_dir(&deep, 0o700).unwrap();
+    assert_eq!(mode(&deep), 0o711, "what is there stays as it is");
+    fs::write(&file, "left open by an older release").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    create(&file, 0o600).unwrap().write_all(b"new").unwrap();
+    assert_eq!((mode(&file), fs::read(&file).unwrap()), (0o600, b"new".to_vec()));
+    create(&dir.path().join("other"), 0o600).unwrap();
+    assert_eq!(mode(&dir.path().join("other")), 0o600);
+    assert_eq!(create_dir(&file, 0o700).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn what_was_left_open_is_closed_and_nothing_beyond_it() {
+    let dir = dir();
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let (store, log, own) =
+        (dir.path().join("store"), dir.path().join("store/log"), dir.path().join("own"));
+    fs::create_dir_all(&log).unwrap();
+    for (path, mode) in
+        [(store.join("identity"), 0o644), (log.join("1"), 0o664), (log.join("2"), 0o400)]
+    {
+        fs::write(&path, "secret").unwrap();
+        open(&path, mode);
+    }
+    fs::write(&own, "somebody else's").unwrap();
+    for path in [&store, &log] {
+        open(path, 0o755);
+    }
+    open(&own, 0o644);
+    symlink(&own, log.join("link")).unwrap();
+    symlink(dir.path(), store.join("up")).unwrap();
+
+    let mended = narrow(&store, modes::DIR, Reach::Tree).unwrap();
+    assert_eq!((mended.count, mended.first), (4, Some(store.clone())));
+    let after = [&store, &log, &store.join("identity"), &log.join("1"), &log.join("2"), &own];
+    assert_eq!(after.map(|path| mode(path)), [0o700, 0o700, 0o600, 0o600, 0o400, 0o644]);
+    assert_eq!(
+        narrow(&store, modes::DIR, Reach::Tree).unwrap().count,
+        0,
+        "nothing is left to mend"
+    );
+
+    open(&store, 0o755);
+    open(&log, 0o755);
+    assert_eq!(narrow(&store, modes::PASSAGE, Reach::Itself).unwrap().count, 1);
+    assert_eq!((mode(&store), mode(&log)), (0o711, 0o755));
+    assert_eq!(narrow(&dir.path().join("absent"), modes::DIR, Reach::Tree).unwrap().count, 0);
+    assert_eq!(
+        narrow(&store.join("up"), modes::DIR, Reach::Tree).unwrap().count,
+        0,
+        "a link leads nowhere"
     );
 }

@@ -4,6 +4,7 @@
 //! it ended. This runtime starts supervisors, adopts those it finds, and reads what they wrote; it remembers nothing
 //! that is not on disk. A lock that each supervisor holds makes a second one of the same generation impossible.
 
+mod beneath;
 pub(crate) mod cgroup;
 mod clear;
 mod enter;
@@ -44,7 +45,7 @@ use crate::runtime::{
 use crate::usage::Usage;
 use cgroup::Cgroups;
 pub use launch::LogBounds;
-use paths::{Home, RunDir, absent_is_fine, make_traversable};
+use paths::{Home, RunDir, absent_is_fine, mend};
 use reader::blocking;
 use record::RunState;
 use stop::settled;
@@ -101,8 +102,11 @@ impl ProcessRuntime {
         let (prepared, cell_id) = (home.clone(), settings.cell_id.clone());
         let failed = |error| Error::failed(Operation::Open, settings.data_dir.display(), error);
         let (cgroups, runs) = blocking(move || {
-            make_traversable(&prepared.0)?;
-            make_traversable(&prepared.replicas())?;
+            let mended = mend(&prepared)?;
+            if let Some(first) = mended.first {
+                let (count, first) = (mended.count, first.display());
+                tracing::warn!(count, %first, "other users could read files of services; closed them");
+            }
             let cgroups = Cgroups::find(root.as_deref(), cell_id.as_str());
             Ok((cgroups, prepared.runs()?))
         })

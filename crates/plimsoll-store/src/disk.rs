@@ -7,9 +7,11 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+
+use plimsoll_files::modes;
 
 pub(crate) mod monitored;
 #[cfg(any(test, feature = "testkit"))]
@@ -86,17 +88,13 @@ pub fn room(dir: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// The disk of this machine.
+/// The disk of this machine. What it makes is its owner's alone: the log, its snapshots and backups hold secrets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(dir)?;
-        match dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => self.sync_dir(parent),
-            None => Ok(()),
-        }
+        plimsoll_files::create_dir(dir, modes::DIR)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -114,8 +112,7 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = plimsoll_files::create(path, modes::FILE)?;
         Ok(Arc::new(RealFile(file)))
     }
 
@@ -136,7 +133,9 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(modes::FILE);
+        let file = options.open(path)?;
         file.try_lock().map_err(|error| match error {
             std::fs::TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
             std::fs::TryLockError::Error(error) => error,
@@ -178,5 +177,31 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_the_store_makes_is_its_owners_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, file) = (root.path().join("store/log"), root.path().join("store/log/0001"));
+        RealDisk.create_dir(&dir).unwrap();
+        RealDisk.create(&file).unwrap();
+        let lock = dir.join("lock");
+        let _held = RealDisk.lock(&lock).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!([dir.parent().unwrap(), &dir].map(mode), [0o700, 0o700]);
+        assert_eq!([&file, &lock].map(|path| mode(path)), [0o600, 0o600]);
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+        RealDisk.create(&file).unwrap();
+        assert_eq!(mode(&file), 0o600, "an emptied file is closed too");
+        let backup = root.path().join("backup");
+        replace(&RealDisk, &backup, b"the whole state").unwrap();
+        assert_eq!(mode(&backup), 0o600);
     }
 }

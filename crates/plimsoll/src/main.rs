@@ -28,6 +28,9 @@ mod table;
 mod terminal;
 mod wait;
 
+use rustix::fs::Mode;
+use rustix::process::umask;
+
 use cli::{Cli, Command};
 
 // Placing is many small allocations of names and maps; this one is faster at them than the system's.
@@ -37,7 +40,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The word after which this program is the supervisor of one service. It is for plimsoll itself, so no help has it.
 const SUPERVISE: &str = "supervise";
 
+/// What other users of the host may do with a file or directory that a command makes: nothing.
+const UMASK: u32 = 0o077;
+
 fn main() -> ExitCode {
+    // While there is one thread: a log, a backup and a service's files are nobody else's to read.
+    let given = umask(Mode::from_raw_mode(UMASK));
     // Before anything else: there is one of these for every service of the process runtime, and each should be small.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == SUPERVISE) {
@@ -47,6 +55,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    if matches!(cli.command, Command::Sim(_)) {
+        // It writes reports, which are for showing around.
+        umask(given);
+    }
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => trouble.report(),

@@ -80,7 +80,7 @@ pub(super) const SERVICE: &[Row] = &[
         Partly,
         "as an order of start: services reach each other by name; an alias is refused",
     ),
-    ("logging", Honoured, ""),
+    ("logging", Honoured, "without it Docker keeps 3 files of 10 MB"),
     ("mac_address", Ignored, "replicas share this spec and cannot share an address"),
     ("mem_limit", Honoured, "as `deploy.resources.limits.memory`"),
     ("mem_reservation", Honoured, "as `deploy.resources.reservations.memory`"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -26,12 +26,15 @@ use tower::Service;
 use plimsoll_router::sockets::{SharedSocket, Sockets};
 
 use super::Listen;
+use super::answer::ErrorResponse;
 use super::auth::Permits;
+use super::local_users::{LocalPeer, LocalUsers};
 use super::requester::Requester;
 use super::revocation::while_good;
 use super::socket::{self, BindError};
 use super::token::Token;
 use crate::context::NodeContext;
+use plimsoll_api::view::{Problem, ProblemCode};
 
 /// How many connections may be open on each listener. Beyond it others wait to be let in.
 const MAX_CONNECTIONS: usize = 1_024;
@@ -52,6 +55,7 @@ pub(super) const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/metrics"];
 #[derive(Debug)]
 pub(super) struct ApiListeners {
     unix: SharedSocket<UnixListener>,
+    users: LocalUsers,
     path: PathBuf,
     tcp: Option<(SharedSocket<TcpListener>, Token)>,
     sockets: Sockets,
@@ -66,8 +70,10 @@ impl ApiListeners {
                 Some((socket::tcp(address, &listen.sockets)?, token))
             }
         };
-        let unix = socket::unix(&listen.socket, &listen.sockets).await?;
-        Ok(Self { unix, path: listen.socket.clone(), tcp, sockets: listen.sockets.clone() })
+        let users = LocalUsers::of(listen.group.as_deref())
+            .map_err(|error| BindError::file("open to its group", &listen.socket, error))?;
+        let unix = socket::unix(&listen.socket, users.group, &listen.sockets).await?;
+        Ok(Self { unix, users, path: listen.socket.clone(), tcp, sockets: listen.sockets.clone() })
     }
 
     pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
@@ -81,8 +87,8 @@ impl ApiListeners {
         cell: NodeContext,
         ending: watch::Receiver<bool>,
     ) {
-        let Self { unix, path, tcp, sockets } = self;
-        let local = by(unix, router.clone(), ending.clone());
+        let Self { unix, users, path, tcp, sockets } = self;
+        let local = by((unix, users), router.clone(), ending.clone());
         let remote = async {
             if let Some((listener, token)) = tcp {
                 by((listener, Permits::new(token, cell)), router, ending).await;
@@ -102,12 +108,14 @@ trait AcceptClients: Sync {
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ClientOrigin)>> + Send;
 }
 
-impl AcceptClients for SharedSocket<UnixListener> {
+impl AcceptClients for (SharedSocket<UnixListener>, LocalUsers) {
     type Stream = UnixStream;
     async fn accept(&self) -> io::Result<(UnixStream, ClientOrigin)> {
-        let (stream, _) = UnixListener::accept(self).await?;
-        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-        Ok((stream, ClientOrigin::Unix { uid }))
+        let (stream, _) = UnixListener::accept(&self.0).await?;
+        let peer = stream.peer_cred()?;
+        let (uid, gid) = (peer.uid(), peer.gid());
+        let is_admitted = self.1.admit(LocalPeer { uid, gid });
+        Ok((stream, ClientOrigin::Unix { uid, is_admitted }))
     }
 }
 
@@ -130,7 +138,7 @@ async fn by(entrance: impl AcceptClients, router: Router, ending: watch::Receive
 /// Which way a client came in.
 #[derive(Debug, Clone)]
 enum ClientOrigin {
-    Unix { uid: Option<u32> },
+    Unix { uid: u32, is_admitted: bool },
     Tcp(Box<Permits>),
 }
 
@@ -229,7 +237,15 @@ where
 /// Who asks, or the answer to somebody who may not.
 fn admit(origin: &ClientOrigin, request: &Request<Incoming>) -> Result<Requester, Box<Response>> {
     match origin {
-        ClientOrigin::Unix { uid } => Ok(Requester::Local { uid: *uid }),
+        ClientOrigin::Unix { uid, is_admitted: true } => Ok(Requester::Local { uid: Some(*uid) }),
+        ClientOrigin::Unix { uid, is_admitted: false } => {
+            let message = format!(
+                "user {uid} may not use this socket: run the command as root or as the daemon's user, or start the daemon \
+                 with --socket-group and a group of yours"
+            );
+            let problem = Problem::new(ProblemCode::Forbidden, message);
+            Err(Box::new(ErrorResponse(problem).into_response()))
+        }
         ClientOrigin::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => Ok(Requester::Anyone),
         ClientOrigin::Tcp(permits) => {
             permits.admit(request.method(), request.uri().path(), request.headers())

@@ -4,15 +4,20 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use plimsoll_router::sockets::{SharedSocket, SocketName, Sockets};
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
-/// Its owner and group may use it; who may use it may do anything.
-const MODE: u32 = 0o660;
+/// Its owner may use it, or a group that was named too; who may use it may do anything.
+const MODE: u32 = 0o600;
+const GROUP_MODE: u32 = 0o660;
+
+/// The mode of a directory that is made for it. The socket keeps others out itself, and whoever looks for a daemon should
+/// find that there is one.
+const DIR_MODE: u32 = 0o755;
 
 /// The most bytes a path may have for a socket to be bound to it: the kernel's limit, less its closing zero.
 const MAX_PATH: usize = 107;
@@ -44,20 +49,32 @@ impl BindError {
     }
 }
 
-/// The socket at this path: the one that another process handed over, else a new one.
+/// The socket at this path: the one that another process handed over, else a new one. Either is for this group as well.
 pub(super) async fn unix(
     path: &Path,
+    group: Option<u32>,
     sockets: &Sockets,
 ) -> Result<SharedSocket<UnixListener>, BindError> {
     let failed = |error| BindError::file("listen on", path, error);
     if let Some(inherited) = sockets.unix(path).map_err(failed)? {
+        // The process before may have been told of another group, or was of an older release.
+        close(path, group).map_err(|error| BindError::file("set the mode of", path, error))?;
         return Ok(inherited);
     }
-    let bound = bind(path).await?;
+    let bound = bind(path, group).await?;
     sockets.register(SocketName::Unix(path.to_owned()), bound).map_err(failed)
 }
 
-async fn bind(path: &Path) -> Result<UnixListener, BindError> {
+/// Group before mode: at no moment may a group use it that was not named.
+fn close(path: &Path, group: Option<u32>) -> io::Result<()> {
+    if let Some(group) = group {
+        chown(path, None, Some(group))?;
+    }
+    let mode = if group.is_some() { GROUP_MODE } else { MODE };
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+async fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, BindError> {
     let mut unfinished = path.to_owned().into_os_string();
     unfinished.push(UNFINISHED);
     let unfinished = PathBuf::from(unfinished);
@@ -66,15 +83,15 @@ async fn bind(path: &Path) -> Result<UnixListener, BindError> {
         return Err(BindError::PathTooLong { path: path.to_owned(), len, max });
     }
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        fs::create_dir_all(dir).map_err(|error| BindError::file("create", dir, error))?;
+        plimsoll_files::create_dir(dir, DIR_MODE)
+            .map_err(|error| BindError::file("create", dir, error))?;
     }
     clear(path).await?;
     clear(&unfinished).await?;
     let listener = UnixListener::bind(&unfinished)
         .map_err(|error| BindError::file("listen on", path, error))?;
     // Only once its mode is set does it get its name: at no moment can others open it.
-    let placed = fs::set_permissions(&unfinished, Permissions::from_mode(MODE))
-        .and_then(|()| fs::rename(&unfinished, path));
+    let placed = close(&unfinished, group).and_then(|()| fs::rename(&unfinished, path));
     placed.map_err(|error| BindError::file("create", path, error))?;
     Ok(listener)
 }
@@ -115,22 +132,26 @@ mod tests {
     async fn a_socket_is_taken_over_only_from_the_dead() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sub/plimsoll.sock");
-        let first = bind(&path).await.unwrap();
+        let first = bind(&path, None).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
-        let second = bind(&path).await.unwrap_err();
+        let second = bind(&path, None).await.unwrap_err();
         assert!(matches!(second, BindError::InUse { .. }), "{second}");
         drop(first);
-        bind(&path).await.expect("nobody listens any more");
+        let own = rustix::process::getegid().as_raw();
+        bind(&path, Some(own)).await.expect("nobody listens any more");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, GROUP_MODE);
+        close(&path, None).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
         let file = dir.path().join("file");
         fs::write(&file, "precious").unwrap();
-        assert!(matches!(bind(&file).await.unwrap_err(), BindError::NotASocket { .. }));
+        assert!(matches!(bind(&file, None).await.unwrap_err(), BindError::NotASocket { .. }));
         assert_eq!(fs::read(&file).unwrap(), b"precious");
     }
 
     #[tokio::test]
     async fn a_path_too_long_for_a_socket_is_refused_with_its_length() {
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(120)));
-        let error = bind(&path).await.unwrap_err().to_string();
+        let error = bind(&path, None).await.unwrap_err().to_string();
         assert!(error.contains("has 125 bytes, at most 103 are possible"), "{error}");
     }
 }

@@ -28,15 +28,20 @@ async fn an_engine_that_hangs_holds_up_neither_the_heartbeat_nor_what_the_node_m
     tokio::time::pause();
     let root = dir.path().to_owned();
     tokio::spawn(sampler::run(cell.clone(), root, stop.clone()));
-    tokio::spawn(run(cell.clone(), None, stop));
+    let pulse = Pulse::default();
+    let beating = tokio::spawn(run(cell.clone(), None, pulse.clone(), stop));
     // Longer than any engine is waited for, several times over.
     for second in (0..120).step_by(6) {
         let noted =
             cell.measurements.lock().nodes.insert(node_id("ash"), NodeMeasurement::default());
         assert!(second == 0 || noted.is_some_and(|it| it.heard_at.is_some()), "after {second} s");
+        assert!(pulse.is_fresh(), "after {second} s");
         sleep(cell.heartbeat() + Duration::from_secs(1)).await;
     }
     cell.measurements.lock().nodes.clear();
     sleep(span(policy.sample_interval) + cell.heartbeat()).await;
     assert!(cell.measurements.lock().nodes[&node_id("ash")].measured_at.is_some());
+    beating.abort();
+    sleep(STALE + Duration::from_secs(1)).await;
+    assert!(!pulse.is_fresh(), "a heartbeat that ended, or hangs, is found out");
 }

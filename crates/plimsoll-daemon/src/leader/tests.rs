@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::agent::Agent;
+use crate::heartbeat::Pulse;
 use crate::{dispatcher, link};
 
 /// A cell of one.
@@ -76,7 +77,7 @@ impl Node {
         let ends = link::Ends { orders, reports: inbox, facts: cpus(8), key: None };
         tokio::spawn(link::run(cell.clone(), dispatch, nobody, fence, ends, stop.clone()));
         tokio::spawn(run(cell.clone(), stop.clone()));
-        tokio::spawn(crate::heartbeat::run(cell.clone(), None, stop.clone()));
+        tokio::spawn(crate::heartbeat::run(cell.clone(), None, Pulse::default(), stop.clone()));
         tokio::spawn(crate::sampler::run(cell.clone(), "/".into(), stop));
         Self { cell, runtime, shutdown, dir }
     }

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use plimsoll_files::modes;
 use plimsoll_model::Term;
 
 pub struct Fence {
@@ -84,7 +85,7 @@ fn keep(kept: &Mutex<StoredTerm>, term: Term) -> io::Result<()> {
 }
 
 fn write(path: &Path, term: Term) -> io::Result<()> {
-    plimsoll_files::write(path, format!("{}\n", term.0).as_bytes(), 0o644)
+    plimsoll_files::write(path, format!("{}\n", term.0).as_bytes(), modes::FILE)
 }
 
 #[cfg(test)]

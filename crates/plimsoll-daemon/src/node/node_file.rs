@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_files::modes;
 use plimsoll_model::access::Digest;
 use plimsoll_model::{CellId, NodeId};
 use plimsoll_store::Incarnation;
@@ -48,7 +49,7 @@ impl NodeFile {
     pub(super) fn write(&self, dir: &Path) -> Result<(), Error> {
         let path = Self::path(dir);
         let text = serde_json::to_vec_pretty(self).expect("a name and a word can be written");
-        let written = plimsoll_files::write(&path, &text, 0o644);
+        let written = plimsoll_files::write(&path, &text, modes::FILE);
         written.map_err(|source| Error::Io { action: "write", path, source })
     }
 }

@@ -9,11 +9,12 @@ use plimsoll_model::{CellId, NodeId, RuntimeFacts};
 use plimsoll_runtime::docker::{self, DockerRuntime, Naming};
 use plimsoll_runtime::process::{self, ProcessRuntime};
 use plimsoll_runtime::{Block, FakeRuntime, Runtime};
+use rustix::process::geteuid;
 
 use super::node_file::NodeFile;
 use super::{Error, NodeOptions, RuntimeKind};
 
-/// How long an engine may take to say that it is there before the node runs processes instead.
+/// How long an engine may take to say that it is there before a node does without.
 const DETECT: Duration = Duration::from_secs(3);
 
 /// How long a start waits for the engine's version. Nothing else depends on it.
@@ -21,33 +22,40 @@ const INTRODUCE: Duration = Duration::from_secs(1);
 
 /// What runs this node's containers.
 pub(super) struct OpenRuntime {
-    pub(super) kind: RuntimeKind,
     pub(super) runtime: Arc<dyn Runtime>,
     /// Who answers for names of services among them; none where the runtime does, or nobody.
     pub(super) names: Option<ServiceDns>,
 }
 
-/// The runtime that was asked for, else the one this node had last time, else Docker if it answers, else processes.
-pub(super) async fn open(
+/// The runtime that was asked for, else the one this node had last time, else Docker if it answers, else processes. A daemon
+/// of root is told to run processes, or does not: they would have this host, where a container has its own files.
+pub(super) async fn choose(
     options: &NodeOptions,
     memory: Option<&NodeFile>,
+) -> Result<RuntimeKind, Error> {
+    match options.runtime.or(memory.and_then(|memory| memory.runtime)) {
+        Some(kind) => return Ok(kind),
+        None if options.docker_socket.is_some() => return Ok(RuntimeKind::Docker),
+        None => {}
+    }
+    if let Some(socket) = docker::detect()
+        && answers(&socket, &options.data_dir).await
+    {
+        return Ok(RuntimeKind::Docker);
+    }
+    if geteuid().is_root() { Err(Error::RootWithoutEngine) } else { Ok(RuntimeKind::Process) }
+}
+
+pub(super) async fn open(
+    options: &NodeOptions,
+    kind: RuntimeKind,
     cell_id: CellId,
     node: &NodeId,
 ) -> Result<OpenRuntime, Error> {
-    let socket = options.docker_socket.clone().or_else(docker::detect);
-    let kind = match options.runtime.or(memory.and_then(|memory| memory.runtime)) {
-        Some(kind) => kind,
-        None if options.docker_socket.is_some() => RuntimeKind::Docker,
-        None => match &socket {
-            Some(socket) if answers(&cell_id, socket, &options.data_dir).await => {
-                RuntimeKind::Docker
-            }
-            _ => RuntimeKind::Process,
-        },
-    };
     let mut names = None;
     let runtime: Arc<dyn Runtime> = match kind {
         RuntimeKind::Docker => {
+            let socket = options.docker_socket.clone().or_else(docker::detect);
             let socket = socket.ok_or(Error::NoEngine)?;
             names = answering(&options.data_dir, &cell_id, node).await;
             let pool = options.address_pool.unwrap_or(Block::new(docker::POOL.0, docker::POOL.1));
@@ -61,7 +69,7 @@ pub(super) async fn open(
         }
         RuntimeKind::Fake => Arc::new(FakeRuntime::new(cell_id)),
     };
-    Ok(OpenRuntime { kind, runtime, names })
+    Ok(OpenRuntime { runtime, names })
 }
 
 /// What the node says of its runtime. An engine that does not answer at once is taken for one that lacks nothing more: it
@@ -81,8 +89,10 @@ async fn answering(data_dir: &Path, cell_id: &CellId, node: &NodeId) -> Option<S
     opened.map_err(told).ok()
 }
 
-async fn answers(cell_id: &CellId, socket: &Path, data_dir: &Path) -> bool {
-    let settings = docker::Settings::new(cell_id.clone(), socket, data_dir.join("docker"));
+/// Only its version is asked for, which is the same to every cell.
+async fn answers(socket: &Path, data_dir: &Path) -> bool {
+    let Ok(cell_id) = CellId::new("none") else { return false };
+    let settings = docker::Settings::new(cell_id, socket, data_dir.join("docker"));
     let engine = DockerRuntime::open(settings);
     tokio::time::timeout(DETECT, engine.describe()).await.is_ok_and(|said| said.is_ok())
 }

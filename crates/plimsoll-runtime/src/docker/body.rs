@@ -16,6 +16,10 @@ use super::volumes::Names;
 use super::{labels, mounts};
 use crate::runtime::{Binding, DEFAULT_STOP_GRACE, StartRequest};
 
+/// How a container's output is kept where the compose file does not say: at most 30 MB, the oldest dropped first.
+const LOG_DRIVER: &str = "json-file";
+const LOG_OPTIONS: [(&str, &str); 2] = [("max-size", "10m"), ("max-file", "3")];
+
 /// Where a container is among others.
 pub(super) struct NetworkContext<'a> {
     /// The network it is created in.
@@ -69,6 +73,18 @@ pub(super) fn body(
     }
 }
 
+/// What the compose file says; else the engine's usual files, but bounded: by default they grow until the disk is full.
+fn log_config(spec: &ContainerSpec) -> HostConfigLogConfig {
+    let (typ, options) = match &spec.logging {
+        Some(logging) => (logging.driver.clone(), logging.options.clone()),
+        None => (
+            Some(LOG_DRIVER.to_owned()),
+            LOG_OPTIONS.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        ),
+    };
+    HostConfigLogConfig { typ, config: Some(options.into_iter().collect()) }
+}
+
 /// The engine counts in seconds; a grace is never cut short.
 fn seconds(grace: Millis) -> i64 {
     i64::try_from(grace.0.div_ceil(1_000)).unwrap_or(i64::MAX)
@@ -93,10 +109,7 @@ fn host(
         binds: some(mounts::binds(spec)),
         mounts: some(mounts::mounts(order, files, volumes)),
         tmpfs: map(mounts::tmpfs(spec)),
-        log_config: spec.logging.as_ref().map(|logging| HostConfigLogConfig {
-            typ: logging.driver.clone(),
-            config: Some(logging.options.clone().into_iter().collect()),
-        }),
+        log_config: Some(log_config(spec)),
         init: spec.init,
         privileged: spec.privileged,
         readonly_rootfs: spec.read_only,
@@ -244,6 +257,7 @@ fn map(values: BTreeMap<String, String>) -> Option<HashMap<String, String>> {
 mod tests {
     use std::sync::Arc;
 
+    use plimsoll_model::spec::Logging;
     use plimsoll_model::testkit::replica_id;
     use plimsoll_model::{CellId, Generation};
 
@@ -283,6 +297,21 @@ mod tests {
         assert_eq!(silent.healthcheck.unwrap().test, Some(vec!["NONE".to_owned()]));
         let cleared = ContainerSpec { entrypoint: Some(Vec::new()), ..ContainerSpec::default() };
         assert_eq!(made(cleared).entrypoint, Some(vec![String::new()]));
+    }
+
+    #[test]
+    fn logs_are_bounded_unless_the_spec_says_otherwise() {
+        let kept = |spec| {
+            let config = made(spec).host_config.unwrap().log_config.unwrap();
+            let options: BTreeMap<_, _> = config.config.unwrap().into_iter().collect();
+            (config.typ, options)
+        };
+        let (driver, options) = kept(ContainerSpec::default());
+        assert_eq!(driver.as_deref(), Some("json-file"));
+        assert_eq!(options, BTreeMap::from(LOG_OPTIONS.map(|(k, v)| (k.into(), v.into()))));
+        let logging = Logging { driver: Some("journald".into()), options: BTreeMap::new() };
+        let spec = ContainerSpec { logging: Some(logging), ..ContainerSpec::default() };
+        assert_eq!(kept(spec), (Some("journald".into()), BTreeMap::new()));
     }
 
     #[test]

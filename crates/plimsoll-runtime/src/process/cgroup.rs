@@ -3,6 +3,7 @@
 //! is left out, and the runtime's description says so.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use plimsoll_model::{Bytes, ContainerSpec};
@@ -35,7 +36,7 @@ impl Cgroups {
         if root.join("cgroup.controllers").is_file() {
             let ours = root.join(OURS).join(cell_id);
             let wanted = "+memory +cpu +pids";
-            let is_made = fs::create_dir_all(&ours).is_ok();
+            let is_made = make_readable(&root.join(OURS)) && make_readable(&ours);
             let parents = [root.to_owned(), root.join(OURS), ours.clone()];
             let is_given = parents
                 .iter()
@@ -47,7 +48,7 @@ impl Cgroups {
             .map(|controller| root.join(controller))
             .filter(|hierarchy| hierarchy.join("cgroup.procs").is_file())
             .map(|hierarchy| hierarchy.join(OURS).join(cell_id))
-            .filter(|ours| fs::create_dir_all(ours).is_ok())
+            .filter(|ours| ours.parent().is_some_and(make_readable) && make_readable(ours))
             .collect();
         if ours.is_empty() { Self::None } else { Self::V1(ours) }
     }
@@ -66,8 +67,7 @@ impl Cgroups {
     /// Makes the cgroups of one generation and sets its limits. What the kernel does not take is left out.
     pub(super) fn make(&self, name: &str, spec: &ContainerSpec) -> Vec<PathBuf> {
         let dirs = self.dirs(name);
-        let made: Vec<PathBuf> =
-            dirs.into_iter().filter(|dir| fs::create_dir_all(dir).is_ok()).collect();
+        let made: Vec<PathBuf> = dirs.into_iter().filter(|dir| make_readable(dir)).collect();
         for dir in &made {
             set_limits(dir, spec);
         }
@@ -88,6 +88,12 @@ impl Cgroups {
             let _ = fs::remove_dir(dir);
         }
     }
+}
+
+/// Programs read their own limits there, as whichever user they run; the daemon's umask would keep them out.
+fn make_readable(dir: &Path) -> bool {
+    let made = fs::create_dir_all(dir);
+    made.and_then(|()| fs::set_permissions(dir, PermissionsExt::from_mode(0o755))).is_ok()
 }
 
 /// Writes each limit where its file is: in version 1 every controller has a directory of its own, so most files are

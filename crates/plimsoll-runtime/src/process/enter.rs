@@ -55,7 +55,8 @@ pub(super) fn main() -> Result<(), String> {
 }
 
 /// The order matters: a session and cgroups before anything is limited, limits while there is still the right to
-/// raise them, the user last, and the wish to die with the parent after it, since a change of user clears that.
+/// raise them, then the user, the directory as that user, and the wish to die with the parent, since a change of user clears
+/// that.
 fn become_service(brief: EnterRequest) -> EnterFailure {
     let EnterRequest { entry, parent } = brief;
     let Err(failure) = settle(&entry, parent) else {
@@ -86,12 +87,13 @@ fn settle(entry: &ProcessSetup, parent: u32) -> Result<(), EnterFailure> {
     for limit in &entry.limits {
         limit.apply()?;
     }
-    let directory = &entry.directory;
-    std::env::set_current_dir(directory)
-        .map_err(|error| format!("cannot enter {}: {error}", directory.display()))?;
     if let Some(who) = &entry.credentials {
         become_user(who).map_err(|error| format!("cannot become user {}: {error}", who.uid))?;
     }
+    // As that user: it may be a link that the service made, to where only root may go.
+    let directory = &entry.directory;
+    std::env::set_current_dir(directory)
+        .map_err(|error| format!("cannot enter {}: {error}", directory.display()))?;
     if entry.dies_with_parent {
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie it to its supervisor: {error}"))?;

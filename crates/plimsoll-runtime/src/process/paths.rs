@@ -13,10 +13,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use plimsoll_files::modes::{self, Mended, Reach};
 use plimsoll_model::{DeploymentName, Generation};
+use rustix::process::geteuid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -91,16 +93,77 @@ impl RunDir {
     }
 }
 
-/// Makes a directory that others may pass through but not list: a service that runs as another user must reach its
-/// working directory below it.
-pub(super) fn make_traversable(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o711).create(path)
+/// Makes a directory that services pass through to their own, and sees that it is one if it is there. A daemon of root has
+/// services of other users, who must get through without seeing what else is in it; any other has only its own.
+pub(super) fn make_passage(path: &Path) -> io::Result<()> {
+    let wanted = if geteuid().is_root() { modes::PASSAGE } else { modes::DIR };
+    plimsoll_files::create_dir(path, wanted)?;
+    if fs::symlink_metadata(path)?.permissions().mode() & 0o777 == wanted {
+        return Ok(());
+    }
+    fs::set_permissions(path, PermissionsExt::from_mode(wanted))
+}
+
+/// The mode in which earlier releases left the directories of services.
+const OPEN: u32 = 0o755;
+
+/// Closes to other users what an earlier release left open, and opens the way to services of other users. What services made
+/// themselves stays as they made it.
+pub(super) fn mend(home: &Home) -> io::Result<Mended> {
+    let mut mended = Mended::default();
+    make_passage(home.0.parent().unwrap_or(&home.0))?;
+    make_passage(&home.0)?;
+    make_passage(&home.replicas())?;
+    for run in home.runs()? {
+        make_passage(&run.0)?;
+        for path in
+            [run.launch(), run.record(), run.exit(), run.lock(), run.complaints(), run.log()]
+        {
+            mended.add(modes::narrow(&path, modes::DIR, Reach::Tree)?);
+        }
+        mended.add(close_if_open(&run.work())?);
+    }
+    for deployment in directories(&home.0.join("volumes"))? {
+        make_passage(&deployment)?;
+        for volume in directories(&deployment)? {
+            mended.add(close_if_open(&volume)?);
+        }
+    }
+    Ok(mended)
+}
+
+/// A service may have opened its directory for others on purpose, in another way than we did.
+fn close_if_open(path: &Path) -> io::Result<Mended> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Mended::default()),
+        found => found?,
+    };
+    if found.permissions().mode() & 0o777 != OPEN {
+        return Ok(Mended::default());
+    }
+    modes::narrow(path, modes::DIR, Reach::Itself)
+}
+
+/// The directories in one; none where there is none.
+fn directories(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
 }
 
 /// Writes a value as one: who reads it finds the old text or the new one. For our own eyes, since a launch holds the
 /// service's environment.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    plimsoll_files::write(path, &serde_json::to_vec(value)?, 0o600)
+    plimsoll_files::write(path, &serde_json::to_vec(value)?, modes::FILE)
 }
 
 /// None where there is no such file.

@@ -1,18 +1,18 @@
 //! Starting a service: everything is laid out on disk, then a supervisor is started and asked how it went.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use plimsoll_files::modes;
 use rustix::process::geteuid;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::launch::Launch;
-use super::paths::{RunDir, make_traversable, write_json};
+use super::paths::{RunDir, make_passage, write_json};
 use super::reader::blocking;
 use super::stop::settled;
 use super::supervisor::StartReport;
@@ -52,7 +52,7 @@ impl ProcessInner {
             let spec = &order.spec;
             let owner = users::credentials(Path::new("/etc"), spec, geteuid().is_root())
                 .map_err(refused)?;
-            make_traversable(&place.0)?;
+            make_passage(&place.0)?;
             workdir(&home, &place.work(), &order.tag, spec, owner.as_ref())?;
             let joined = cgroups.make(&order.tag.generation.to_string(), spec);
             let (log, words) = (settings.log, &settings.supervisor);
@@ -131,7 +131,7 @@ fn spawn(run: &RunDir, launch: &Launch) -> io::Result<Child> {
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(File::create(run.complaints())?)
+        .stderr(plimsoll_files::create(&run.complaints(), modes::FILE)?)
         .spawn()
 }
 

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use plimsoll_files::modes;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
     set_child_subreaper, setsid, wait,
@@ -70,7 +71,8 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn run(dir: &RunDir, ticket: &OsStr) -> Result<(), String> {
     // Already the leader of a session when started by hand, which is as good.
     let _ = setsid();
-    let lock = File::create(dir.lock()).map_err(|error| error.to_string())?;
+    let lock =
+        plimsoll_files::create(&dir.lock(), modes::FILE).map_err(|error| error.to_string())?;
     if !take(&lock) {
         report(&StartReport::Taken);
         return Ok(());

@@ -50,6 +50,10 @@ pub(super) fn credentials(
     Ok(Some(credentials))
 }
 
+/// The group of a user that the host does not know: the one that owns nothing. Docker would give root's own, whose files a
+/// container has not; here they are the host's.
+const NOGROUP: u32 = 65_534;
+
 /// A number need not be known, as in a container: it is what it is.
 fn lookup(passwd: &str, group: &str, user: &str) -> Option<ProcessUser> {
     let number = user.parse::<u32>().ok();
@@ -58,7 +62,7 @@ fn lookup(passwd: &str, group: &str, user: &str) -> Option<ProcessUser> {
         None => row.first() == Some(&user),
     });
     let Some(row) = row else {
-        return number.map(|uid| ProcessUser { uid, gid: 0, groups: Vec::new(), home: None });
+        return number.map(|uid| ProcessUser { uid, gid: NOGROUP, groups: Vec::new(), home: None });
     };
     let name = row.first()?;
     let is_member = |row: &Vec<&str>| {
@@ -108,7 +112,7 @@ mod tests {
             ("nobody asked", None, "", Ok(None)),
             ("by name, with their groups", Some("ann"), "", who(7, 8, &[44], Some("/home/ann"))),
             ("by number", Some("7"), "", who(7, 8, &[44], Some("/home/ann"))),
-            ("a number nobody has", Some("1234"), "", who(1234, 0, &[], None)),
+            ("a number nobody has", Some("1234"), "", who(1234, 65_534, &[], None)),
             ("another group", Some("ann:video"), "", who(7, 44, &[44], Some("/home/ann"))),
             ("numbers for both", Some("5:6"), "", who(5, 6, &[], None)),
             ("one group more", None, "video", who(0, 0, &[44], Some("/root"))),

@@ -1,18 +1,27 @@
 //! Lays out a service's working directory: a link or a file for every mount, config and secret, at its target without
 //! the leading slash. `/data` in the spec is `data` for the service, and `$PLIMSOLL_FILES/data` from anywhere.
 
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_files::modes;
 use plimsoll_model::ContainerSpec;
 use plimsoll_model::spec::{FileContent, FileMount, MountSource};
+use rustix::fs::{Mode, OFlags};
 
-use super::paths::{Home, absent_is_fine, make_traversable};
+use super::beneath::{Beneath, Owner};
+use super::paths::{Home, make_passage};
 use super::refusal::below;
 use super::users::ProcessUser;
 use crate::runtime::Tag;
+
+/// What a secret is to the service's own user, where the compose file does not say. Nobody else enters its directory.
+const SECRET: u32 = 0o400;
+const CONFIG: u32 = 0o444;
+
+/// What a directory of the host is made with that a bind asks for, as Docker does.
+const HOST_DIR: u32 = 0o755;
 
 /// Makes what is missing and leaves what is there: a restart finds its files again.
 pub(super) fn workdir(
@@ -22,32 +31,34 @@ pub(super) fn workdir(
     spec: &ContainerSpec,
     owner: Option<&ProcessUser>,
 ) -> io::Result<()> {
-    directory(work, owner)?;
+    let owner = Owner::of(owner);
+    make_private(work, owner)?;
+    let inside = Beneath::open(work)?;
     for mount in &spec.mounts {
         let Some(place) = below(&mount.target) else { continue };
-        let place = work.join(place);
         match &mount.source {
             MountSource::Bind { path, create_host_path, .. } => {
                 let path = Path::new(path);
                 if *create_host_path && !path.exists() {
-                    fs::create_dir_all(path)?;
+                    plimsoll_files::create_dir(path, HOST_DIR)?;
                 }
-                link(path, &place)?;
+                inside.link(path, place)?;
             }
             MountSource::Volume { name, subpath, .. } => {
                 let mut path = volume(home, tag, spec, name, owner)?;
                 if let Some(subpath) = subpath {
+                    // Services write in a volume, so the way into it is theirs to change.
+                    Beneath::open(&path)?.make_dir(Path::new(subpath), owner)?;
                     path.push(subpath);
-                    directory(&path, owner)?;
                 }
-                link(&path, &place)?;
+                inside.link(&path, place)?;
             }
-            MountSource::Anonymous | MountSource::Tmpfs { .. } => directory(&place, owner)?,
+            MountSource::Anonymous | MountSource::Tmpfs { .. } => inside.make_dir(place, owner)?,
         }
     }
-    for file in spec.configs.iter().chain(&spec.secrets) {
-        if let Some(place) = below(&file.target) {
-            write(&work.join(place), file, owner)?;
+    for (files, mode) in [(&spec.configs, CONFIG), (&spec.secrets, SECRET)] {
+        for file in files {
+            write(&inside, file, mode, owner)?;
         }
     }
     Ok(())
@@ -59,7 +70,7 @@ fn volume(
     tag: &Tag,
     spec: &ContainerSpec,
     name: &str,
-    owner: Option<&ProcessUser>,
+    owner: Owner,
 ) -> io::Result<PathBuf> {
     let declared = spec.volumes.get(name);
     let is_external = declared.is_some_and(|volume| volume.external);
@@ -76,58 +87,39 @@ fn volume(
         );
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
     }
-    directory(&path, owner)?;
+    if let Some(dir) = path.parent() {
+        make_passage(dir)?;
+    }
+    make_private(&path, owner)?;
     Ok(path)
 }
 
-/// Who comes first owns it; what is there already keeps its owner.
-fn directory(path: &Path, owner: Option<&ProcessUser>) -> io::Result<()> {
+/// A directory in one of ours, for its owner alone. Who comes first owns it; what is there already keeps its owner.
+fn make_private(path: &Path, owner: Owner) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    if let Some(parent) = path.parent() {
-        make_traversable(parent)?;
-    }
-    fs::create_dir_all(path)?;
-    owned(path, owner)
+    plimsoll_files::create_dir(path, modes::DIR)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    owner.take(File::from(rustix::fs::open(path, flags, Mode::empty())?))
 }
 
-fn owned(path: &Path, owner: Option<&ProcessUser>) -> io::Result<()> {
-    owner.map_or(Ok(()), |who| chown(path, Some(who.uid), Some(who.gid)))
-}
-
-fn link(to: &Path, place: &Path) -> io::Result<()> {
-    if let Some(parent) = place.parent() {
-        make_traversable(parent)?;
-    }
-    if fs::read_link(place).is_ok_and(|present| present == to) {
+fn write(inside: &Beneath, file: &FileMount, mode: u32, owner: Owner) -> io::Result<()> {
+    let (FileContent::Inline(content), Some(place)) = (&file.content, below(&file.target)) else {
         return Ok(());
-    }
-    absent_is_fine(fs::remove_file(place))?;
-    symlink(to, place)
-}
-
-/// Never readable by others, not even for a moment: it may be a secret.
-fn write(place: &Path, file: &FileMount, owner: Option<&ProcessUser>) -> io::Result<()> {
-    let FileContent::Inline(content) = &file.content else { return Ok(()) };
-    if let Some(parent) = place.parent() {
-        make_traversable(parent)?;
-    }
-    absent_is_fine(fs::remove_file(place))?;
-    let mut open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(place)?;
-    open.write_all(content)?;
-    if rustix::process::geteuid().is_root() {
-        let id = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u32>().ok());
-        let uid = id(&file.uid).or(owner.map(|who| who.uid));
-        let gid = id(&file.gid).or(owner.map(|who| who.gid));
-        chown(place, uid, gid)?;
-    }
-    open.set_permissions(fs::Permissions::from_mode(file.mode.unwrap_or(0o444)))
+    };
+    let id = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u32>().ok());
+    let said = Owner { uid: id(&file.uid).or(owner.uid), gid: id(&file.gid).or(owner.gid) };
+    // Only root gives files away; any other daemon runs its services as itself.
+    let owner = if rustix::process::geteuid().is_root() { said } else { Owner::default() };
+    inside.write(place, content, file.mode.unwrap_or(mode), owner)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use plimsoll_model::spec::{Mount, VolumeSpec};
     use plimsoll_model::testkit::replica_id;
@@ -165,7 +157,7 @@ mod tests {
                 content: FileContent::Inline(b"s3cret".to_vec()),
                 uid: None,
                 gid: None,
-                mode: Some(0o400),
+                mode: None,
             }],
             ..ContainerSpec::default()
         };
@@ -175,6 +167,9 @@ mod tests {
             assert_eq!(secret, b"s3cret", "{round}");
             let volume = home.0.join("volumes/shop/data");
             assert_eq!(fs::read_link(work.join("var/lib/data")).unwrap(), volume, "{round}");
+            let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(work.join("run/secrets/key")), 0o400, "{round}");
+            assert_eq!((mode(work.clone()), mode(volume)), (0o700, 0o700), "{round}");
             assert!(work.join("scratch").is_dir() && work.join("made").is_dir(), "{round}");
         }
         let external = VolumeSpec { external: true, ..VolumeSpec::default() };

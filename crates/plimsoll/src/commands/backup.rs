@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_api::client::Client;
 use plimsoll_daemon::node::store_dir;
+use plimsoll_files::modes;
 use plimsoll_store::backup::{self, Summary};
 use serde::Serialize;
 
@@ -101,7 +102,8 @@ pub(super) async fn from_daemon(client: &Client, file: &Path) -> Result<Summary,
 
 async fn copied(client: &Client, part: &Path) -> Result<Summary, CliError> {
     let unwritable = |error| unwritable(part, &error);
-    let mut to = tokio::fs::File::create(part).await.map_err(unwritable)?;
+    let file = plimsoll_files::create(part, modes::FILE).map_err(unwritable)?;
+    let mut to = tokio::fs::File::from_std(file);
     if let Err(error) = client.backup(&mut to).await {
         let is_away = error.code().is_none();
         let trouble = CliError::from(error);

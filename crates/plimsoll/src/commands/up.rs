@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::ErrorKind::NotFound;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,11 +28,13 @@ mod notify;
 mod predecessor;
 mod signals;
 mod successor;
+mod watchdog;
 
 use life::Life;
 use predecessor::Predecessor;
 use signals::DaemonSignals;
 use successor::CommandLine;
+use watchdog::Watchdog;
 
 use super::etcd::EtcdArgs;
 use super::migrate::EngineWord;
@@ -40,9 +43,12 @@ use crate::default_paths::Who;
 use crate::error::CliError;
 use crate::output::note;
 
+/// Where a join token is looked for that is neither typed nor in a file.
+const JOIN: &str = "PLIMSOLL_JOIN";
+
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll up                                          Docker if it answers, else processes
+  plimsoll up                                          Docker; processes only for a user without root
   plimsoll up --runtime process --data-dir ./node      without Docker, all of it in one directory
   plimsoll up --listen 10.0.0.5:7654                   also for other hosts, with a token
   plimsoll up --http 0.0.0.0:80 --https 0.0.0.0:443    serve the routes of all deployments
@@ -76,6 +82,9 @@ pub(crate) struct Args {
     /// API socket [default: in --data-dir if given, else where commands look first]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Local group that may use the API socket as well, with all rights of an admin
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
     /// Serve the API on TCP as well; clients need the printed token
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -91,9 +100,12 @@ pub(crate) struct Args {
     /// Address that other nodes connect to [default: this host's address, port 7117]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     address: Option<String>,
-    /// Join a cell with the string printed by `plimsoll token create-join`
+    /// Join a cell with the string printed by `plimsoll token create-join` [env: `PLIMSOLL_JOIN`]
     #[arg(long, value_name = "TOKEN@ADDRESS", value_parser = joining)]
     join: Option<JoinAddress>,
+    /// File with that string, which other users cannot see in the list of processes
+    #[arg(long, value_name = "FILE", conflicts_with = "join")]
+    join_file: Option<PathBuf>,
     /// Zone of the node
     #[arg(long, value_name = "ZONE", value_parser = named::<Zone>)]
     zone: Option<Zone>,
@@ -180,7 +192,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             "warning: no more files can be open at once than this process was given: {error}"
         ));
     }
-    let options = options(args, &Who::of_process());
+    let mut options = options(args, &Who::of_process());
+    let given = std::env::var(JOIN).ok().filter(|text| !text.is_empty());
+    options.join = join_address(args, &options.data_dir, given)?;
     let is_default = args.socket.is_none() && args.data_dir.is_none();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
@@ -194,7 +208,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         // First of all: a signal that nobody listens for ends the process.
         let signals = DaemonSignals::listen()?;
         let predecessor = args.takes_over.then(Predecessor::of_stdin).transpose()?;
-        Life { options, is_default, line, signals, predecessor }.live().await
+        let watchdog = Watchdog::start();
+        Life { options, is_default, line, signals, predecessor, watchdog }.live().await
     })
 }
 
@@ -207,6 +222,40 @@ fn policy(sample_interval: Duration, haste: u32) -> Policy {
         rebalance: policy.rebalance.hurried(haste),
         ..policy
     }
+}
+
+/// The cell to join, as typed, else from a file, else from the environment. A file that is gone matters no more once the node
+/// has joined: whoever put the token there may take it away again.
+fn join_address(
+    args: &Args,
+    data_dir: &Path,
+    given: Option<String>,
+) -> Result<Option<JoinAddress>, CliError> {
+    let (source, text) = match (&args.join, &args.join_file) {
+        (Some(typed), _) => return Ok(Some(typed.clone())),
+        (None, Some(file)) => {
+            let source = file.display().to_string();
+            match std::fs::read_to_string(file) {
+                Ok(text) => (source, text),
+                Err(error) if error.kind() == NotFound && data_dir.join("node.json").is_file() => {
+                    return Ok(None);
+                }
+                Err(error) => {
+                    return Err(CliError::refused(format!("cannot read {source}: {error}"))
+                        .hint("put there what `plimsoll token create-join` prints"));
+                }
+            }
+        }
+        (None, None) => match given {
+            Some(text) => (JOIN.to_owned(), text),
+            None => return Ok(None),
+        },
+    };
+    // Not the text itself: it is a secret.
+    joining(text.trim()).map(Some).map_err(|why| {
+        CliError::refused(format!("{source} holds no join token: {why}"))
+            .hint("put there what `plimsoll token create-join` prints")
+    })
 }
 
 fn options(args: &Args, who: &Who) -> NodeOptions {
@@ -223,6 +272,7 @@ fn options(args: &Args, who: &Who) -> NodeOptions {
         },
         docker_socket: args.docker_socket.clone(),
         socket: absolute(args.socket.clone().or(beside).unwrap_or_else(|| who.socket())),
+        socket_group: args.socket_group.clone(),
         listen: args.listen,
         address: args.address.clone(),
         join: args.join.clone(),
@@ -273,6 +323,7 @@ pub(super) fn unstarted(error: &Error) -> CliError {
         | Error::Join(join::Error::OtherCell { .. })
         | Error::Name { .. }
         | Error::NoEngine
+        | Error::RootWithoutEngine
         | Error::Unfit(_)
         | Error::OtherEngine { .. } => true,
         // Whatever else it says is of etcd, and may pass.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// What the environment of whoever runs the tests must not change.
-pub(crate) const UNSET: [&str; 9] = [
+pub(crate) const UNSET: [&str; 10] = [
     "COMPOSE_FILE",
     "COMPOSE_PROFILES",
     "COMPOSE_PROJECT_NAME",
@@ -15,6 +15,7 @@ pub(crate) const UNSET: [&str; 9] = [
     "CLICOLOR_FORCE",
     "DB_PASSWORD",
     "PLIMSOLL_HOST",
+    "PLIMSOLL_JOIN",
     "PLIMSOLL_TOKEN",
 ];
 

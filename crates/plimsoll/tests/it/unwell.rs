@@ -1,9 +1,11 @@
-//! Replicas that do not come up, and replicas that are stopped by force, on a node with the process runtime.
+//! Replicas that do not come up, and replicas that are stopped by force, on a node with the process runtime; and how a service
+//! manager learns that a daemon has not hung.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Cell, Site};
+use crate::harness::{Cell, PATIENCE, Site};
 
 #[test]
 fn a_check_that_cannot_run_is_named_while_the_replica_starts() {
@@ -58,4 +60,33 @@ services:
     let said = cell.said(0);
     assert!(!said.contains("connections open"), "it has no ports: {said}");
     assert!(took < Duration::from_secs(8), "its grace is 10 s, and it needs none of it: {took:?}");
+}
+
+/// Words of a daemon to its service manager, until so many of one have come.
+fn told(manager: &UnixDatagram, word: &str, times: usize) -> Vec<String> {
+    let mut words = Vec::new();
+    while words.iter().filter(|told| *told == word).count() < times {
+        let mut heard = [0; 100];
+        let length = manager.recv(&mut heard).expect("the daemon says that it lives");
+        words.push(String::from_utf8_lossy(&heard[..length]).into_owned());
+    }
+    words
+}
+
+#[test]
+fn a_service_manager_hears_that_a_daemon_lives_and_that_its_heir_does() {
+    let mut cell = Cell::idle(Site::Loopback);
+    let socket = cell.dir.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    cell.setups[0].environment = vec![
+        ("NOTIFY_SOCKET".to_owned(), socket.to_str().unwrap().to_owned()),
+        ("WATCHDOG_USEC".to_owned(), "300000".to_owned()),
+    ];
+    cell.up(0, None);
+    told(&manager, "READY=1", 1);
+    told(&manager, "WATCHDOG=1", 3);
+    let heir = cell.hand_over(0);
+    told(&manager, &format!("MAINPID={heir}\nREADY=1"), 1);
+    told(&manager, "WATCHDOG=1", 3);
 }

@@ -100,7 +100,8 @@ async fn serve(
     let cell = NodeContext::new(engine, over, node_id("ash"), Arc::default(), policy);
     let socket = dir.path().join("plimsoll.sock");
     let tcp = on_tcp.then(|| "127.0.0.1:0".parse().unwrap());
-    let listen = Listen { socket: socket.clone(), tcp, data_dir, sockets: Sockets::default() };
+    let listen =
+        Listen { socket: socket.clone(), group: None, tcp, data_dir, sockets: Sockets::default() };
     let server = ApiServer::bind(cell.clone(), &listen).await.unwrap();
     if let Some(peers) = peers {
         server.reach(peers);

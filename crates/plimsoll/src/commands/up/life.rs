@@ -20,6 +20,7 @@ use super::notify::{self, SystemdState};
 use super::predecessor::Predecessor;
 use super::signals::{DaemonSignal, DaemonSignals};
 use super::successor::{CommandLine, Successor};
+use super::watchdog::Watchdog;
 use super::{Started, unstarted};
 use crate::error::CliError;
 use crate::output::note;
@@ -44,6 +45,7 @@ pub(super) struct Life {
     pub(super) signals: DaemonSignals,
     /// The one whose place this one took.
     pub(super) predecessor: Option<Predecessor>,
+    pub(super) watchdog: Watchdog,
 }
 
 /// Who routes until the node does.
@@ -77,7 +79,10 @@ impl Life {
             self.relieve(&node, before).await;
             (sockets, before) = loop {
                 let since = Instant::now();
-                match self.until_turn(&node).await {
+                self.watchdog.guard(node.pulse());
+                let turn = self.until_turn(&node).await;
+                self.watchdog.rest();
+                match turn {
                     Turn::Stopped => {
                         note("stopping; replicas keep running, the next `plimsoll up` adopts them");
                         notify::tell(SystemdState::Stopping);
@@ -266,6 +271,7 @@ impl Life {
             return Some((Sockets::inherited(sockets), Before::Own(plane)));
         }
         drop(sockets);
+        self.watchdog.leave();
         let pid = successor.pid().unwrap_or_default();
         note(&format!(
             "handed over to process {pid}; this one ends with its last client, in {} min at the latest",

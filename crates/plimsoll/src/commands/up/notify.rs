@@ -19,6 +19,8 @@ pub(super) enum SystemdState {
     /// It hands over to another.
     Reloading,
     Stopping,
+    /// It has not hung.
+    Alive,
 }
 
 pub(super) fn tell(standing: SystemdState) {
@@ -34,6 +36,7 @@ fn text(standing: SystemdState) -> String {
         SystemdState::ReadyInstead => format!("MAINPID={}\nREADY=1", std::process::id()),
         SystemdState::Reloading => "RELOADING=1".to_owned(),
         SystemdState::Stopping => "STOPPING=1".to_owned(),
+        SystemdState::Alive => "WATCHDOG=1".to_owned(),
     }
 }
 

@@ -40,6 +40,38 @@ fn what_is_typed_is_what_is_asked_for() {
 }
 
 #[test]
+fn a_join_token_comes_from_where_others_cannot_see_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |line: &str, given: Option<&str>| {
+        let words = std::iter::once("up").chain(line.split_whitespace());
+        let args = Line::try_parse_from(words).unwrap().args;
+        join_address(&args, dir.path(), given.map(str::to_owned))
+    };
+    let fingerprint = plimsoll_peer::pki::Fingerprint::of(b"a certificate");
+    let token = plimsoll_peer::pki::JoinToken::new(fingerprint).unwrap();
+    let text = format!("{token}@10.0.0.1:7117");
+    let file = dir.path().join("join");
+    let from_file = format!("--join-file {}", file.display());
+    assert!(at("", None).unwrap().is_none());
+    let refused = format!("{:?}", at(&from_file, None).unwrap_err());
+    assert!(refused.contains("cannot read"), "{refused}");
+    std::fs::write(&file, format!("{text}\n")).unwrap();
+    for (case, line, given) in [
+        ("typed", format!("--join {text}"), None),
+        ("from a file", from_file.clone(), None),
+        ("from the environment", String::new(), Some(text.as_str())),
+        ("a file comes before the environment", from_file.clone(), Some("nonsense")),
+    ] {
+        assert_eq!(at(&line, given).unwrap().unwrap().to_string(), text, "{case}");
+    }
+    let refused = format!("{:?}", at("", Some("nonsense")).unwrap_err());
+    assert!(refused.contains("PLIMSOLL_JOIN holds no join token: "), "{refused}");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(dir.path().join("node.json"), "{}").unwrap();
+    assert!(at(&from_file, None).unwrap().is_none(), "it has joined: the file may go");
+}
+
+#[test]
 fn the_first_words_say_all_there_is_to_know() {
     let options = parsed("--data-dir /srv/node --listen 10.0.0.5:7654");
     let runtime = Description {
