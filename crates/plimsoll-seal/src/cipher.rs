@@ -8,7 +8,7 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
 use super::{Key, OpenError, random};
 
-/// What sealed bytes begin with. Neither a kind of entry nor the level of a state does.
+/// What sealed bytes begin with, so that others are told from damaged ones.
 pub(crate) const SEALED: u8 = 0xa7;
 
 const NONCE: usize = 24;

@@ -48,26 +48,25 @@ impl Keyring {
         Ok(Self { keys: BTreeMap::from([(1, Key::new(random()?))]) })
     }
 
-    /// Adds a key that seals from now on.
-    pub fn rotate(&mut self) -> io::Result<()> {
-        let next = self.newest().0 + 1;
-        self.keys.insert(next, Key::new(random()?));
-        Ok(())
-    }
-
-    /// Forgets every key but the newest: only once nothing is left that the others sealed.
-    pub fn forget_old(&mut self) {
+    /// This keyring with a new key that seals from now on, if the newest has sealed something, and without those older than
+    /// the oldest that is still needed. `in_use` are the numbers of the keys of all that is sealed.
+    pub fn renewed(&self, in_use: impl Iterator<Item = u32>) -> io::Result<Self> {
+        let mut numbers: Vec<u32> = in_use.collect();
+        numbers.sort_unstable();
         let newest = self.newest().0;
-        self.keys.retain(|number, _| *number == newest);
+        let oldest = numbers.first().copied().unwrap_or(newest);
+        let kept = self.keys.range(oldest.min(newest)..);
+        let mut keys: BTreeMap<u32, Key> =
+            kept.map(|(number, key)| (*number, key.clone())).collect();
+        if numbers.last() == Some(&newest) {
+            keys.insert(newest + 1, Key::new(random()?));
+        }
+        Ok(Self { keys })
     }
 
-    /// How many keys there are, and the number of the one that seals.
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+    /// The numbers of its keys; the last one seals.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.keys.keys().copied()
     }
 
     pub(crate) fn newest(&self) -> (u32, &Key) {

@@ -31,9 +31,9 @@ type Key = Zeroizing<[u8; KEY]>;
 /// How much longer a sealed text is than what it holds.
 pub const OVERHEAD: usize = cipher::HEADER + cipher::TAG;
 
-/// Whether the bytes begin as something sealed does. What was written before there were keys does not.
-pub fn is_sealed(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&cipher::SEALED)
+/// The number of the key that the bytes are sealed with; none where they are not sealed.
+pub fn key_of(bytes: &[u8]) -> Option<u32> {
+    cipher::number(bytes).ok()
 }
 
 /// Why something sealed cannot be opened. Nothing of it was believed.

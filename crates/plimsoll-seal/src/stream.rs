@@ -4,8 +4,8 @@
 use std::io::{self, Read, Write};
 
 use aead_stream::{DecryptorBE32, EncryptorBE32};
-use chacha20poly1305::aead::{KeyInit, Payload};
 use chacha20poly1305::XChaCha20Poly1305;
+use chacha20poly1305::aead::{KeyInit, Payload};
 
 use super::cipher::{SEALED, TAG};
 use super::{Keyring, OpenError, random};

@@ -40,7 +40,8 @@ impl UnlockKey {
     /// What a keyring is sealed with. The unlock key is random, so there is nothing to stretch.
     pub(crate) fn wrapping_key(&self) -> Key {
         let mut key = Key::new([0; KEY]);
-        let derived = Hkdf::<Sha256>::new(None, &self.0[..]).expand(b"plimsoll keyring", &mut key[..]);
+        let derived =
+            Hkdf::<Sha256>::new(None, &self.0[..]).expand(b"plimsoll keyring", &mut key[..]);
         derived.expect("a hash gives that many bytes");
         key
     }

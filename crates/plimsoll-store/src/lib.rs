@@ -10,6 +10,7 @@ pub mod checked_file;
 pub mod disk;
 pub mod embedded;
 pub mod engine;
+pub mod keys;
 pub mod level;
 pub mod log;
 pub mod machine;

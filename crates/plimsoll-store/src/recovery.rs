@@ -11,6 +11,7 @@ use std::sync::Arc;
 use openraft::EntryPayload;
 use plimsoll_model::{Author, CellId, Change, Command, NodeId, Rejection, Term, Timestamp};
 use plimsoll_model::{State, Writer};
+use plimsoll_seal::UnlockKey;
 use thiserror::Error;
 
 use crate::backup;
@@ -82,23 +83,29 @@ pub enum Error {
 }
 
 /// Looks at the store of a stopped server, and changes nothing.
-pub fn look(data_dir: &Path) -> Result<StoppedServer, Error> {
+pub fn look(data_dir: &Path, unlock: Option<&UnlockKey>) -> Result<StoppedServer, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    Ok(look_on(&disk, data_dir)?.0)
+    Ok(look_on(&disk, data_dir, unlock)?.0)
 }
 
 /// Makes the stopped server the only one of its cell. `at` is this machine's clock.
-pub fn recover(data_dir: &Path, backup: &Path, at: Timestamp) -> Result<Recovered, Error> {
+pub fn recover(
+    data_dir: &Path,
+    backup: &Path,
+    at: Timestamp,
+    unlock: Option<&UnlockKey>,
+) -> Result<Recovered, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    recover_on(&disk, data_dir, backup, at, salt())
+    recover_on(&disk, data_dir, backup, at, salt(), unlock)
 }
 
 fn look_on(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
+    unlock: Option<&UnlockKey>,
 ) -> Result<(StoppedServer, OpenedStore, LogEnd), Error> {
     let dir = || data_dir.to_owned();
-    let mut opened = start::open(disk, data_dir, None)?;
+    let mut opened = start::open(disk, data_dir, None, unlock)?;
     let unread = |source| Error::Io { action: "read the log in", path: dir(), source };
     let ended = replay(&mut opened, ReplayUntil::End).map_err(unread)?;
     let ServerIdentity { cell_id, server, superseded, .. } = opened.identity.clone();
@@ -134,8 +141,9 @@ fn recover_on(
     backup: &Path,
     at: Timestamp,
     salt: u64,
+    unlock: Option<&UnlockKey>,
 ) -> Result<Recovered, Error> {
-    let (found, opened, ended) = look_on(disk, data_dir)?;
+    let (found, opened, ended) = look_on(disk, data_dir, unlock)?;
     // The store is held until the end: nobody starts it meanwhile.
     let OpenedStore { identity, store, mut state, .. } = opened;
     backup::write(disk.as_ref(), backup, &state, ended.last.index, found.term)?;
@@ -229,7 +237,7 @@ mod tests {
             incarnation: Incarnation::default(),
             superseded: None,
         };
-        let opened = start::open(&disk, DIR.as_ref(), Some(fresh)).unwrap();
+        let opened = start::open(&disk, DIR.as_ref(), Some(fresh), None).unwrap();
         let ids: BTreeSet<ServerId> = [1, 2, 3].map(ServerId).into();
         let peer = |name: &str| Peer { name: name.to_owned(), address: String::new() };
         let peers: BTreeMap<_, _> = ids.iter().copied().zip(NAMES.map(peer)).collect();
@@ -250,7 +258,7 @@ mod tests {
 
     fn recover(sim: &SimDisk) -> Result<Recovered, Error> {
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-        recover_on(&disk, DIR.as_ref(), "before.backup".as_ref(), Timestamp(9), 7)
+        recover_on(&disk, DIR.as_ref(), "before.backup".as_ref(), Timestamp(9), 7, None)
     }
 
     #[test]
@@ -265,7 +273,7 @@ mod tests {
             let cut_short = recover(&sim);
             let sim = sim.after_crash(nth as u64);
             let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-            match look_on(&disk, DIR.as_ref()) {
+            match look_on(&disk, DIR.as_ref(), None) {
                 Ok((found, opened, ended)) => {
                     assert!(cut_short.is_err(), "{crash_at}: it said that it was done");
                     assert!(found.last >= 1 && found.others.len() == 2, "{crash_at}: {found:?}");
@@ -275,7 +283,7 @@ mod tests {
                 Err(Error::Alone { .. }) => {}
                 Err(error) => panic!("{crash_at}: {error}"),
             }
-            let mut opened = start::open(&disk, DIR.as_ref(), None).unwrap();
+            let mut opened = start::open(&disk, DIR.as_ref(), None, None).unwrap();
             let ended = replay(&mut opened, ReplayUntil::End).unwrap();
             assert!(ended.roster.is_alone(ServerId(3)), "{crash_at}");
             assert!(opened.identity.incarnation.supersedes(Incarnation::default()), "{crash_at}");

@@ -100,11 +100,11 @@ async fn three() -> Cell {
 async fn a_survivor_goes_on_alone_with_all_that_it_held() {
     let cell = three().await;
     let (path, backup) = (cell.path(2), cell.dir.join("before.backup"));
-    let found = recovery::look(&path).unwrap();
+    let found = recovery::look(&path, None).unwrap();
     assert_eq!((found.server, found.node.as_str()), (ServerId(3), "cedar"));
     let others: Vec<_> = found.others.iter().map(|other| other.peer.name.as_str()).collect();
     assert_eq!(others, ["ash", "birch"]);
-    let recovered = recovery::recover(&path, &backup, Timestamp(5_000)).unwrap();
+    let recovered = recovery::recover(&path, &backup, Timestamp(5_000), None).unwrap();
     assert_eq!(recovered.found, found, "looking changed nothing");
 
     let engine = cell.start(2).await;
@@ -121,7 +121,7 @@ async fn a_survivor_goes_on_alone_with_all_that_it_held() {
     assert!(committed.index > found.last, "indexes go on where they were");
     engine.shutdown().await.unwrap();
 
-    let error = recovery::recover(&path, &backup, Timestamp(6_000)).unwrap_err().to_string();
+    let error = recovery::recover(&path, &backup, Timestamp(6_000), None).unwrap_err().to_string();
     assert!(error.contains("is the only one, so there is nothing to recover"), "{error}");
     let before = plimsoll_store::backup::verify(&backup).unwrap();
     assert_eq!(before.applied, found.last, "what was there before is kept");
@@ -130,7 +130,7 @@ async fn a_survivor_goes_on_alone_with_all_that_it_held() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_majority_that_comes_back_gives_up_and_stays_so() {
     let cell = three().await;
-    recovery::recover(&cell.path(2), &cell.dir.join("b"), Timestamp(5_000)).unwrap();
+    recovery::recover(&cell.path(2), &cell.dir.join("b"), Timestamp(5_000), None).unwrap();
     let heir = cell.start(2).await;
     heir.propose(join("decided-without-them")).await.unwrap();
     let old = [cell.start(0).await, cell.start(1).await];
@@ -159,19 +159,19 @@ async fn an_old_majority_that_comes_back_gives_up_and_stays_so() {
         assert_eq!(server.propose(join("later")).await, Err(Error::Superseded));
         assert!(!server.leadership().borrow().is_me);
     }
-    let error = recovery::look(&cell.path(0)).unwrap_err().to_string();
+    let error = recovery::look(&cell.path(0), None).unwrap_err().to_string();
     assert!(error.contains("is in use by another plimsoll"), "{error}");
     for server in old {
         server.shutdown().await.unwrap();
     }
-    let error = recovery::look(&cell.path(0)).unwrap_err().to_string();
+    let error = recovery::look(&cell.path(0), None).unwrap_err().to_string();
     assert!(error.contains("join it again with a new token"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_are_heard_by_the_heir_in_its_own_life_only() {
     let cell = three().await;
-    recovery::recover(&cell.path(2), &cell.dir.join("b"), Timestamp(5_000)).unwrap();
+    recovery::recover(&cell.path(2), &cell.dir.join("b"), Timestamp(5_000), None).unwrap();
     let heir = cell.start(2).await;
     // Birch's machine was wiped and joins under its name and a new number.
     std::fs::remove_dir_all(cell.path(1)).unwrap();
