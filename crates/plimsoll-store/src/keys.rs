@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_seal::{Keyring, KeyringError, UnlockKey};
+use plimsoll_seal::{Keyring, KeyringError};
+pub use plimsoll_seal::{InvalidUnlockKey, UnlockKey};
 
 use crate::checked_file::FileFormat;
 use crate::disk::Disk;

@@ -39,6 +39,7 @@ use crate::age::length;
 use crate::default_paths::Who;
 use crate::error::CliError;
 use crate::output::note;
+use crate::unlock::UnlockArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,6 +101,8 @@ pub(crate) struct Args {
     /// Node label for placement constraints; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    #[command(flatten)]
+    unlock: UnlockArgs,
     /// Storage engine of the log: local disk, or an existing etcd [default: as before, else embedded]
     #[arg(long, value_enum)]
     engine: Option<EngineWord>,
@@ -180,7 +183,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             "warning: no more files can be open at once than this process was given: {error}"
         ));
     }
-    let options = options(args, &Who::of_process());
+    let unlock = args.unlock.key()?;
+    let options = NodeOptions { unlock, ..options(args, &Who::of_process()) };
     let is_default = args.socket.is_none() && args.data_dir.is_none();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
@@ -235,6 +239,8 @@ fn options(args: &Args, who: &Who) -> NodeOptions {
         http: args.http,
         https: args.https,
         address_pool: args.address_pool,
+        // Read from where it is kept, which may fail.
+        unlock: None,
     }
 }
 
@@ -278,7 +284,13 @@ pub(super) fn unstarted(error: &Error) -> CliError {
         // Whatever else it says is of etcd, and may pass.
         Error::EtcdStart(why) => !matches!(why, StartError::Etcd(_)),
         Error::Store(why) => {
-            matches!(why, OpenError::InUse { .. } | OpenError::OtherCell { .. })
+            matches!(
+                why,
+                OpenError::InUse { .. }
+                    | OpenError::OtherCell { .. }
+                    | OpenError::Locked { .. }
+                    | OpenError::WrongUnlockKey { .. }
+            )
         }
         _ => false,
     };

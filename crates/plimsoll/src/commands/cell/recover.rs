@@ -17,6 +17,7 @@ use crate::default_paths::Who;
 use crate::error::CliError;
 use crate::live::HostArgs;
 use crate::output::{Format, note, print};
+use crate::unlock::UnlockArgs;
 use crate::wait::now;
 
 const EXAMPLES: &str = "\
@@ -44,6 +45,8 @@ pub(crate) struct Args {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(super) output: Format,
+    #[command(flatten)]
+    unlock: UnlockArgs,
     #[command(flatten)]
     pub(super) etcd: EtcdArgs,
     #[command(flatten)]
@@ -76,13 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         let message = format!("{} is no data directory of plimsoll", dir.display());
         return Err(CliError::refused(message).hint("name the one `plimsoll up` was started with"));
     }
-    let found = recovery::look(&store).map_err(|error| trouble(&error))?;
+    let unlock = args.unlock.key()?;
+    let found = recovery::look(&store, unlock.as_ref()).map_err(|error| trouble(&error))?;
     note(&plan(&found));
     if !args.yes {
         ask(&found)?;
     }
     let backup = dir.join(format!("before-recovery.{}.backup", found.last));
-    let recovered = recovery::recover(&store, &backup, now()).map_err(|error| trouble(&error))?;
+    let recovered = recovery::recover(&store, &backup, now(), unlock.as_ref());
+    let recovered = recovered.map_err(|error| trouble(&error))?;
     print(args.output, &facts(&recovered), done)?;
     note(&format!(
         "hint: start it with `plimsoll up --data-dir {}`, then join others",
