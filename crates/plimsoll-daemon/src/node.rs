@@ -33,6 +33,7 @@ use plimsoll_runtime::pressure::HostInfo;
 use plimsoll_runtime::{Block, BoxFuture, Description, chain};
 use plimsoll_store::Incarnation;
 use plimsoll_store::embedded::OpenError;
+use plimsoll_store::keys::UnlockKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -112,6 +113,8 @@ pub struct NodeOptions {
     pub join: Option<JoinAddress>,
     pub zone: Option<Zone>,
     pub labels: BTreeMap<String, String>,
+    /// What the keys of its store are kept under, if anything.
+    pub unlock: Option<UnlockKey>,
     /// What keeps the log.
     pub engine: Option<EngineKind>,
     pub etcd: EtcdOptions,

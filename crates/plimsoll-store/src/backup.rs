@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_model::{CellId, NodeId, Rejection, State, Term, Timestamp};
+use plimsoll_seal::UnlockKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -111,8 +112,12 @@ fn stream(state: &State, applied: u64, term: Term, to: &mut dyn io::Write) -> io
 }
 
 /// Backs up the store in a data directory that no process uses.
-pub fn take_stopped(data_dir: &Path, file: &Path) -> Result<Summary, Error> {
-    take_stopped_on(&real(), data_dir, file)
+pub fn take_stopped(
+    data_dir: &Path,
+    file: &Path,
+    unlock: Option<&UnlockKey>,
+) -> Result<Summary, Error> {
+    take_stopped_on(&real(), data_dir, file, unlock)
 }
 
 /// The nodes that a backup knows.

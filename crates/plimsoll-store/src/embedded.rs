@@ -16,6 +16,7 @@ use openraft::errors::{
 };
 use openraft::{ChangeMembers, Instant, Raft, RaftMetrics, ReadPolicy};
 use plimsoll_model::{CellId, Command};
+use plimsoll_seal::UnlockKey;
 use tokio::sync::watch;
 
 use crate::backup::{self, Summary};
@@ -97,6 +98,8 @@ pub struct EmbeddedConfig {
     pub snapshot_bytes: u64,
     /// None: from how fast the disk is.
     pub timing: Option<Timing>,
+    /// What the keyring of its store is kept under; none: under nothing.
+    pub unlock: Option<UnlockKey>,
     pub network: Arc<dyn Network>,
     /// What the cell's authority has signed, and how this server has it sign.
     pub notary: Arc<dyn Notary>,
@@ -125,6 +128,7 @@ impl EmbeddedConfig {
             snapshot_every: SNAPSHOT_EVERY,
             snapshot_bytes: SNAPSHOT_BYTES,
             timing: None,
+            unlock: None,
             network: Arc::new(NoNetwork),
             notary: Arc::new(NoNotary),
             disk: Arc::new(RealDisk),

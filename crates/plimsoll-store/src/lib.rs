@@ -11,6 +11,7 @@ pub mod disk;
 pub mod embedded;
 pub mod engine;
 pub mod fault;
+pub mod keys;
 pub mod level;
 pub mod log;
 pub mod machine;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_model::{NodeId, State, Term};
+use plimsoll_seal::UnlockKey;
 use thiserror::Error;
 
 use crate::backup::{self, Summary, found_on};
@@ -49,10 +50,10 @@ pub enum Error {
 }
 
 /// Reads the store of a stopped server to the end of its log.
-pub fn read(store: &Path) -> Result<Stopped, Error> {
+pub fn read(store: &Path, unlock: Option<&UnlockKey>) -> Result<Stopped, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let dir = || store.to_owned();
-    let mut opened = start::open(&disk, store, None)?;
+    let mut opened = start::open(&disk, store, None, unlock)?;
     let failed = |source| Error::Io { dir: dir(), source };
     let ended = replay(&mut opened, ReplayUntil::End).map_err(failed)?;
     let ServerIdentity { server, incarnation, superseded, .. } = opened.identity.clone();

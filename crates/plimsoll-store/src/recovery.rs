@@ -14,6 +14,7 @@ use std::sync::Arc;
 use openraft::EntryPayload;
 use plimsoll_model::{Author, CellId, Change, Command, NodeId, Rejection, Term, Timestamp};
 use plimsoll_model::{State, Writer};
+use plimsoll_seal::UnlockKey;
 use thiserror::Error;
 
 use crate::backup;
@@ -96,30 +97,34 @@ pub enum Error {
     Refused(#[from] Rejection),
 }
 
+/// A stopped server that its cell may go on with.
+#[derive(Debug, Clone, Copy)]
+pub struct Survivor<'s> {
+    pub store: &'s Path,
+    pub given_up: GivenUp,
+    /// For a store that is locked.
+    pub unlock: Option<&'s UnlockKey>,
+}
+
 /// Looks at the store of a stopped server, and changes nothing.
-pub fn look(data_dir: &Path, given_up: GivenUp) -> Result<StoppedServer, Error> {
+pub fn look(survivor: Survivor<'_>) -> Result<StoppedServer, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    Ok(look_on(&disk, data_dir, given_up)?.0)
+    Ok(look_on(&disk, survivor)?.0)
 }
 
 /// Makes the stopped server the only one of its cell. `at` is this machine's clock.
-pub fn recover(
-    data_dir: &Path,
-    given_up: GivenUp,
-    backup: &Path,
-    at: Timestamp,
-) -> Result<Recovered, Error> {
+pub fn recover(survivor: Survivor<'_>, backup: &Path, at: Timestamp) -> Result<Recovered, Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    recover_on(&disk, (data_dir, given_up), backup, at, salt())
+    recover_on(&disk, survivor, backup, at, salt())
 }
 
 fn look_on(
     disk: &Arc<dyn Disk>,
-    data_dir: &Path,
-    given_up: GivenUp,
+    survivor: Survivor<'_>,
 ) -> Result<(StoppedServer, OpenedStore, LogEnd), Error> {
+    let Survivor { store: data_dir, given_up, unlock } = survivor;
     let dir = || data_dir.to_owned();
-    let mut opened = start::open(disk, data_dir, None)?;
+    let mut opened = start::open(disk, data_dir, None, unlock)?;
     let unread = |source| Error::Io { action: "read the log in", path: dir(), source };
     let ended = replay(&mut opened, ReplayUntil::End).map_err(unread)?;
     let ServerIdentity { cell_id, server, superseded, .. } = opened.identity.clone();
@@ -152,12 +157,13 @@ fn look_on(
 
 fn recover_on(
     disk: &Arc<dyn Disk>,
-    (data_dir, given_up): (&Path, GivenUp),
+    survivor: Survivor<'_>,
     backup: &Path,
     at: Timestamp,
     salt: u64,
 ) -> Result<Recovered, Error> {
-    let (found, opened, ended) = look_on(disk, data_dir, given_up)?;
+    let data_dir = survivor.store;
+    let (found, opened, ended) = look_on(disk, survivor)?;
     // The store is held until the end: nobody starts it meanwhile.
     let OpenedStore { identity, store, mut state, .. } = opened;
     backup::write(disk.as_ref(), backup, &state, ended.last.index, found.term)?;
@@ -254,7 +260,7 @@ mod tests {
             incarnation: Incarnation::default(),
             superseded: None,
         };
-        let opened = start::open(&disk, DIR.as_ref(), Some(fresh)).unwrap();
+        let opened = start::open(&disk, DIR.as_ref(), Some(fresh), None).unwrap();
         let ids: BTreeSet<ServerId> = [1, 2, 3].map(ServerId).into();
         let peer = |name: &str| Peer { name: name.to_owned(), address: String::new() };
         let peers: BTreeMap<_, _> = ids.iter().copied().zip(NAMES.map(peer)).collect();
@@ -273,10 +279,13 @@ mod tests {
         sim
     }
 
+    fn survivor() -> Survivor<'static> {
+        Survivor { store: DIR.as_ref(), given_up: GivenUp::Stays, unlock: None }
+    }
+
     fn recover(sim: &SimDisk) -> Result<Recovered, Error> {
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-        let place = (DIR.as_ref(), GivenUp::Stays);
-        recover_on(&disk, place, "before.backup".as_ref(), Timestamp(9), 7)
+        recover_on(&disk, survivor(), "before.backup".as_ref(), Timestamp(9), 7)
     }
 
     #[test]
@@ -291,7 +300,7 @@ mod tests {
             let cut_short = recover(&sim);
             let sim = sim.after_crash(nth as u64);
             let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-            match look_on(&disk, DIR.as_ref(), GivenUp::Stays) {
+            match look_on(&disk, survivor()) {
                 Ok((found, opened, ended)) => {
                     assert!(cut_short.is_err(), "{crash_at}: it said that it was done");
                     assert!(found.last >= 1 && found.others.len() == 2, "{crash_at}: {found:?}");
@@ -301,7 +310,7 @@ mod tests {
                 Err(Error::Alone { .. }) => {}
                 Err(error) => panic!("{crash_at}: {error}"),
             }
-            let mut opened = start::open(&disk, DIR.as_ref(), None).unwrap();
+            let mut opened = start::open(&disk, DIR.as_ref(), None, None).unwrap();
             let ended = replay(&mut opened, ReplayUntil::End).unwrap();
             assert!(ended.roster.is_alone(ServerId(3)), "{crash_at}");
             assert!(opened.identity.incarnation.supersedes(Incarnation::default()), "{crash_at}");

@@ -26,6 +26,7 @@ mod screen;
 mod subject;
 mod table;
 mod terminal;
+mod unlock;
 mod wait;
 
 use rustix::fs::Mode;

@@ -106,6 +106,7 @@ impl OpenedLog {
             server: ServerId(joined.as_ref().map_or(1, |(_, server)| *server)),
             incarnation: if joined.is_some() { incarnation } else { Incarnation::default() },
             founding: if joined.is_some() { Founding::Join } else { Founding::Alone },
+            unlock: options.unlock.clone(),
             ..EmbeddedConfig::alone(store, cell_id)
         };
         let engine = Embedded::start(config).await?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_model::access::Digest;
 use plimsoll_model::{CellId, NodeId, State};
 use plimsoll_store::backup::{self, Summary};
+use plimsoll_store::keys::UnlockKey;
 use plimsoll_store::{Incarnation, Peer, ServerId, migration};
 use plimsoll_store_etcd::migrate::{EtcdCell, EtcdLocation, MigrateError, Moved, Reached};
 use sha2::{Digest as _, Sha256};
@@ -72,10 +73,15 @@ pub enum Error {
 }
 
 /// Takes the node of a data directory, and its cell if that is still where it was, to an engine.
-pub async fn migrate(dir: &Path, to: EngineKind, etcd: &EtcdOptions) -> Result<Migrated, Error> {
+pub async fn migrate(
+    dir: &Path,
+    to: EngineKind,
+    etcd: &EtcdOptions,
+    unlock: Option<&UnlockKey>,
+) -> Result<Migrated, Error> {
     let memory = NodeFile::read(dir)?.ok_or_else(|| Error::NoNode { dir: dir.to_owned() })?;
     match (to, memory.etcd.clone()) {
-        (EngineKind::Etcd, None) => to_etcd(dir, memory, etcd).await,
+        (EngineKind::Etcd, None) => to_etcd(dir, memory, etcd, unlock).await,
         (EngineKind::Embedded, Some(kept)) => to_embedded(dir, memory, kept, etcd).await,
         (EngineKind::Etcd, Some(_)) => Err(Error::There { dir: dir.to_owned(), engine: "etcd" }),
         (EngineKind::Embedded, None) => {
@@ -84,13 +90,18 @@ pub async fn migrate(dir: &Path, to: EngineKind, etcd: &EtcdOptions) -> Result<M
     }
 }
 
-async fn to_etcd(dir: &Path, memory: NodeFile, etcd: &EtcdOptions) -> Result<Migrated, Error> {
+async fn to_etcd(
+    dir: &Path,
+    memory: NodeFile,
+    etcd: &EtcdOptions,
+    unlock: Option<&UnlockKey>,
+) -> Result<Migrated, Error> {
     if etcd.endpoints.is_empty() {
         let why = "--to etcd takes --etcd-endpoints, such as http://10.0.0.1:2379";
         return Err(super::Error::Unfit(why.to_owned()).into());
     }
     let store = store_dir(dir);
-    let stopped = migration::read(&store).map_err(|error| match error {
+    let stopped = migration::read(&store, unlock).map_err(|error| match error {
         migration::Error::NoLog { .. } => Error::NoLog { dir: dir.to_owned() },
         error => error.into(),
     })?;
@@ -205,7 +216,7 @@ async fn take_home(
 }
 
 fn must_hold(store: &Path, before: &str) -> Result<(), Error> {
-    let after = hash(&migration::read(store)?.state);
+    let after = hash(&migration::read(store, None)?.state);
     if after == before {
         return Ok(());
     }

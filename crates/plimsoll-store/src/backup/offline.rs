@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_model::{NodeId, State, Term, Timestamp};
+use plimsoll_seal::UnlockKey;
 
 use super::{BackupContent, Error, Restored, Summary};
 use crate::checked_file::Unreadable;
@@ -15,6 +16,7 @@ use crate::embedded::start::{self, ServerIdentity};
 use crate::embedded::store::Meta;
 use crate::embedded::types::{Ballot, Header, Mark, MembershipRecord};
 use crate::engine::{Peer, ServerId};
+use crate::keys;
 use crate::level;
 use crate::log::{self, Log};
 use crate::recovery::{salt, survive};
@@ -23,8 +25,9 @@ pub(crate) fn take_stopped_on(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
     file: &Path,
+    unlock: Option<&UnlockKey>,
 ) -> Result<Summary, Error> {
-    let mut opened = start::open(disk, data_dir, None)?;
+    let mut opened = start::open(disk, data_dir, None, unlock)?;
     let failed =
         |source| Error::Io { action: "read the log in", path: data_dir.to_owned(), source };
     let ended = replay(&mut opened, ReplayUntil::Committed).map_err(failed)?;
@@ -89,7 +92,9 @@ pub(crate) fn found_on(
     let roster =
         MembershipRecord::alone(server, Peer { name: node.to_string(), ..Peer::default() });
     let header = Header { last: Some(last), roster_at: Some(last), roster };
-    let written = Snapshots::new(disk, data_dir).write(&header, &encode_state(state));
+    // It is not locked: that is done by a start with an unlock key.
+    let keys = keys::generate(disk.as_ref(), data_dir, None)?;
+    let written = Snapshots::new(disk, data_dir, &keys).write(&header, &encode_state(state));
     written.map_err(io("write a snapshot to", data_dir))?;
     // Last, because without it the directory is refused as unfinished.
     // A line of its own: what becomes of the cell that the state is from is no matter of this one.

@@ -3,6 +3,7 @@
 //! ```text
 //! lock       held while a process uses the directory
 //! identity   whose it is
+//! keyring    what the rest is sealed with
 //! snapshot   the state as of one entry
 //! log/       the entries after it, and the vote
 //! ```
@@ -17,6 +18,7 @@ use openraft::errors::{InitializeError, RaftError};
 use openraft::{Raft, RaftMetrics, SnapshotPolicy};
 use plimsoll_model::level::{VERSION, outdated, remedy};
 use plimsoll_model::{CellId, Level, State};
+use plimsoll_seal::UnlockKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -34,6 +36,7 @@ use crate::checked_file::{FileFormat, Unreadable};
 use crate::disk::monitored::MonitoredDisk;
 use crate::disk::{Disk, is_unfinished};
 use crate::engine::ServerId;
+use crate::keys;
 use crate::log::{self, TornWrite};
 use crate::machine::Machine;
 
@@ -67,6 +70,19 @@ pub enum OpenError {
         dir.display()
     )]
     SnapshotLost { dir: PathBuf, purged: u64 },
+    #[error(
+        "the store in {} is locked; start it with its unlock key (`--unlock-key-file`)",
+        dir.display()
+    )]
+    Locked { dir: PathBuf },
+    #[error("this is not the unlock key of the store in {}", dir.display())]
+    WrongUnlockKey { dir: PathBuf },
+    #[error(
+        "{} lacks the keyring that its store is sealed with; restore this server from a backup, or wipe its data \
+         directory and let it join again",
+        dir.display()
+    )]
+    KeyringLost { dir: PathBuf },
     #[error("cannot {action} {}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -165,21 +181,37 @@ pub(crate) fn log_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("log")
 }
 
-/// Opens a data directory. One without a store becomes that of `fresh`, if it is given.
+/// Keeps every other process off a data directory as long as the result lives.
+pub(crate) fn hold(disk: &dyn Disk, data_dir: &Path) -> Result<Box<dyn Send + Sync>, OpenError> {
+    match disk.lock(&data_dir.join("lock")) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(OpenError::InUse { dir: data_dir.to_owned() })
+        }
+        result => OpenError::io("lock", data_dir, result),
+    }
+}
+
+/// Opens a data directory, with its unlock key where it is locked. One without a store becomes that of `fresh`, if it is
+/// given; it is locked from now on if there is an unlock key.
 pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
     fresh: Option<ServerIdentity>,
+    unlock: Option<&UnlockKey>,
 ) -> Result<OpenedStore, OpenError> {
     let dir = || data_dir.to_owned();
     OpenError::io("create", data_dir, disk.create_dir(data_dir))?;
-    let lock = match disk.lock(&data_dir.join("lock")) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(OpenError::InUse { dir: dir() });
+    let lock = hold(disk.as_ref(), data_dir)?;
+    let log = log_dir(data_dir);
+    let keys = match keys::read(disk.as_ref(), data_dir, unlock)? {
+        Some(keys) => keys,
+        None if holds_entries(disk.as_ref(), data_dir)? => {
+            return Err(OpenError::KeyringLost { dir: dir() });
         }
-        result => OpenError::io("lock", data_dir, result)?,
+        None if fresh.is_none() => return Err(OpenError::NoStore { dir: dir() }),
+        None => keys::generate(disk.as_ref(), data_dir, unlock)?,
     };
-    let snapshots = Snapshots::new(disk, data_dir);
+    let mut snapshots = Snapshots::new(disk, data_dir, &keys);
     let snapshot = snapshots.load()?;
     let will_vote = fresh.is_some();
     let mut identity = match (ServerIdentity::read(disk.as_ref(), data_dir)?, fresh) {
@@ -187,7 +219,7 @@ pub(crate) fn open(
         (None, _) if snapshot.is_some() => return Err(OpenError::Unfinished { dir: dir() }),
         (None, None) => return Err(OpenError::NoStore { dir: dir() }),
         (None, Some(fresh)) => {
-            let made = OpenError::io("list", data_dir, disk.list(&log_dir(data_dir)))?;
+            let made = OpenError::io("list", data_dir, disk.list(&log))?;
             if made.iter().any(|name| !is_unfinished(name)) {
                 return Err(OpenError::Unfinished { dir: dir() });
             }
@@ -195,9 +227,8 @@ pub(crate) fn open(
             fresh
         }
     };
-    let log = log_dir(data_dir);
-    let (store, cut) =
-        LogStore::open(disk, &log, !identity.founded, lock, Arc::clone(snapshots.growth()))?;
+    let growth = Arc::clone(snapshots.growth());
+    let (store, cut) = LogStore::open(disk, &log, !identity.founded, &keys, lock, growth)?;
     // Whoever only reads a store may go without.
     if will_vote && OpenError::io("read", &log, store.lacks_vote())? {
         return Err(log::Error::VoteLost { path: log::meta_path(&log) }.into());
@@ -205,6 +236,13 @@ pub(crate) fn open(
     if !identity.founded {
         identity.founded = true;
         identity.write(disk.as_ref(), data_dir)?;
+    }
+    if will_vote {
+        let in_use = store.keys_in_use()?.into_iter().chain(snapshots.key_in_use()?);
+        let keys = Arc::new(OpenError::io("make a key for", data_dir, keys.renewed(in_use))?);
+        keys::write(disk.as_ref(), data_dir, &keys, unlock)?;
+        store.seal_with(&keys);
+        snapshots.seal_with(&keys);
     }
     let held = snapshot.as_ref().and_then(|(header, _)| header.last).map(|mark| mark.index);
     if let Some(purged) = store.meta().purged.map(|mark| mark.index)
@@ -215,6 +253,15 @@ pub(crate) fn open(
     let (header, state) =
         snapshot.unwrap_or_else(|| (Header::default(), State::new(identity.cell_id.clone())));
     Ok(OpenedStore { identity, store, cut, snapshots, header, state })
+}
+
+/// Whether there is anything that only a keyring opens.
+fn holds_entries(disk: &dyn Disk, data_dir: &Path) -> Result<bool, OpenError> {
+    let names = OpenError::io("list", data_dir, disk.list(data_dir))?;
+    let log = log_dir(data_dir);
+    let segments = OpenError::io("list", &log, disk.list(&log))?;
+    let is_made = |name: &String| !is_unfinished(name);
+    Ok(names.iter().any(|name| name == "snapshot") || segments.iter().any(is_made))
 }
 
 impl Embedded {
@@ -232,9 +279,9 @@ impl Embedded {
             superseded: None,
         };
         let (disk, data_dir) = (Arc::clone(&config.disk), config.data_dir.clone());
-        let timing = config.timing;
+        let (timing, unlock) = (config.timing, config.unlock.clone());
         let opened = tokio::task::spawn_blocking(move || {
-            let opened = open(&disk, &data_dir, Some(fresh))?;
+            let opened = open(&disk, &data_dir, Some(fresh), unlock.as_ref())?;
             let measured = timing.map_or_else(|| Timing::measure(disk.as_ref(), &data_dir), Ok);
             let timing = OpenError::io("write to", &data_dir, measured)?;
             Ok::<_, OpenError>((opened, timing))

@@ -5,11 +5,12 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use openraft::OptionalSend;
 use openraft::alias::{LogIdOf, VoteOf};
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use plimsoll_seal::Keyring;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -44,6 +45,8 @@ pub(crate) struct LogStore {
 /// Fields are dropped in order: the log ends before the directory is let go.
 struct StoreInner {
     log: Log,
+    /// What entries are sealed with.
+    keys: RwLock<Arc<Keyring>>,
     meta: Mutex<Meta>,
     /// One more than the last index known to be committed.
     committed: AtomicU64,
@@ -62,6 +65,7 @@ impl LogStore {
         disk: &Arc<dyn Disk>,
         dir: &Path,
         may_create: bool,
+        keys: &Arc<Keyring>,
         lock: Box<dyn Send + Sync>,
         growth: Arc<LogGrowth>,
     ) -> Result<(Self, Option<TornWrite>), log::Error> {
@@ -77,7 +81,8 @@ impl LogStore {
         let options = log::LogOptions { start, may_create, ..log::LogOptions::default() };
         let (log, cut) = Log::open(disk, dir, options)?;
         let (meta, committed) = (Mutex::new(meta), AtomicU64::new(0));
-        let inner = StoreInner { log, meta, committed, growth, _lock: lock };
+        let keys = RwLock::new(Arc::clone(keys));
+        let inner = StoreInner { log, keys, meta, committed, growth, _lock: lock };
         let store = Self { inner: Arc::new(inner) };
         // The last entry knows best how far the log was committed.
         let last = store.last_entry().map_err(|source| log::Error::Io {
@@ -92,6 +97,28 @@ impl LogStore {
 
     pub(crate) fn meta(&self) -> Meta {
         *self.inner.meta.lock().expect("no holder of the metadata panics")
+    }
+
+    fn keys(&self) -> Arc<Keyring> {
+        Arc::clone(&self.inner.keys.read().expect("no holder of the keys panics"))
+    }
+
+    /// Seals with this keyring from now on. It opens all that the one before does.
+    pub(crate) fn seal_with(&self, keys: &Arc<Keyring>) {
+        *self.inner.keys.write().expect("no holder of the keys panics") = Arc::clone(keys);
+    }
+
+    /// The keys of the first and the last entry, and so the oldest and the newest that the log takes: keys are numbered in
+    /// the order they are used in.
+    pub(crate) fn keys_in_use(&self) -> Result<Vec<u32>, log::Error> {
+        let range = self.range();
+        let ends = [range.start, range.end.saturating_sub(1)];
+        let mut numbers = Vec::new();
+        for at in ends.into_iter().filter(|at| range.contains(at)) {
+            let entry = self.inner.log.read(at..at + 1, usize::MAX)?;
+            numbers.extend(entry.first().and_then(|entry| plimsoll_seal::key_of(entry)));
+        }
+        Ok(numbers)
     }
 
     /// Whether the log has entries that only a server with a vote can have taken, and that vote is gone. A cell that is
@@ -135,7 +162,7 @@ impl LogStore {
     ) -> io::Result<Vec<Entry>> {
         let first = range.start.max(self.range().start);
         let payloads = self.inner.log.read(range, max_bytes).map_err(io::Error::other)?;
-        decode(first, &payloads)
+        decode(&self.keys(), first, &payloads)
     }
 
     fn last_entry(&self) -> io::Result<Option<(Entry, Option<u64>)>> {
@@ -144,14 +171,15 @@ impl LogStore {
             return Ok(None);
         };
         let found = self.inner.log.read(last..range.end, usize::MAX).map_err(io::Error::other)?;
-        found.first().map(|bytes| decode_entry(last, bytes)).transpose()
+        found.first().map(|bytes| open(&self.keys(), last, bytes)).transpose()
     }
 
     /// Appends entries to the log of a server that does not run, and waits on this thread until they are safe. All
     /// before them counts as committed.
     pub(crate) fn append_stopped(&self, entries: &[Entry]) -> io::Result<()> {
         let committed = self.range().end.checked_sub(1);
-        let payloads = entries.iter().map(|entry| encode_entry(entry, committed));
+        let keys = self.keys();
+        let payloads = entries.iter().map(|entry| seal(&keys, entry, committed));
         let (sender, receiver) = std::sync::mpsc::channel();
         let done = move |result| drop(sender.send(result));
         self.inner.log.append(payloads.collect::<io::Result<_>>()?, Box::new(done));
@@ -198,7 +226,7 @@ impl LogStore {
         } else {
             sources.read()
         };
-        decode(first, &payloads.map_err(io::Error::other)?)
+        decode(&self.keys(), first, &payloads.map_err(io::Error::other)?)
     }
 }
 
@@ -222,9 +250,31 @@ impl WeakLogStore {
     }
 }
 
-fn decode(first: u64, payloads: &[Arc<[u8]>]) -> io::Result<Vec<Entry>> {
+fn decode(keys: &Keyring, first: u64, payloads: &[Arc<[u8]>]) -> io::Result<Vec<Entry>> {
     let numbered = (first..).zip(payloads);
-    numbered.map(|(index, bytes)| Ok(decode_entry(index, bytes)?.0)).collect()
+    numbered.map(|(index, bytes)| Ok(open(keys, index, bytes)?.0)).collect()
+}
+
+/// An entry as it stands in the log.
+fn seal(keys: &Keyring, entry: &Entry, committed: Option<u64>) -> io::Result<Arc<[u8]>> {
+    let context = context(entry.log_id.index);
+    Ok(keys.seal(&context, &encode_entry(entry, committed)?)?.into())
+}
+
+/// The entry at an index.
+fn open(keys: &Keyring, index: u64, bytes: &[u8]) -> io::Result<(Entry, Option<u64>)> {
+    let opened = keys.open(&context(index), bytes).map_err(|why| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("log entry {index} cannot be read: {why}"),
+        )
+    })?;
+    decode_entry(index, &opened)
+}
+
+/// An entry is read at its own place only.
+fn context(index: u64) -> String {
+    format!("entry {index}")
 }
 
 impl RaftLogReader<Types> for LogStore {
@@ -282,13 +332,13 @@ impl RaftLogStorage<Types> for LogStore {
     {
         fault::reach("log-core");
         let committed = self.committed();
-        let mut payloads = Vec::new();
+        let (keys, mut payloads) = (self.keys(), Vec::new());
         for (next, entry) in (self.range().end..).zip(entries) {
             if entry.log_id.index != next {
                 let text = format!("entry {} was to follow entry {next}", entry.log_id.index);
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            let payload = encode_entry(&entry, committed)?;
+            let payload = seal(&keys, &entry, committed)?;
             if payload.len() > log::MAX_ENTRY {
                 let text =
                     format!("entry {next} has {} bytes, too many for the log", payload.len());

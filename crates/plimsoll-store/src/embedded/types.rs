@@ -176,7 +176,7 @@ const ENTRY_HEADER: usize = 1 + 8 + 8;
 const MAX_ROSTER: usize = 1 << 20;
 
 /// How much longer an entry is than its command.
-pub(crate) const ENTRY_OVERHEAD: usize = ENTRY_HEADER;
+pub(crate) const ENTRY_OVERHEAD: usize = ENTRY_HEADER + plimsoll_seal::OVERHEAD;
 
 /// An entry as it is written. It carries how far the log was committed when it was written, so that a server that
 /// starts without its peers knows what it may apply; that costs no write of its own.

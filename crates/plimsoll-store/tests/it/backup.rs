@@ -55,11 +55,11 @@ async fn a_stopped_store_backs_up_as_a_running_one_does() {
     }
     engine.propose(leave("nobody")).await.unwrap();
     let applied = *engine.machine().applied().borrow();
-    let in_use = backup::take_stopped(&data, &file).unwrap_err().to_string();
+    let in_use = backup::take_stopped(&data, &file, None).unwrap_err().to_string();
     assert!(in_use.contains("is in use by another plimsoll"), "{in_use}");
     engine.shutdown().await.unwrap();
 
-    assert_eq!(backup::take_stopped(&data, &file).unwrap().applied, applied);
+    assert_eq!(backup::take_stopped(&data, &file, None).unwrap().applied, applied);
     let restored = dir.join("restored");
     let made = backup::restore(&file, &restored, &node_id("n3"), Timestamp(9)).unwrap();
     assert_eq!((made.summary.applied, made.lost.len()), (applied, 49));

@@ -8,4 +8,5 @@ mod founding;
 mod kill;
 mod recovery;
 mod restart;
+mod sealed;
 mod support;

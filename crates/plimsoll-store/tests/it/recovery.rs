@@ -8,7 +8,7 @@ use plimsoll_model::Timestamp;
 use plimsoll_model::testkit::node_id;
 use plimsoll_store::embedded::channel::{Switchboard, TestNotary};
 use plimsoll_store::embedded::{EmbeddedConfig, Founding};
-use plimsoll_store::recovery::GivenUp;
+use plimsoll_store::recovery::{GivenUp, Survivor};
 use plimsoll_store::{Embedded, Engine, Error, Incarnation, Peer, ServerId, ServerRole, recovery};
 
 use crate::support::*;
@@ -98,15 +98,20 @@ async fn three() -> Cell {
     cell
 }
 
+fn survivor(store: &std::path::Path, given_up: GivenUp) -> Survivor<'_> {
+    Survivor { store, given_up, unlock: None }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_survivor_goes_on_alone_with_all_that_it_held() {
     let cell = three().await;
     let (path, backup) = (cell.path(2), cell.dir.join("before.backup"));
-    let found = recovery::look(&path, GivenUp::Stays).unwrap();
+    let found = recovery::look(survivor(&path, GivenUp::Stays)).unwrap();
     assert_eq!((found.server, found.node.as_str()), (ServerId(3), "cedar"));
     let others: Vec<_> = found.others.iter().map(|other| other.peer.name.as_str()).collect();
     assert_eq!(others, ["ash", "birch"]);
-    let recovered = recovery::recover(&path, GivenUp::Stays, &backup, Timestamp(5_000)).unwrap();
+    let recovered =
+        recovery::recover(survivor(&path, GivenUp::Stays), &backup, Timestamp(5_000)).unwrap();
     assert_eq!(recovered.found, found, "looking changed nothing");
 
     let engine = cell.start(2).await;
@@ -123,7 +128,7 @@ async fn a_survivor_goes_on_alone_with_all_that_it_held() {
     assert!(committed.index > found.last, "indexes go on where they were");
     engine.shutdown().await.unwrap();
 
-    let error = recovery::recover(&path, GivenUp::Stays, &backup, Timestamp(6_000))
+    let error = recovery::recover(survivor(&path, GivenUp::Stays), &backup, Timestamp(6_000))
         .unwrap_err()
         .to_string();
     assert!(error.contains("is the only one, so there is nothing to recover"), "{error}");
@@ -134,8 +139,12 @@ async fn a_survivor_goes_on_alone_with_all_that_it_held() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_majority_that_comes_back_gives_up_and_stays_so() {
     let cell = three().await;
-    recovery::recover(&cell.path(2), GivenUp::Stays, &cell.dir.join("b"), Timestamp(5_000))
-        .unwrap();
+    recovery::recover(
+        survivor(&cell.path(2), GivenUp::Stays),
+        &cell.dir.join("b"),
+        Timestamp(5_000),
+    )
+    .unwrap();
     let heir = cell.start(2).await;
     heir.propose(join("decided-without-them")).await.unwrap();
     let old = [cell.start(0).await, cell.start(1).await];
@@ -164,20 +173,24 @@ async fn an_old_majority_that_comes_back_gives_up_and_stays_so() {
         assert_eq!(server.propose(join("later")).await, Err(Error::Superseded));
         assert!(!server.leadership().borrow().is_me);
     }
-    let error = recovery::look(&cell.path(0), GivenUp::Stays).unwrap_err().to_string();
+    let error = recovery::look(survivor(&cell.path(0), GivenUp::Stays)).unwrap_err().to_string();
     assert!(error.contains("is in use by another plimsoll"), "{error}");
     for server in old {
         server.shutdown().await.unwrap();
     }
-    let error = recovery::look(&cell.path(0), GivenUp::Stays).unwrap_err().to_string();
+    let error = recovery::look(survivor(&cell.path(0), GivenUp::Stays)).unwrap_err().to_string();
     assert!(error.contains("join it again with a new token"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn newcomers_are_heard_by_the_heir_in_its_own_life_only() {
     let cell = three().await;
-    recovery::recover(&cell.path(2), GivenUp::Stays, &cell.dir.join("b"), Timestamp(5_000))
-        .unwrap();
+    recovery::recover(
+        survivor(&cell.path(2), GivenUp::Stays),
+        &cell.dir.join("b"),
+        Timestamp(5_000),
+    )
+    .unwrap();
     let heir = cell.start(2).await;
     // Birch's machine was wiped and joins under its name and a new number.
     std::fs::remove_dir_all(cell.path(1)).unwrap();
@@ -197,17 +210,19 @@ async fn a_server_that_gave_up_can_be_told_to_return_and_the_heir_gives_up_for_i
     let cell = three().await;
     // The wrong one was recovered.
     let (heir_dir, backup) = (cell.path(2), cell.dir.join("b"));
-    let wrong = recovery::recover(&heir_dir, GivenUp::Stays, &backup, Timestamp(5_000)).unwrap();
+    let wrong =
+        recovery::recover(survivor(&heir_dir, GivenUp::Stays), &backup, Timestamp(5_000)).unwrap();
     let heir = cell.start(2).await;
     let right = cell.start(0).await;
     eventually("it gives up", || async { right.log_position().is_superseded }).await;
     right.shutdown().await.unwrap();
 
-    let found = recovery::look(&cell.path(0), GivenUp::Returns).unwrap();
+    let found = recovery::look(survivor(&cell.path(0), GivenUp::Returns)).unwrap();
     assert_eq!(found.superseded, Some(wrong.incarnation));
     let back = cell.dir.join("back");
     let recovered =
-        recovery::recover(&cell.path(0), GivenUp::Returns, &back, Timestamp(6_000)).unwrap();
+        recovery::recover(survivor(&cell.path(0), GivenUp::Returns), &back, Timestamp(6_000))
+            .unwrap();
     assert!(recovered.incarnation.supersedes(wrong.incarnation));
     let right = cell.start(0).await;
     assert!(right.leadership().borrow().is_me && !right.log_position().is_superseded);

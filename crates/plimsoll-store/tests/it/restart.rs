@@ -246,7 +246,7 @@ async fn a_server_without_its_vote_is_refused_and_can_still_be_backed_up() {
     assert!(refused.contains("plimsoll backup FILE"), "with the next step: {refused}");
     assert!(!vote.exists(), "and nothing is made in its place");
     let file = dir.join("backup");
-    plimsoll_store::backup::take_stopped(&data, &file).unwrap();
+    plimsoll_store::backup::take_stopped(&data, &file, None).unwrap();
     assert_eq!(plimsoll_store::backup::nodes(&file).unwrap(), [node_id("ash")]);
     std::fs::rename(&away, &vote).unwrap();
     Embedded::start(config(&data)).await.unwrap().shutdown().await.unwrap();

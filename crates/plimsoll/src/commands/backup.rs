@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::error::CliError;
 use crate::live::{self, HostArgs};
 use crate::output::{Format, print};
+use crate::unlock::UnlockArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +30,8 @@ pub(crate) struct Args {
     /// Data directory of a stopped daemon, to back up without a running one
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    unlock: UnlockArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -60,7 +63,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             );
         }
         Some(dir) => {
-            backup::take_stopped(&store_dir(dir), file).map_err(|error| trouble(&error))?
+            let unlock = args.unlock.key()?;
+            let taken = backup::take_stopped(&store_dir(dir), file, unlock.as_ref());
+            taken.map_err(|error| trouble(&error))?
         }
         None => {
             let client = args.host.client()?;

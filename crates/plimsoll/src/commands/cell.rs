@@ -15,12 +15,14 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll cell status            who leads, and whose votes count
   plimsoll cell status -o json
-  plimsoll cell recover           go on with one server when most are lost for good";
+  plimsoll cell recover           go on with one server when most are lost for good
+  plimsoll cell unlock-key        a key to lock the store of a server with";
 
+mod lock;
 mod recover;
 mod recover_etcd;
 
-/// Show the servers of the cell, or recover it after losing the quorum.
+/// Show the servers of the cell, recover it after losing the quorum, lock the store of a server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -32,6 +34,8 @@ pub(crate) struct Args {
 pub(crate) enum CellCommand {
     Status(StatusArgs),
     Recover(Box<recover::Args>),
+    UnlockKey(lock::UnlockKeyArgs),
+    ChangeLock(lock::ChangeArgs),
 }
 
 /// Show the leader and the servers.
@@ -48,6 +52,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let args = match &args.what {
         CellCommand::Status(args) => args,
         CellCommand::Recover(args) => return recover::run(args),
+        CellCommand::UnlockKey(_) => return lock::create(),
+        CellCommand::ChangeLock(args) => return lock::change(args),
     };
     let client = args.host.client()?;
     live::block_on(async {

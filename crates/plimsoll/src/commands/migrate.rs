@@ -16,6 +16,7 @@ use super::up::unstarted;
 use crate::default_paths::Who;
 use crate::error::CliError;
 use crate::output::{Format, note, print};
+use crate::unlock::UnlockArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +40,8 @@ pub(crate) struct Args {
     /// Data directory of the stopped daemon [default: as for `plimsoll up`]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    unlock: UnlockArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -93,7 +96,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let runtime =
         runtime.map_err(|error| CliError::failed(format!("cannot start threads: {error}")))?;
     let etcd = args.etcd.options();
-    let migrated = migration::migrate(&dir, args.to.kind(), &etcd);
+    let unlock = args.unlock.key()?;
+    let migrated = migration::migrate(&dir, args.to.kind(), &etcd, unlock.as_ref());
     let migrated = runtime.block_on(migrated).map_err(|error| trouble(&error))?;
     print(args.output, &facts(migrated, args.to), text)?;
     note(&format!(

@@ -42,6 +42,7 @@ use crate::age::length;
 use crate::default_paths::Who;
 use crate::error::CliError;
 use crate::output::note;
+use crate::unlock::UnlockArgs;
 
 /// Where a join token is looked for that is neither typed nor in a file.
 const JOIN: &str = "PLIMSOLL_JOIN";
@@ -112,6 +113,8 @@ pub(crate) struct Args {
     /// Node label for placement constraints; repeatable
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    #[command(flatten)]
+    unlock: UnlockArgs,
     /// Storage engine of the log: local disk, or an existing etcd [default: as before, else embedded]
     #[arg(long, value_enum)]
     engine: Option<EngineWord>,
@@ -195,6 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let mut options = options(args, &Who::of_process());
     let given = std::env::var(JOIN).ok().filter(|text| !text.is_empty());
     options.join = join_address(args, &options.data_dir, given)?;
+    options.unlock = args.unlock.key()?;
     let is_default = args.socket.is_none() && args.data_dir.is_none();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
@@ -285,6 +289,8 @@ fn options(args: &Args, who: &Who) -> NodeOptions {
         http: args.http,
         https: args.https,
         address_pool: args.address_pool,
+        // Read from where it is kept, which may fail.
+        unlock: None,
     }
 }
 
@@ -329,7 +335,13 @@ pub(super) fn unstarted(error: &Error) -> CliError {
         // Whatever else it says is of etcd, and may pass.
         Error::EtcdStart(why) => !matches!(why, StartError::Etcd(_)),
         Error::Store(why) => {
-            matches!(why, OpenError::InUse { .. } | OpenError::OtherCell { .. })
+            matches!(
+                why,
+                OpenError::InUse { .. }
+                    | OpenError::OtherCell { .. }
+                    | OpenError::Locked { .. }
+                    | OpenError::WrongUnlockKey { .. }
+            )
         }
         _ => false,
     };

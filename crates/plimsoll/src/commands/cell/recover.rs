@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_daemon::node::recovery::is_on_etcd;
 use plimsoll_daemon::node::store_dir;
 use plimsoll_store::embedded::OpenError;
-use plimsoll_store::recovery::{self, GivenUp, Recovered, StoppedServer};
+use plimsoll_store::recovery::{self, GivenUp, Recovered, StoppedServer, Survivor};
 use serde::Serialize;
 
 use super::recover_etcd;
@@ -17,6 +17,7 @@ use crate::default_paths::Who;
 use crate::error::CliError;
 use crate::live::HostArgs;
 use crate::output::{Format, note, print};
+use crate::unlock::UnlockArgs;
 use crate::wait::now;
 
 const EXAMPLES: &str = "\
@@ -53,6 +54,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t)]
     pub(super) output: Format,
     #[command(flatten)]
+    unlock: UnlockArgs,
+    #[command(flatten)]
     pub(super) etcd: EtcdArgs,
     #[command(flatten)]
     pub(crate) host: HostArgs,
@@ -85,13 +88,15 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         return Err(CliError::refused(message).hint("name the one `plimsoll up` was started with"));
     }
     let given_up = if args.force { GivenUp::Returns } else { GivenUp::Stays };
-    let found = recovery::look(&store, given_up).map_err(|error| trouble(&error))?;
+    let unlock = args.unlock.key()?;
+    let survivor = Survivor { store: &store, given_up, unlock: unlock.as_ref() };
+    let found = recovery::look(survivor).map_err(|error| trouble(&error))?;
     note(&plan(&found));
     if !args.yes {
         ask(&found)?;
     }
     let backup = dir.join(format!("before-recovery.{}.backup", found.last));
-    let recovered = recovery::recover(&store, given_up, &backup, now());
+    let recovered = recovery::recover(survivor, &backup, now());
     let recovered = recovered.map_err(|error| trouble(&error))?;
     print(args.output, &facts(&recovered), done)?;
     note(&format!(

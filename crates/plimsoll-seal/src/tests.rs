@@ -1,0 +1,130 @@
+use std::io::{Read, Write};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SEED_LENGTHS: [usize; 7] = [0, 1, 65_535, 65_536, 65_537, 131_072, 200_001];
+
+#[test]
+fn what_is_sealed_opens_with_its_key_and_in_its_context_only() {
+    let (keys, others) = (Keyring::generate().unwrap(), Keyring::generate().unwrap());
+    let sealed = keys.seal("entry", b"a secret").unwrap();
+    assert_eq!(sealed.len(), b"a secret".len() + OVERHEAD);
+    assert!(!sealed.windows(8).any(|part| part == b"a secret"));
+    assert_eq!(keys.open("entry", &sealed).unwrap(), b"a secret");
+    assert_eq!(keys.open("snapshot", &sealed), Err(OpenError::Changed));
+    assert_eq!(others.open("entry", &sealed), Err(OpenError::Changed));
+    assert_ne!(keys.seal("entry", b"a secret").unwrap(), sealed, "no nonce comes twice");
+    for at in 0..sealed.len() {
+        let mut wrong = sealed.clone();
+        wrong[at] ^= 0x20;
+        assert!(keys.open("entry", &wrong).is_err(), "byte {at} was changed");
+        assert!(keys.open("entry", &sealed[..at]).is_err(), "cut to {at} bytes");
+    }
+}
+
+#[test]
+fn an_older_key_opens_until_it_is_forgotten() {
+    let keys = Keyring::generate().unwrap();
+    let unused = keys.renewed([].into_iter()).unwrap();
+    assert!(unused.numbers().eq([1]), "a key that sealed nothing is as good as a new one");
+    let before = keys.seal("entry", b"before").unwrap();
+    let keys = keys.renewed([key_of(&before).unwrap()].into_iter()).unwrap();
+    let after = keys.seal("entry", b"after").unwrap();
+    assert_eq!(keys.open("entry", &before).unwrap(), b"before");
+    let keys = keys.renewed([key_of(&after).unwrap()].into_iter()).unwrap();
+    assert!(keys.numbers().eq([2, 3]));
+    assert_eq!(keys.open("entry", &before), Err(OpenError::UnknownKey { key: 1 }));
+    assert_eq!(keys.open("entry", &after).unwrap(), b"after");
+}
+
+#[test]
+fn a_locked_keyring_takes_its_unlock_key() {
+    let keys = Keyring::generate().unwrap().renewed([1].into_iter()).unwrap();
+    let sealed = keys.seal("entry", b"it").unwrap();
+    let (unlock, other) = (UnlockKey::generate().unwrap(), UnlockKey::generate().unwrap());
+    let (open, locked) = (keys.to_bytes(None).unwrap(), keys.to_bytes(Some(&unlock)).unwrap());
+    assert!(Keyring::is_locked(&locked) && !Keyring::is_locked(&open));
+    for (bytes, unlock) in [(&open, None), (&open, Some(&other)), (&locked, Some(&unlock))] {
+        let read = Keyring::from_bytes(bytes, unlock).unwrap();
+        assert_eq!(read.open("entry", &sealed).unwrap(), b"it");
+    }
+    let refused = |bytes: &[u8], unlock| Keyring::from_bytes(bytes, unlock).unwrap_err();
+    assert_eq!(refused(&locked, None), KeyringError::Locked);
+    assert_eq!(refused(&locked, Some(&other)), KeyringError::WrongKey);
+    assert_eq!(refused(&open[..9], None), KeyringError::Damaged);
+    assert_eq!(refused(&[], None), KeyringError::Damaged);
+}
+
+#[test]
+fn an_unlock_key_is_read_as_it_was_printed_and_a_slip_is_noticed() {
+    let key = UnlockKey::generate().unwrap();
+    let text = key.to_string();
+    assert_eq!(format!(" {text}\n").parse(), Ok(key.clone()), "as a file has it");
+    assert_eq!("plj_abc".parse::<UnlockKey>(), Err(InvalidUnlockKey::Prefix));
+    assert_eq!(text[..text.len() - 1].parse::<UnlockKey>(), Err(InvalidUnlockKey::Mistyped));
+    let swapped = if text.ends_with('a') { "b" } else { "a" };
+    let mistyped = format!("{}{swapped}", &text[..text.len() - 1]);
+    assert_eq!(mistyped.parse::<UnlockKey>(), Err(InvalidUnlockKey::Mistyped));
+    assert_eq!(format!("{key:?}"), "UnlockKey");
+}
+
+#[test]
+fn a_stream_of_any_length_is_whole_or_refused() {
+    let keys = Keyring::generate().unwrap();
+    for length in SEED_LENGTHS {
+        let plain: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let sealed = sealed(&keys, &plain, 10_007);
+        assert_eq!(opened(&keys, &sealed).unwrap(), plain, "{length}");
+        for cut in [1, 17, sealed.len() / 2, sealed.len() - 1] {
+            let kept = sealed.len().saturating_sub(cut);
+            assert!(opened(&keys, &sealed[..kept]).is_err(), "{length} without its last {cut}");
+        }
+        let longer = [&sealed[..], &[0]].concat();
+        assert!(opened(&keys, &longer).is_err(), "{length} and one more");
+    }
+}
+
+#[test]
+fn pieces_of_a_stream_keep_their_places() {
+    let keys = Keyring::generate().unwrap();
+    let sealed = sealed(&keys, &vec![7; 3 << 16], 1 << 16);
+    let piece = (64 << 10) + 16;
+    let (first, second) = (24, 24 + piece);
+    let mut swapped = sealed.clone();
+    swapped[first..second].copy_from_slice(&sealed[second..second + piece]);
+    swapped[second..second + piece].copy_from_slice(&sealed[first..second]);
+    assert!(opened(&keys, &swapped).is_err());
+    let without = [&sealed[..first], &sealed[second..]].concat();
+    assert!(opened(&keys, &without).is_err());
+}
+
+fn sealed(keys: &Keyring, plain: &[u8], at_once: usize) -> Vec<u8> {
+    let mut writer = SealWriter::new(keys, "snapshot", Vec::new()).unwrap();
+    for part in plain.chunks(at_once) {
+        writer.write_all(part).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn opened(keys: &Keyring, sealed: &[u8]) -> io::Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    SealReader::new(keys, "snapshot", sealed)?.read_to_end(&mut plain)?;
+    Ok(plain)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let keys = Keyring::generate().unwrap();
+        prop_assert!(keys.open("entry", &bytes).is_err());
+        prop_assert!(opened(&keys, &bytes).is_err());
+        let marked = [&[cipher::SEALED, 1, 0, 0, 0][..], &bytes].concat();
+        prop_assert!(keys.open("entry", &marked).is_err());
+        prop_assert!(opened(&keys, &marked).is_err());
+        let _ = Keyring::from_bytes(&bytes, None);
+    }
+}
