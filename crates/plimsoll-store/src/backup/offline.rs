@@ -10,7 +10,7 @@ use crate::checked_file::Unreadable;
 use crate::disk::Disk;
 use crate::embedded::Incarnation;
 use crate::embedded::replay::{ReplayUntil, TERM_STEP, replay};
-use crate::embedded::snapshot::{Snapshots, encode_state};
+use crate::embedded::snapshot::{Snapshots, stream_state};
 use crate::embedded::start::{self, ServerIdentity};
 use crate::embedded::store::Meta;
 use crate::embedded::types::{Ballot, Header, Mark, MembershipRecord};
@@ -89,8 +89,10 @@ pub(crate) fn found_on(
     let roster =
         MembershipRecord::alone(server, Peer { name: node.to_string(), ..Peer::default() });
     let header = Header { last: Some(last), roster_at: Some(last), roster };
-    let written = Snapshots::new(disk, data_dir).write(&header, &encode_state(state));
-    written.map_err(io("write a snapshot to", data_dir))?;
+    let snapshots = Snapshots::new(disk, data_dir);
+    let written = snapshots.write(&header, |to| stream_state(state, to));
+    let placed = written.and_then(|written| snapshots.place(&header, &written));
+    placed.map_err(io("write a snapshot to", data_dir))?;
     // Last, because without it the directory is refused as unfinished.
     let incarnation = Incarnation { since: term, salt: salt(), is_heir: false };
     let cell_id = of.cell_id.clone();

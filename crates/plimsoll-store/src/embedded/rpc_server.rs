@@ -8,6 +8,7 @@ use plimsoll_model::level::{VERSION, outdated};
 use super::Embedded;
 use super::types::{Ballot, Types};
 use super::wire::{self, AppendReply, Envelope, RaftRequest, RaftResponse, SnapshotPiece};
+use crate::aside::aside;
 
 impl Embedded {
     /// Answers a request of another server. Whoever calls this has made sure that it is a node of the cell. Whether it is
@@ -70,10 +71,10 @@ impl Embedded {
     }
 
     async fn take_piece(&self, piece: SnapshotPiece) -> io::Result<RaftResponse> {
-        let whole = {
+        let whole = aside(|| {
             let mut arrivals = self.arrivals.lock().expect("no holder of the arrivals panics");
-            arrivals.take(&piece)?
-        };
+            arrivals.take(&piece)
+        })?;
         let Some(snapshot) = whole else { return Ok(RaftResponse::More) };
         let snapshot = SnapshotOf::<Types, _> { meta: piece.meta()?, snapshot };
         let installed = self.raft.install_full_snapshot(piece.vote(), snapshot).await;
