@@ -137,6 +137,9 @@ codes! {
         AwaitsService = "awaits_service" => "",
         /// The container cannot be created or started.
         StartFailed = "start_failed" => "correct what the error names, then apply again",
+        /// The node has no addresses left for the replica's network; it is retried with backoff, and not counted as a failure.
+        SubnetPoolExhausted = "subnet_pool_exhausted"
+            => "remove unused networks on the node (`docker network prune`), add `default-address-pools` to its engine, or start it with a larger `--address-pool`",
         /// The health check fails.
         Unhealthy = "unhealthy" => "`plimsoll logs REPLICA` shows why; applying again, also the same file, retries",
         /// The container exited on its own.

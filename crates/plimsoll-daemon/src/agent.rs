@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::context::NodeContext;
 use crate::dispatcher::{AssignmentReceiver, AssignmentUpdate, Assignments, DesiredReplica};
 use crate::link::{self, Report};
-use crate::measurements::SharedMeasurements;
+use crate::measurements::{FailedChecks, SharedMeasurements};
 
 mod clock;
 mod container;
@@ -364,7 +364,7 @@ impl Agent {
             _ if is_over => None,
             Ok(()) => {
                 (unit.phase, unit.due, unit.has_started) = (Some(ContainerPhase::Up), None, true);
-                unit.sight = Sight::Unseen;
+                (unit.sight, unit.subnet_failures) = (Sight::Unseen, 0);
                 Some((ObservedState::Starting, None))
             }
             // Not its fault: it is not counted.
@@ -372,6 +372,12 @@ impl Agent {
                 (unit.phase, unit.due) =
                     (Some(ContainerPhase::Pulled), Some(now.plus(RUNTIME_RETRY)));
                 let code = ObservedCode::StartFailed { error: chain(&error) };
+                Some((ObservedState::Pending, Some(code)))
+            }
+            Err(error @ Error::SubnetPoolExhausted { .. }) => {
+                tracing::warn!(replica = %id, error = %chain(&error), "cannot start");
+                unit.lack_subnet(now, &policy);
+                let code = ObservedCode::SubnetPoolExhausted { error: chain(&error) };
                 Some((ObservedState::Pending, Some(code)))
             }
             Err(error) => {
@@ -414,9 +420,8 @@ impl Agent {
         match health {
             HealthReport::Changed(HealthState::Starting) => {}
             HealthReport::FailedSoFar { checks, output } => {
-                unit.failed_checks = checks;
-                // The first is written down, as the reason why it is not up yet; how many came after it is only counted.
-                // What each printed is not: that would be a log entry a check, and each would put off the step's deadline.
+                unit.failed_checks = Some(FailedChecks::new(checks, output.clone()));
+                // The first is written down, as the reason why it is not up yet; those after it are only measured.
                 if checks == 1 {
                     let code = ObservedCode::Unhealthy { output };
                     self.tell(&id, generation, (ObservedState::Starting, Some(code)));
@@ -426,7 +431,7 @@ impl Agent {
             }
             HealthReport::Changed(HealthState::Healthy) => {
                 unit.tries.runs(now);
-                unit.failed_checks = 0;
+                unit.failed_checks = None;
                 // Requests come once it is told, and by then this node must know where to send them.
                 if unit.sight == Sight::Seen {
                     self.tell(&id, generation, (ObservedState::Running, None));
@@ -462,11 +467,13 @@ impl Agent {
 
     fn note_tries(&self, id: &ReplicaId, generation: Generation) {
         let Some(unit) = self.unit(id, generation) else { return };
-        let failures = unit.tries.failures().max(unit.pull_failures).max(unit.failed_checks);
+        let checks = unit.failed_checks.as_ref().map_or(0, |checks| checks.count);
+        let failures = unit.tries.failures().max(unit.pull_failures).max(checks);
         let next_try = unit.due.filter(|_| unit.end.is_none());
         let mut measured = self.measurements.lock();
         let measured = measured.replicas.entry((id.clone(), generation)).or_default();
         (measured.failures, measured.next_try) = (failures, next_try);
+        measured.failed_checks.clone_from(&unit.failed_checks);
     }
 
     fn forget(&mut self, id: &ReplicaId, generation: Generation) {

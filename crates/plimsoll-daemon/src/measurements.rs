@@ -2,6 +2,7 @@
 //! heartbeat.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::MutexGuard;
 
@@ -44,7 +45,7 @@ impl NodeMeasurement {
 }
 
 /// What a node last said of one container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReplicaMeasurement {
     pub cpu: Option<MilliCpus>,
     pub memory: Option<Bytes>,
@@ -54,6 +55,38 @@ pub struct ReplicaMeasurement {
     pub next_try: Option<Timestamp>,
     /// Where this node reaches its ports.
     pub address: Option<IpAddr>,
+    /// The checks that failed since it was started, while none has passed.
+    pub failed_checks: Option<FailedChecks>,
+}
+
+/// Health checks that failed in a row. What the first printed is in the log as the reason; what the last printed is only
+/// measured: a log entry a check would be many, and each would put off the deadline of a move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedChecks {
+    pub count: u32,
+    /// At most [`MAX_CHECK_OUTPUT`] bytes of it.
+    pub last_output: String,
+}
+
+/// What a heartbeat carries of a check's output: a few lines, of each replica that does not become healthy.
+pub const MAX_CHECK_OUTPUT: usize = 512;
+
+impl FailedChecks {
+    pub fn new(count: u32, mut last_output: String) -> Self {
+        last_output.truncate(last_output.floor_char_boundary(MAX_CHECK_OUTPUT));
+        Self { count, last_output }
+    }
+}
+
+/// `no such file (12 checks failed in a row)`
+impl fmt::Display for FailedChecks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, last_output } = self;
+        match count {
+            0 | 1 => f.write_str(last_output),
+            _ => write!(f, "{last_output} ({count} checks failed in a row)"),
+        }
+    }
 }
 
 impl ReplicaMeasurement {

@@ -113,6 +113,7 @@ pub fn runtime(error: &plimsoll_runtime::Error) -> Problem {
         // Who asks the API starts, stops and removes nothing itself.
         Error::Failed { .. }
         | Error::Refused { .. }
+        | Error::SubnetPoolExhausted { .. }
         | Error::StillRunning { .. }
         | Error::Foreign { .. } => Problem::new(ProblemCode::RuntimeFailed, chain(error)),
     }

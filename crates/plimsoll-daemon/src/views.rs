@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_kernel::Policy;
 use plimsoll_model::state::Service;
-use plimsoll_model::{DeploymentName, NodeId, ReplicaId, ServiceKey, State, Timestamp};
+use plimsoll_model::{
+    DeploymentName, Generation, NodeId, Observation, ObservedCode, ObservedState, ReplicaId,
+    ServiceKey, State, Timestamp,
+};
 
 use crate::ingress_status::IngressStatus;
 use crate::measurements::Measurements;
@@ -67,6 +70,24 @@ pub struct Source<'a> {
 type Services<'a> = Vec<(&'a ServiceKey, &'a Service)>;
 
 impl Source<'_> {
+    /// What an observation says is the matter. Of a replica that is starting while its check fails it is what the last
+    /// check printed, which is measured; the log has the first.
+    fn observed_code(
+        &self,
+        id: &ReplicaId,
+        generation: Generation,
+        seen: Option<&Observation>,
+    ) -> Option<ObservedCode> {
+        let Observation { state, code, .. } = seen?;
+        let code = code.clone()?;
+        if *state != ObservedState::Starting || !matches!(code, ObservedCode::Unhealthy { .. }) {
+            return Some(code);
+        }
+        let measured = self.measured.replicas.get(&(id.clone(), generation));
+        let failed = measured.and_then(|measured| measured.failed_checks.as_ref());
+        Some(failed.map_or(code, |failed| ObservedCode::Unhealthy { output: failed.to_string() }))
+    }
+
     pub fn status(&self) -> Status {
         Status { cell: self.cell(), nodes: self.nodes(), deployments: self.deployments() }
     }

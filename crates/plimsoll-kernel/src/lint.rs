@@ -123,7 +123,8 @@ impl<'a> BatchPlan<'a> {
             }
         }
         for new in &plan.new {
-            let asks = new.spec.request().minus(plan.freed(new));
+            let capacity = plan.capacity(new.node);
+            let asks = new.spec.request().on(capacity).minus(plan.freed(new).on(capacity));
             let added = plan.added.entry(new.node).or_insert(Resources::NONE);
             *added = added.plus(asks);
         }
@@ -159,10 +160,16 @@ impl<'a> BatchPlan<'a> {
         self.state.node(new.node)
     }
 
+    fn capacity(&self, node: &NodeId) -> Resources {
+        self.state.node(node).map_or(Resources::NONE, |node| node.facts.capacity)
+    }
+
     /// What the node will have set aside, by the plan.
     fn reserved(&self, node: &NodeId) -> Resources {
         let before = self.state.load(node).map_or(Resources::NONE, |load| load.reserved);
-        before.plus(self.added.get(node).copied().unwrap_or(Resources::NONE))
+        before
+            .on(self.capacity(node))
+            .plus(self.added.get(node).copied().unwrap_or(Resources::NONE))
     }
 
     /// How many replicas of the service each node has, once the plan is carried out. Those named after nodes are left from

@@ -221,7 +221,9 @@ pub(crate) fn take_in_place(
     if let Some(filter) = filter::in_place(ask, &roster.slots[at], replica, freed) {
         return Err(filter);
     }
-    roster.renew(at, ask.request.minus(freed), &ask.ports, replica);
+    let capacity = roster.slots[at].capacity;
+    let raised = ask.request.on(capacity).minus(freed.on(capacity));
+    roster.renew(at, raised, &ask.ports, replica);
     Ok(())
 }
 

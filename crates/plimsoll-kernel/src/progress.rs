@@ -304,6 +304,7 @@ fn pace_of_startup(startup: &Startup) -> Pace {
         Some(
             ObservedCode::ImagePullFailed { .. }
             | ObservedCode::StartFailed { .. }
+            | ObservedCode::SubnetPoolExhausted { .. }
             | ObservedCode::RestartExhausted { .. },
         ) => Pace::Blocked,
         Some(ObservedCode::AwaitsService { .. }) => Pace::Queued,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::capability::Capability;
 use crate::ids::{NodeId, ReplicaId};
 use crate::spec::{Constraint, HostPort, SpecHash};
-use crate::units::{Bytes, MilliCpus, Millis, Timestamp};
+use crate::units::{Bytes, MilliCpus, Millis, Resources, Timestamp};
 
 /// Why a node cannot take a replica. The order is the order in which they are checked and counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub enum Filter {
         needs: Capability,
     },
     NoGpu {
-        asked: u32,
+        asked: GpusAsked,
         capacity: u32,
     },
     InsufficientCapacity(Shortage),
@@ -53,7 +53,32 @@ pub enum Filter {
 pub enum Shortage {
     Cpu { asked: MilliCpus, free: MilliCpus },
     Memory { asked: Bytes, free: Bytes },
-    Gpus { asked: u32, free: u32 },
+    Gpus { asked: GpusAsked, free: u32 },
+}
+
+/// How many GPUs a replica asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpusAsked {
+    Count(u32),
+    /// Every one that its node has, and at least one.
+    All,
+}
+
+impl GpusAsked {
+    /// What the request asks for, which is that of one replica.
+    pub fn of(request: Resources) -> Self {
+        if request.all_gpus > 0 { Self::All } else { Self::Count(request.gpus) }
+    }
+}
+
+impl fmt::Display for GpusAsked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count} gpu"),
+            Self::All => f.write_str("all gpus"),
+        }
+    }
 }
 
 /// A filter without its numbers, for counting.
@@ -128,7 +153,7 @@ impl fmt::Display for Filter {
                 write!(f, "the {runtime} runtime cannot {needs}")
             }
             Self::NoGpu { asked, capacity } => {
-                write!(f, "asks for {asked} gpu, the node has {capacity}")
+                write!(f, "asks for {asked}, the node has {capacity}")
             }
             Self::InsufficientCapacity(shortage) => shortage.fmt(f),
             Self::PortTaken { port, by } => write!(f, "{by} holds {port}"),
@@ -145,7 +170,8 @@ impl fmt::Display for Shortage {
         let is_over = match self {
             Self::Cpu { asked, free } => asked <= free,
             Self::Memory { asked, free } => asked <= free,
-            Self::Gpus { asked, free } => asked <= free,
+            Self::Gpus { asked: GpusAsked::Count(asked), free } => asked <= free,
+            Self::Gpus { asked: GpusAsked::All, .. } => false,
         };
         match self {
             // Whatever is asked for, a node that promised more than it has gives nothing.
@@ -158,7 +184,7 @@ impl fmt::Display for Shortage {
             }
             Self::Cpu { asked, free } => write!(f, "asks for {asked} cpu, {free} free"),
             Self::Memory { asked, free } => write!(f, "asks for {asked}, {free} free"),
-            Self::Gpus { asked, free } => write!(f, "asks for {asked} gpu, {free} free"),
+            Self::Gpus { asked, free } => write!(f, "asks for {asked}, {free} free"),
         }
     }
 }

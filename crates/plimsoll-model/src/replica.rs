@@ -223,6 +223,10 @@ pub enum ObservedCode {
     },
     /// It had one job, and ended well. Said of what counts as running.
     Completed,
+    /// Its node has no addresses left for its network. It says nothing of the replica, and is not counted against it.
+    SubnetPoolExhausted {
+        error: String,
+    },
 }
 
 impl ObservedCode {
@@ -237,6 +241,7 @@ impl ObservedCode {
             Self::Vanished => "vanished",
             Self::RestartExhausted { .. } => "restart_exhausted",
             Self::Completed => "completed",
+            Self::SubnetPoolExhausted { .. } => "subnet_pool_exhausted",
         }
     }
 
@@ -245,6 +250,7 @@ impl ObservedCode {
         match self {
             Self::ImagePullFailed { .. }
             | Self::StartFailed { .. }
+            | Self::SubnetPoolExhausted { .. }
             | Self::RestartExhausted { .. } => true,
             Self::AwaitsService { .. }
             | Self::Unhealthy { .. }
@@ -259,7 +265,9 @@ impl ObservedCode {
 impl fmt::Display for ObservedCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ImagePullFailed { error, .. } | Self::StartFailed { error } => f.write_str(error),
+            Self::ImagePullFailed { error, .. }
+            | Self::StartFailed { error }
+            | Self::SubnetPoolExhausted { error } => f.write_str(error),
             Self::AwaitsService { service, until } => write!(f, "waits until {service} {until}"),
             Self::Unhealthy { output } => write!(f, "health check failed: {output}"),
             Self::Exited { status: Some(status) } => write!(f, "it exited with status {status}"),

@@ -88,7 +88,9 @@ impl ServiceSpec {
 
     /// What each replica sets aside on its node. What a spec does not declare counts as zero.
     pub fn request(&self) -> Resources {
-        Resources { gpus: self.container.gpus, ..self.container.reservations }
+        let wants_all = self.container.gpu_requests.iter().any(GpuRequest::wants_all);
+        let (gpus, all_gpus) = if wants_all { (0, 1) } else { (self.container.gpus, 0) };
+        Resources { gpus, all_gpus, ..self.container.reservations }
     }
 
     /// Ports that only one replica a node can hold.
@@ -558,6 +560,13 @@ pub struct GpuRequest {
     pub device_ids: Vec<String>,
     pub capabilities: BTreeSet<String>,
     pub options: BTreeMap<String, String>,
+}
+
+impl GpuRequest {
+    /// Whether it takes every GPU of the node: it gives neither a number nor names.
+    pub fn wants_all(&self) -> bool {
+        self.count.is_none() && self.device_ids.is_empty()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -40,11 +40,11 @@ pub const MAX_TENANTS: usize = 10_000;
 
 /// The most one replica may reserve: a million cores, 16 TiB, 4096 devices.
 pub const MAX_REQUEST: Resources =
-    Resources { cpu: MilliCpus(1_000_000_000), memory: Bytes(1 << 44), gpus: 4_096 };
+    Resources { cpu: MilliCpus(1_000_000_000), memory: Bytes(1 << 44), gpus: 4_096, all_gpus: 0 };
 
 /// The most one node may offer; beyond it is a slip, and sums stay far from overflow.
 pub const MAX_CAPACITY: Resources =
-    Resources { cpu: MilliCpus(1_000_000_000), memory: Bytes(1 << 50), gpus: 1 << 20 };
+    Resources { cpu: MilliCpus(1_000_000_000), memory: Bytes(1 << 50), gpus: 1 << 20, all_gpus: 0 };
 
 /// How many deployments and services the counters remember. A name costs some fifty bytes for ever, because the
 /// promise that none comes twice has no end; at the bound new names are refused.

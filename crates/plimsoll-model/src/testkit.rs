@@ -13,8 +13,8 @@ use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceN
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::replica::{Observation, ObservedCode, ObservedState};
 use crate::spec::{
-    Attribute, Constraint, ContainerSpec, Mode, Mount, MountSource, Port, PortMode, Preference,
-    Protocol, RouteSpec, ServiceSpec, SpecHash,
+    Attribute, Constraint, ContainerSpec, GpuRequest, Mode, Mount, MountSource, Port, PortMode,
+    Preference, Protocol, RouteSpec, ServiceSpec, SpecHash,
 };
 use crate::state::State;
 use crate::transition::Writer;
@@ -50,7 +50,7 @@ pub fn replica_id(text: &str) -> ReplicaId {
 
 pub fn cpus(cpus: u64) -> NodeFacts {
     let memory = Bytes(cpus * (4 << 30));
-    NodeFacts::new(Resources { cpu: MilliCpus(cpus * 1_000), memory, gpus: 0 })
+    NodeFacts::new(Resources { cpu: MilliCpus(cpus * 1_000), memory, ..Resources::NONE })
 }
 
 impl NodeFacts {
@@ -123,12 +123,24 @@ impl ServiceSpec {
 
     pub fn reserve(mut self, milli_cpus: u64, mib: u64) -> Self {
         self.container.reservations =
-            Resources { cpu: MilliCpus(milli_cpus), memory: Bytes(mib << 20), gpus: 0 };
+            Resources { cpu: MilliCpus(milli_cpus), memory: Bytes(mib << 20), ..Resources::NONE };
         self.hashed()
     }
 
     pub fn gpus(mut self, gpus: u32) -> Self {
         self.container.gpus = gpus;
+        self.hashed()
+    }
+
+    /// Every GPU of whatever node it goes to.
+    pub fn all_gpus(mut self) -> Self {
+        self.container.gpu_requests.push(GpuRequest {
+            driver: None,
+            count: None,
+            device_ids: Vec::new(),
+            capabilities: ["gpu".to_owned()].into(),
+            options: BTreeMap::new(),
+        });
         self.hashed()
     }
 

@@ -220,16 +220,27 @@ pub struct Resources {
     pub cpu: MilliCpus,
     pub memory: Bytes,
     pub gpus: u32,
+    /// How many ask for every GPU of their node, however many that is: [`on`](Self::on) a node it becomes a number. Always
+    /// zero in what is stored, where the requests of a container say it.
+    #[serde(skip)]
+    pub all_gpus: u32,
 }
 
 impl Resources {
-    pub const NONE: Self = Self { cpu: MilliCpus(0), memory: Bytes(0), gpus: 0 };
+    pub const NONE: Self = Self { cpu: MilliCpus(0), memory: Bytes(0), gpus: 0, all_gpus: 0 };
+
+    /// What it comes to on a node of that capacity. All the GPUs of a node that has none are more than it has.
+    pub fn on(self, capacity: Self) -> Self {
+        let all = self.all_gpus.saturating_mul(capacity.gpus.max(1));
+        Self { gpus: self.gpus.saturating_add(all), all_gpus: 0, ..self }
+    }
 
     pub fn plus(self, other: Self) -> Self {
         Self {
             cpu: MilliCpus(self.cpu.0.saturating_add(other.cpu.0)),
             memory: Bytes(self.memory.0.saturating_add(other.memory.0)),
             gpus: self.gpus.saturating_add(other.gpus),
+            all_gpus: self.all_gpus.saturating_add(other.all_gpus),
         }
     }
 
@@ -238,11 +249,14 @@ impl Resources {
             cpu: MilliCpus(self.cpu.0.saturating_sub(other.cpu.0)),
             memory: Bytes(self.memory.0.saturating_sub(other.memory.0)),
             gpus: self.gpus.saturating_sub(other.gpus),
+            all_gpus: self.all_gpus.saturating_sub(other.all_gpus),
         }
     }
 
-    pub fn fits_in(self, room: Self) -> bool {
-        self.cpu <= room.cpu && self.memory <= room.memory && self.gpus <= room.gpus
+    /// Whether a node of that capacity, with nothing on it, holds it.
+    pub fn fits_in(self, capacity: Self) -> bool {
+        let gpus = self.on(capacity).gpus;
+        self.cpu <= capacity.cpu && self.memory <= capacity.memory && gpus <= capacity.gpus
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
+use plimsoll_model::NodeId;
 use thiserror::Error;
 
 use crate::pki::{Blame, CertificateRefusal};
@@ -16,6 +17,9 @@ use crate::pki::{Blame, CertificateRefusal};
 pub enum Error {
     #[error("cannot connect to {to}")]
     Unreachable { to: Arc<str>, source: Arc<io::Error> },
+    /// It has said to nobody where it is, as one of a restored cell until it leads.
+    #[error("nobody knows yet where {node} is")]
+    Unlocated { node: NodeId },
     #[error("{to} speaks no TLS that we understand")]
     Tls { to: Arc<str>, source: Arc<io::Error> },
     #[error("{to} shows a certificate that we do not accept")]
@@ -53,7 +57,10 @@ impl Error {
     /// Whether another attempt may fare better without anybody doing something about it.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Closed { .. } => true,
+            Self::Unreachable { .. }
+            | Self::Unlocated { .. }
+            | Self::TimedOut { .. }
+            | Self::Closed { .. } => true,
             Self::Answered { status, .. } => status.is_server_error(),
             Self::Tls { .. }
             | Self::Refused { .. }
@@ -71,6 +78,7 @@ impl Error {
             | Self::TooLong { .. }
             | Self::Answered { .. } => true,
             Self::Unreachable { .. }
+            | Self::Unlocated { .. }
             | Self::Tls { .. }
             | Self::Refused { .. }
             | Self::RefusedByPeer { .. }
@@ -88,6 +96,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::Unreachable { source, .. } => source.kind(),
+            Error::Unlocated { .. } => io::ErrorKind::NotConnected,
             Error::Refused { .. } | Error::RefusedByPeer { .. } => io::ErrorKind::PermissionDenied,
             Error::TimedOut { .. } => io::ErrorKind::TimedOut,
             Error::Closed { .. } => io::ErrorKind::ConnectionReset,

@@ -94,6 +94,7 @@ impl Link {
     async fn open(self: Arc<Self>, failures: u32) {
         let Target { node, address } = &self.target;
         let opened = match self.credentials.client_config(node) {
+            _ if address.is_empty() => Err(Error::Unlocated { node: node.clone() }),
             Ok(mut tls) => {
                 self.options.carries.announce(&mut tls);
                 dial(&self.to, address, Arc::new(tls), &self.options).await

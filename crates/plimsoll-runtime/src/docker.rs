@@ -77,8 +77,15 @@ pub struct Settings {
 #[derive(Debug, Clone)]
 pub struct Naming {
     pub names: Arc<dyn Names>,
-    /// What networks take their addresses from.
-    pub pool: Block,
+    pub pool: AddressPool,
+}
+
+/// What networks take their addresses from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressPool {
+    pub block: Block,
+    /// An operator gave it. Once it is exhausted nothing else is taken; ours is a guess, and the engine may choose beside it.
+    pub is_given: bool,
 }
 
 impl Settings {

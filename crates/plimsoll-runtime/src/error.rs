@@ -26,6 +26,9 @@ pub enum Error {
     StillRunning { tag: Tag },
     #[error("cannot {operation} {tag}: it belongs to cell {}, this node to {cell_id}", tag.cell_id)]
     Foreign { operation: Operation, tag: Tag, cell_id: CellId },
+    /// The node has no addresses left for the network of what was to start.
+    #[error("cannot start {object}")]
+    SubnetPoolExhausted { object: String, source: Cause },
     #[error("{runtime} does not answer")]
     Unavailable { runtime: &'static str, source: Cause },
 }

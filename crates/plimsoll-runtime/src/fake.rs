@@ -248,6 +248,10 @@ impl Runtime for FakeRuntime {
                 return Err(Error::Refused { tag: order.tag.clone(), reasons: script.refuses });
             }
             sleep(script.start_dwell).await;
+            if self.world().fails(image, |script| &mut script.subnet_failures) {
+                let (object, source) = (order.tag.to_string(), "no subnet is left".into());
+                return Err(Error::SubnetPoolExhausted { object, source });
+            }
             if self.world().fails(image, |script| &mut script.start_failures) {
                 return Err(Error::failed(Operation::Start, &order.tag, "it was told to fail"));
             }

@@ -124,7 +124,8 @@ fn host_memory(root: &Path) -> Option<Bytes> {
     let path = root.join("proc/meminfo");
     let total = field(&path, "MemTotal:")?;
     let available = field(&path, "MemAvailable:")?;
-    Some(Bytes(total.saturating_sub(available).saturating_mul(1_024)))
+    // More available than there is: the numbers are not to be trusted, and an idle node is not what they say.
+    Some(Bytes(total.checked_sub(available)?.saturating_mul(1_024)))
 }
 
 /// The root of the cgroup v2 tree, where there is one.

@@ -19,7 +19,7 @@ mod unlock;
 mod tests;
 
 pub use keyring::{Keyring, KeyringError};
-pub use stream::{SealReader, SealWriter};
+pub use stream::{STREAM_HEADER, SealWriter, SealedStream};
 pub use unlock::{InvalidUnlockKey, UnlockKey};
 
 /// How many bytes a key has.

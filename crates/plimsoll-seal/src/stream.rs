@@ -1,34 +1,116 @@
 //! Seals what is too large to be in memory twice: pieces of one size, each with its place and the last one marked, so that
-//! none can be left out, doubled or moved.
+//! none can be left out, doubled or moved. A piece is opened by itself, so that a large thing is read where it is wanted.
 
-use std::io::{self, Read, Write};
+use std::fmt;
+use std::io::{self, Write};
 
-use aead_stream::{DecryptorBE32, EncryptorBE32};
+use aead_stream::{NewStream, StreamBE32, StreamPrimitive};
 use chacha20poly1305::XChaCha20Poly1305;
 use chacha20poly1305::aead::{KeyInit, Payload};
 
-use super::cipher::{SEALED, TAG};
-use super::{Keyring, OpenError, random};
+use super::cipher::{self, SEALED, TAG};
+use super::{Key, Keyring, OpenError, random};
 
 /// What is sealed at a time.
 const PIECE: usize = 64 << 10;
 
+/// What a piece takes once it is sealed.
+const SEALED_PIECE: u64 = (PIECE + TAG) as u64;
+
 /// The nonce of a stream; the place of a piece and whether it is the last make the rest of each piece's.
 const NONCE: usize = 19;
 
-const HEADER: usize = 1 + 4 + NONCE;
+/// What a sealed stream begins with.
+pub const STREAM_HEADER: usize = 1 + 4 + NONCE;
+
+/// Opens the pieces of one sealed stream.
+#[derive(Clone)]
+pub struct SealedStream {
+    context: String,
+    key: Key,
+    nonce: [u8; NONCE],
+}
+
+impl fmt::Debug for SealedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedStream").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl SealedStream {
+    /// The stream that begins with these bytes.
+    pub fn new(
+        keys: &Keyring,
+        context: &str,
+        header: [u8; STREAM_HEADER],
+    ) -> Result<Self, OpenError> {
+        let key = keys.key(cipher::number(&header)?)?.clone();
+        let nonce = header[5..].try_into().expect("the rest of the header");
+        Ok(Self { context: context.to_owned(), key, nonce })
+    }
+
+    fn cipher(&self) -> StreamBE32<XChaCha20Poly1305> {
+        let cipher = XChaCha20Poly1305::new((&*self.key).into());
+        StreamBE32::from_aead(cipher, &self.nonce.into())
+    }
+
+    /// How many bytes a stream holds that is so long, without its header. None: no stream is.
+    pub fn plain_length(sealed: u64) -> Option<u64> {
+        sealed.checked_sub(pieces(sealed) * TAG as u64)
+    }
+
+    /// So many bytes of what a stream holds, from one on, or as many as there are. `sealed` is its length without its
+    /// header, and `read` gives bytes of it from a place on.
+    pub fn read(
+        &self,
+        sealed: u64,
+        from: u64,
+        most: usize,
+        mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<Vec<u8>> {
+        let plain = Self::plain_length(sealed).ok_or(OpenError::Foreign)?;
+        let end = from.saturating_add(most as u64).min(plain);
+        let (cipher, last) = (self.cipher(), pieces(sealed) - 1);
+        let mut found = Vec::with_capacity(to_usize(end.saturating_sub(from))?);
+        let (mut at, mut buffer) = (from, Vec::new());
+        // Of an empty stream too the one piece is opened, so that nothing is believed that was not sealed.
+        let mut is_first = plain == 0;
+        while at < end || is_first {
+            is_first = false;
+            let nth = at / PIECE as u64;
+            let start = nth * SEALED_PIECE;
+            buffer.resize(to_usize((sealed - start).min(SEALED_PIECE))?, 0);
+            read(start, &mut buffer)?;
+            let place = u32::try_from(nth).map_err(|_| too_long())?;
+            let payload = Payload { msg: &buffer, aad: self.context.as_bytes() };
+            let piece = cipher.decrypt(place, nth == last, payload);
+            let piece = piece.map_err(|_| OpenError::Changed)?;
+            let begins = nth * PIECE as u64;
+            let wanted = to_usize(at - begins)?..to_usize((end - begins).min(piece.len() as u64))?;
+            found.extend_from_slice(piece.get(wanted).ok_or(OpenError::Changed)?);
+            at = begins + piece.len() as u64;
+        }
+        Ok(found)
+    }
+}
+
+/// How many pieces a stream of that length has. There is always a last one.
+fn pieces(sealed: u64) -> u64 {
+    sealed.div_ceil(SEALED_PIECE).max(1)
+}
 
 /// Seals what is written to it. What was not [finished](Self::finish) does not open.
 pub struct SealWriter<W> {
     to: W,
-    context: String,
-    cipher: EncryptorBE32<XChaCha20Poly1305>,
+    stream: SealedStream,
+    cipher: StreamBE32<XChaCha20Poly1305>,
     piece: Vec<u8>,
+    place: u32,
 }
 
-impl<W> std::fmt::Debug for SealWriter<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SealWriter").field("context", &self.context).finish_non_exhaustive()
+impl<W> fmt::Debug for SealWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealWriter").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
@@ -39,17 +121,24 @@ impl<W: Write> SealWriter<W> {
         to.write_all(&[SEALED])?;
         to.write_all(&number.to_le_bytes())?;
         to.write_all(&nonce)?;
-        let cipher = XChaCha20Poly1305::new((&**key).into());
-        let cipher = EncryptorBE32::from_aead(cipher, &nonce.into());
-        Ok(Self { to, context: context.to_owned(), cipher, piece: Vec::with_capacity(PIECE) })
+        let stream = SealedStream { context: context.to_owned(), key: key.clone(), nonce };
+        let cipher = stream.cipher();
+        Ok(Self { to, stream, cipher, piece: Vec::with_capacity(PIECE), place: 0 })
     }
 
-    /// Seals the last piece.
-    pub fn finish(mut self) -> io::Result<W> {
-        let payload = Payload { msg: &self.piece, aad: self.context.as_bytes() };
-        let sealed = self.cipher.encrypt_last(payload).map_err(|_| too_long())?;
-        self.to.write_all(&sealed)?;
-        Ok(self.to)
+    fn seal(&mut self, is_last: bool) -> io::Result<()> {
+        let payload = Payload { msg: &self.piece, aad: self.stream.context.as_bytes() };
+        let sealed = self.cipher.encrypt(self.place, is_last, payload);
+        self.to.write_all(&sealed.map_err(|_| too_long())?)?;
+        self.piece.clear();
+        self.place = self.place.checked_add(1).ok_or_else(too_long)?;
+        Ok(())
+    }
+
+    /// Seals the last piece. Returns what opens the stream.
+    pub fn finish(mut self) -> io::Result<(W, SealedStream)> {
+        self.seal(true)?;
+        Ok((self.to, self.stream))
     }
 }
 
@@ -57,10 +146,7 @@ impl<W: Write> Write for SealWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A full piece is held until more comes: it may be the last.
         if self.piece.len() == PIECE {
-            let payload = Payload { msg: &self.piece, aad: self.context.as_bytes() };
-            let sealed = self.cipher.encrypt_next(payload).map_err(|_| too_long())?;
-            self.to.write_all(&sealed)?;
-            self.piece.clear();
+            self.seal(false)?;
         }
         let taken = bytes.len().min(PIECE - self.piece.len());
         self.piece.extend_from_slice(&bytes[..taken]);
@@ -72,73 +158,8 @@ impl<W: Write> Write for SealWriter<W> {
     }
 }
 
-/// Gives what a [`SealWriter`] sealed, each piece once it is known to be right.
-pub struct SealReader<R> {
-    from: R,
-    context: String,
-    /// None once the last piece was opened.
-    cipher: Option<DecryptorBE32<XChaCha20Poly1305>>,
-    sealed: Vec<u8>,
-    open: Vec<u8>,
-    at: usize,
-}
-
-impl<R> std::fmt::Debug for SealReader<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SealReader").field("context", &self.context).finish_non_exhaustive()
-    }
-}
-
-impl<R: Read> SealReader<R> {
-    pub fn new(keys: &Keyring, context: &str, mut from: R) -> io::Result<Self> {
-        let mut header = [0; HEADER];
-        from.read_exact(&mut header).map_err(|_| OpenError::Foreign)?;
-        let key = keys.key(super::cipher::number(&header)?)?;
-        let nonce: [u8; NONCE] = header[5..].try_into().expect("the rest of the header");
-        let cipher = XChaCha20Poly1305::new((&**key).into());
-        let cipher = Some(DecryptorBE32::from_aead(cipher, &nonce.into()));
-        let (sealed, open) = (Vec::with_capacity(PIECE + TAG + 1), Vec::new());
-        let mut reader = Self { from, context: context.to_owned(), cipher, sealed, open, at: 0 };
-        reader.fill()?;
-        Ok(reader)
-    }
-
-    /// Reads until there is one byte more than a piece, or no more: so it is known whether the piece is the last.
-    fn fill(&mut self) -> io::Result<()> {
-        let wanted = (PIECE + TAG + 1 - self.sealed.len()) as u64;
-        self.from.by_ref().take(wanted).read_to_end(&mut self.sealed)?;
-        Ok(())
-    }
-
-    fn next_piece(&mut self) -> io::Result<()> {
-        let Some(mut cipher) = self.cipher.take() else { return Ok(()) };
-        let aad = self.context.as_bytes();
-        if self.sealed.len() <= PIECE + TAG {
-            let payload = Payload { msg: &self.sealed, aad };
-            self.open = cipher.decrypt_last(payload).map_err(|_| OpenError::Changed)?;
-            self.sealed.clear();
-        } else {
-            let payload = Payload { msg: &self.sealed[..PIECE + TAG], aad };
-            self.open = cipher.decrypt_next(payload).map_err(|_| OpenError::Changed)?;
-            self.cipher = Some(cipher);
-            self.sealed.drain(..PIECE + TAG);
-            self.fill()?;
-        }
-        self.at = 0;
-        Ok(())
-    }
-}
-
-impl<R: Read> Read for SealReader<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.open.len() {
-            self.next_piece()?;
-        }
-        let given = to.len().min(self.open.len() - self.at);
-        to[..given].copy_from_slice(&self.open[self.at..self.at + given]);
-        self.at += given;
-        Ok(given)
-    }
+fn to_usize(length: u64) -> io::Result<usize> {
+    usize::try_from(length).map_err(|_| too_long())
 }
 
 fn too_long() -> io::Error {

@@ -1,4 +1,4 @@
-use std::io::{Read, Write};
+use std::io::Write;
 
 use proptest::prelude::*;
 
@@ -77,6 +77,11 @@ fn a_stream_of_any_length_is_whole_or_refused() {
         let plain: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
         let sealed = sealed(&keys, &plain, 10_007);
         assert_eq!(opened(&keys, &sealed).unwrap(), plain, "{length}");
+        for (from, most) in [(0, 1), (1, 65_536), (65_535, 3), (65_536, 65_536), (200_000, 9)] {
+            let start = length.min(usize::try_from(from).unwrap());
+            let expected = &plain[start..length.min(start + most)];
+            assert_eq!(part(&keys, &sealed, from, most).unwrap(), expected, "{length} from {from}");
+        }
         for cut in [1, 17, sealed.len() / 2, sealed.len() - 1] {
             let kept = sealed.len().saturating_sub(cut);
             assert!(opened(&keys, &sealed[..kept]).is_err(), "{length} without its last {cut}");
@@ -105,13 +110,21 @@ fn sealed(keys: &Keyring, plain: &[u8], at_once: usize) -> Vec<u8> {
     for part in plain.chunks(at_once) {
         writer.write_all(part).unwrap();
     }
-    writer.finish().unwrap()
+    writer.finish().unwrap().0
 }
 
 fn opened(keys: &Keyring, sealed: &[u8]) -> io::Result<Vec<u8>> {
-    let mut plain = Vec::new();
-    SealReader::new(keys, "snapshot", sealed)?.read_to_end(&mut plain)?;
-    Ok(plain)
+    part(keys, sealed, 0, usize::MAX)
+}
+
+fn part(keys: &Keyring, sealed: &[u8], from: u64, most: usize) -> io::Result<Vec<u8>> {
+    let (header, body) = sealed.split_at_checked(STREAM_HEADER).ok_or(OpenError::Foreign)?;
+    let stream = SealedStream::new(keys, "snapshot", header.try_into().unwrap())?;
+    stream.read(body.len() as u64, from, most, |at, to| {
+        let at = usize::try_from(at).unwrap();
+        to.copy_from_slice(&body[at..at + to.len()]);
+        Ok(())
+    })
 }
 
 proptest! {

@@ -15,7 +15,6 @@ use thiserror::Error;
 use crate::checked_file::{FileFormat, Unreadable};
 use crate::disk::{Disk, RealDisk};
 use crate::embedded::OpenError;
-use crate::embedded::snapshot::StateBytes;
 use crate::engine::ServerId;
 use crate::level;
 use crate::machine::Machine;
@@ -156,7 +155,7 @@ fn real() -> Arc<dyn Disk> {
 #[derive(Debug)]
 pub(crate) struct BackupContent {
     pub(crate) summary: Summary,
-    pub(crate) state: StateBytes,
+    pub(crate) state: Vec<u8>,
 }
 
 impl BackupContent {
@@ -166,11 +165,13 @@ impl BackupContent {
             path: file.to_owned(),
             source: io::ErrorKind::NotFound.into(),
         };
-        let body = BACKUP.read(disk, file)?.ok_or_else(missing)?;
+        let mut body = BACKUP.read(disk, file)?.ok_or_else(missing)?;
         let damaged = |error: postcard::Error| damaged(file, &error);
         let (summary, state) = postcard::take_from_bytes(&body).map_err(damaged)?;
         level::decode::<State>(state).map_err(|why| Unreadable::undecoded(file, &why))?;
-        Ok(Self { summary, state: Arc::from(state) })
+        let before = body.len() - state.len();
+        body.drain(..before);
+        Ok(Self { summary, state: body })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plimsoll_model::Level;
 use plimsoll_model::level::{VERSION, outdated, remedy};
@@ -64,12 +65,18 @@ impl FileFormat {
 
     /// The body of a checked file; `path` is only named in errors.
     pub fn decode<'b>(&self, bytes: &'b [u8], path: &Path) -> Result<&'b [u8], Unreadable> {
-        let path = || path.to_owned();
-        let foreign = || Unreadable::Foreign { path: path(), kind: self.name };
-        let damaged = |what: String| Unreadable::Damaged { path: path(), what };
+        let foreign = || Unreadable::Foreign { path: path.to_owned(), kind: self.name };
         let (header, body) = bytes.split_at_checked(HEADER).ok_or_else(foreign)?;
+        let expected = self.expected(header, body.len() as u64, path)?;
+        expected.matches(crc32c::crc32c(body), path)?;
+        Ok(body)
+    }
+
+    /// What the header of a file says of its body, of which so much is there.
+    fn expected(&self, header: &[u8], length: u64, path: &Path) -> Result<Checksum, Unreadable> {
+        let path = || path.to_owned();
         if header[..8] != self.magic {
-            return Err(foreign());
+            return Err(Unreadable::Foreign { path: path(), kind: self.name });
         }
         // Before the checksum: a newer format may well be checked differently.
         let found = u32_at(header, 8);
@@ -77,21 +84,56 @@ impl FileFormat {
             let (kind, known) = (self.name, self.format);
             return Err(Unreadable::Newer { path: path(), kind, found, known });
         }
-        let length = u64::from(u32_at(header, 16)) | (u64::from(u32_at(header, 20)) << 32);
-        if length != body.len() as u64 {
-            return Err(damaged(format!("it should hold {length} bytes and has {}", body.len())));
+        let said = u64::from(u32_at(header, 16)) | (u64::from(u32_at(header, 20)) << 32);
+        if said != length {
+            let what = format!("it should hold {said} bytes and has {length}");
+            return Err(Unreadable::Damaged { path: path(), what });
         }
-        if crc32c::crc32c(body) != u32_at(header, 12) {
-            return Err(damaged("its checksum does not match".to_owned()));
+        Ok(Checksum(u32_at(header, 12)))
+    }
+
+    /// Where in a file the body begins.
+    pub(crate) fn body_at(&self) -> u64 {
+        HEADER as u64
+    }
+
+    /// Checks a file of which no more than a piece is in memory, and gives it with the length of its body; none when there
+    /// is no such file.
+    pub(crate) fn check(
+        &self,
+        disk: &dyn Disk,
+        path: &Path,
+    ) -> Result<Option<(Arc<dyn DiskFile>, u64)>, Unreadable> {
+        let io = |source| Unreadable::Io { action: "read", path: path.to_owned(), source };
+        let file = match disk.open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(error)),
+        };
+        let foreign = || Unreadable::Foreign { path: path.to_owned(), kind: self.name };
+        let length = file.size().map_err(io)?.checked_sub(self.body_at()).ok_or_else(foreign)?;
+        let mut header = [0; HEADER];
+        file.read_at(0, &mut header).map_err(io)?;
+        let expected = self.expected(&header, length, path)?;
+        let (mut piece, mut at, mut found) = (vec![0; PIECE], 0, 0);
+        while at < length {
+            let left = usize::try_from(length - at).unwrap_or(usize::MAX).min(PIECE);
+            file.read_at(self.body_at() + at, &mut piece[..left]).map_err(io)?;
+            found = crc32c::crc32c_append(found, &piece[..left]);
+            at += left as u64;
         }
-        Ok(body)
+        expected.matches(found, path)?;
+        Ok(Some((file, length)))
     }
 
     /// The body of the file; none when there is no such file.
     pub fn read(&self, disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, Unreadable> {
         let io = |source| Unreadable::Io { action: "read", path: path.to_owned(), source };
-        let Some(bytes) = disk::read_whole(disk, path).map_err(io)? else { return Ok(None) };
-        Ok(Some(self.decode(&bytes, path)?.to_vec()))
+        let Some(mut bytes) = disk::read_whole(disk, path).map_err(io)? else { return Ok(None) };
+        self.decode(&bytes, path)?;
+        // In place: a backup is as large as the state it is of.
+        bytes.drain(..HEADER);
+        Ok(Some(bytes))
     }
 
     /// The same as [`write`](Self::write), of a body that is never in memory as a whole.
@@ -102,11 +144,9 @@ impl FileFormat {
         body: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
     ) -> io::Result<()> {
         disk::replace_with(disk, path, |file| {
-            let mut stream = BodyWriter::to(file);
+            let mut stream = BodyWriter::to(Arc::clone(file));
             body(&mut stream)?;
-            let (length, checksum) = stream.finish()?;
-            // Last, because only now is it known. Until the file has its name nobody looks at it.
-            file.write_at(0, &self.header(length, checksum))
+            stream.finish(self).map(drop)
         })
     }
 
@@ -125,17 +165,36 @@ impl FileFormat {
     }
 }
 
+/// What a body must have.
+struct Checksum(u32);
+
+impl Checksum {
+    fn matches(&self, found: u32, path: &Path) -> Result<(), Unreadable> {
+        if found == self.0 {
+            return Ok(());
+        }
+        let what = "its checksum does not match".to_owned();
+        Err(Unreadable::Damaged { path: path.to_owned(), what })
+    }
+}
+
 /// Writes a body behind its header, a piece at a time.
-struct BodyWriter<'f> {
-    file: &'f dyn DiskFile,
+#[derive(Debug)]
+pub(crate) struct BodyWriter {
+    file: Arc<dyn DiskFile>,
     piece: Vec<u8>,
     length: u64,
     checksum: u32,
 }
 
-impl<'f> BodyWriter<'f> {
-    fn to(file: &'f dyn DiskFile) -> Self {
+impl BodyWriter {
+    pub(crate) fn to(file: Arc<dyn DiskFile>) -> Self {
         Self { file, piece: Vec::with_capacity(PIECE), length: 0, checksum: 0 }
+    }
+
+    /// How many bytes were given.
+    pub(crate) fn length(&self) -> u64 {
+        self.length + self.piece.len() as u64
     }
 
     fn write_piece(&mut self) -> io::Result<()> {
@@ -146,14 +205,15 @@ impl<'f> BodyWriter<'f> {
         Ok(())
     }
 
-    /// How many bytes there were, and their checksum.
-    fn finish(mut self) -> io::Result<(u64, u32)> {
+    /// Writes the header, last, because only now is it known. Until the file has its name nobody looks at it.
+    pub(crate) fn finish(mut self, format: &FileFormat) -> io::Result<Arc<dyn DiskFile>> {
         self.write_piece()?;
-        Ok((self.length, self.checksum))
+        self.file.write_at(0, &format.header(self.length, self.checksum))?;
+        Ok(self.file)
     }
 }
 
-impl io::Write for BodyWriter<'_> {
+impl io::Write for BodyWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.piece.len() == PIECE {
             self.write_piece()?;
@@ -195,6 +255,12 @@ mod tests {
             let streamed = FORMAT.write_streamed(&disk, path, |to| to.write_all(&body));
             streamed.unwrap();
             assert_eq!(FORMAT.read(&disk, path).unwrap().unwrap(), body, "{length}");
+            let (file, found) = FORMAT.check(&disk, path).unwrap().unwrap();
+            assert_eq!(found, length as u64);
+            if let Some(last) = length.checked_sub(1) {
+                file.write_at(FORMAT.body_at() + last as u64, &[8]).unwrap();
+                assert!(FORMAT.check(&disk, path).is_err(), "{length}: its last byte is another");
+            }
         }
         let newer = FileFormat { format: 3, ..FORMAT }.encode(b"body");
         assert_eq!(

@@ -69,14 +69,19 @@ pub(crate) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<
 pub(crate) fn replace_with(
     disk: &dyn Disk,
     path: &Path,
-    write: impl FnOnce(&dyn DiskFile) -> io::Result<()>,
+    write: impl FnOnce(&Arc<dyn DiskFile>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = Path::new(&new);
     let file = disk.create(new)?;
-    write(file.as_ref())?;
+    write(&file)?;
     file.sync()?;
+    put_in_place(disk, new, path)
+}
+
+/// Gives a file that is whole and synced its name.
+pub(crate) fn put_in_place(disk: &dyn Disk, new: &Path, path: &Path) -> io::Result<()> {
     disk.rename(new, path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     disk.sync_dir(parent.unwrap_or(Path::new(".")))

@@ -295,10 +295,9 @@ impl Embedded {
                 _ => Error::NoLeader,
             });
         }
-        let is_alone = metrics.membership_config.voter_ids().all(|voter| voter == self.id());
-        let patience = self.timing.election * 2;
-        let heard = metrics.last_quorum_acked.as_ref();
-        if !is_alone && heard.is_some_and(|heard| heard.elapsed() > patience) {
+        if self.tracker.leads_nobody(&metrics) {
+            // Whoever is told so and looks again must not find that this server leads.
+            self.tracker.tell(&metrics);
             return Err(Error::QuorumLost);
         }
         Ok(())

@@ -90,6 +90,7 @@ impl From<&ObservedCode> for ReasonCode {
             ObservedCode::ImagePullFailed { .. } => Self::ImagePullFailed,
             ObservedCode::AwaitsService { .. } => Self::AwaitsService,
             ObservedCode::StartFailed { .. } => Self::StartFailed,
+            ObservedCode::SubnetPoolExhausted { .. } => Self::SubnetPoolExhausted,
             ObservedCode::Unhealthy { .. } => Self::Unhealthy,
             ObservedCode::Exited { .. } => Self::Exited,
             ObservedCode::OutOfMemory => Self::OutOfMemory,

@@ -64,6 +64,9 @@ pub struct SnapshotAmounts {
     pub memory: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gpus: u32,
+    /// Every GPU of the node it goes to.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub all_gpus: bool,
 }
 
 /// Shares of a node.
@@ -233,10 +236,11 @@ impl Snapshot {
 
 fn node(state: &State, id: &NodeId, node: &Node, now: Timestamp) -> SnapshotNode {
     let is_down = node.status == NodeStatus::Down;
+    let reserved = state.load(id).map(|load| load.reserved).unwrap_or_default();
     SnapshotNode {
         name: id.to_string(),
         capacity: node.facts.capacity.into(),
-        reserved: state.load(id).map(|load| load.reserved).unwrap_or_default().into(),
+        reserved: reserved.on(node.facts.capacity).into(),
         zone: node.facts.zone.as_ref().map(ToString::to_string),
         labels: node.facts.labels.clone(),
         os: node.facts.os.clone(),
@@ -386,8 +390,8 @@ impl SnapshotCycle {
 }
 
 impl From<Resources> for SnapshotAmounts {
-    fn from(Resources { cpu, memory: Bytes(memory), gpus }: Resources) -> Self {
-        Self { cpus: cores(cpu), memory, gpus }
+    fn from(Resources { cpu, memory: Bytes(memory), gpus, all_gpus }: Resources) -> Self {
+        Self { cpus: cores(cpu), memory, gpus, all_gpus: all_gpus > 0 }
     }
 }
 
@@ -438,6 +442,10 @@ fn is_running(state: &ObservedState) -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }

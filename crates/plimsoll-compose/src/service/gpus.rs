@@ -53,7 +53,7 @@ fn all() -> GpuRequest {
     }
 }
 
-/// How many a node must have free. All of them is at least one.
+/// How many a node must have at the least: all of them are one or more, as the node has.
 fn reserved(request: &GpuRequest) -> u32 {
     let named = u32::try_from(request.device_ids.len()).unwrap_or(u32::MAX);
     request.count.unwrap_or(named.max(1))

@@ -42,7 +42,7 @@ pub(super) fn fill(
     container.limits = Resources {
         cpu: cpus.or(quota).unwrap_or_default(),
         memory: either(report, service, "mem_limit", limits, "memory").unwrap_or_default(),
-        gpus: 0,
+        ..Resources::NONE
     };
     let memory: Option<Bytes> = either(report, service, "mem_reservation", reservations, "memory");
     container.reservations = Resources {
@@ -50,7 +50,7 @@ pub(super) fn fill(
             .and_then(|keys| KeyReader::of(report, keys).parse("cpus"))
             .unwrap_or_default(),
         memory: memory.unwrap_or_default(),
-        gpus: 0,
+        ..Resources::NONE
     };
     container.pids_limit = pids(report, service, limits);
     within_limits(report, service, reservations, container);

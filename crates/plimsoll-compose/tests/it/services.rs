@@ -318,14 +318,22 @@ deploy:
 #[test]
 fn gpus_are_counted_for_placement() {
     for (keys, count) in [
-        ("gpus: all", 1),
-        ("gpus: [{driver: nvidia, count: 2}]", 2),
-        ("gpus: [{device_ids: ['0', '3']}]", 2),
-        ("deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 3}]}}}", 3),
-        ("deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: all}]}}}", 1),
+        ("gpus: all", None),
+        ("gpus: [{driver: nvidia, count: 2}]", Some(2)),
+        ("gpus: [{device_ids: ['0', '3']}]", Some(2)),
+        (
+            "deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 3}]}}}",
+            Some(3),
+        ),
+        (
+            "deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: all}]}}}",
+            None,
+        ),
     ] {
         let service = web(keys).service("web");
-        assert_eq!((service.container.gpus, service.request().gpus), (count, count), "{keys}");
+        let (request, all) = (service.request(), u32::from(count.is_none()));
+        assert_eq!((request.gpus, request.all_gpus), (count.unwrap_or(0), all), "{keys}");
+        assert_eq!(service.container.gpus, count.unwrap_or(1), "{keys}");
         assert_eq!(service.container.gpu_requests.len(), 1, "{keys}");
     }
     for keys in [

@@ -10,6 +10,8 @@ use plimsoll_model::{Generation, ObservedCode, ObservedState, ServiceSpec, Times
 use plimsoll_runtime::Exit;
 use tokio::task::AbortHandle;
 
+use crate::measurements::FailedChecks;
+
 /// What the cell is told of a unit.
 pub(super) type Seen = (ObservedState, Option<ObservedCode>);
 
@@ -22,8 +24,10 @@ pub(super) struct Unit {
     pub(super) spec: Option<Arc<ServiceSpec>>,
     pub(super) tries: RestartHistory,
     pub(super) pull_failures: u32,
-    /// How often its check has failed since it was started, until that passes.
-    pub(super) failed_checks: u32,
+    /// How often in a row its node had no addresses for its network.
+    pub(super) subnet_failures: u32,
+    /// The checks that failed since it was started, until one passes.
+    pub(super) failed_checks: Option<FailedChecks>,
     /// Nothing is begun before then.
     pub(super) due: Option<Timestamp>,
     /// The runtime has, or may have, a container of it.
@@ -76,7 +80,8 @@ impl Unit {
             spec: None,
             tries: RestartHistory::default(),
             pull_failures: 0,
-            failed_checks: 0,
+            subnet_failures: 0,
+            failed_checks: None,
             due: None,
             has_container: false,
             has_started: false,
@@ -123,8 +128,16 @@ impl Unit {
         self.due = Some(now.plus(pause));
     }
 
+    /// There is no network for it, which is no failure of its own: nothing of its tries is used up.
+    pub(super) fn lack_subnet(&mut self, now: Timestamp, policy: &Policy) {
+        self.phase = Some(ContainerPhase::Pulled);
+        self.subnet_failures = self.subnet_failures.saturating_add(1);
+        let pause = restart::back_off(self.subnet_failures, policy.max_pull_back_off);
+        self.due = Some(now.plus(pause));
+    }
+
     pub(super) fn unwatch(&mut self) {
-        self.failed_checks = 0;
+        self.failed_checks = None;
         if let Some(watching) = self.watching.take() {
             watching.abort();
         }

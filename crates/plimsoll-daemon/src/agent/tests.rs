@@ -260,7 +260,7 @@ async fn one_exit_is_one_failure_however_often_it_is_looked_at() {
     let states = bench.told_within(Duration::from_mins(10)).await;
     let failures = states.iter().filter(|(_, state)| *state == ObservedState::Failed).count();
     assert_eq!(failures, 1, "{states:?}");
-    let fact = bench.measurements.lock().replicas[&(replica_id(WEB), Generation(1))];
+    let fact = bench.measurements.lock().replicas[&(replica_id(WEB), Generation(1))].clone();
     assert_eq!(fact.failures, 1);
 }
 
@@ -464,6 +464,28 @@ async fn a_start_that_fails_is_tried_again_and_says_why() {
         matches!(bench.last_code(), ObservedCode::StartFailed { error } if error.contains("told to fail"))
     );
     bench.until(WEB, 1, ObservedState::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_subnets_is_retried_and_uses_up_no_tries() {
+    let mut bench = Bench::new();
+    bench.runtime.on("app", Script { subnet_failures: 6, ..Script::default() });
+    bench.ask([(WEB, one(wanted(1, spec("app"))))]);
+    bench.until(WEB, 1, ObservedState::Pending).await;
+    let (began, code) = (Instant::now(), bench.last_code().clone());
+    assert!(
+        matches!(&code, ObservedCode::SubnetPoolExhausted { error } if error.contains("no subnet is left")),
+        "{code:?}"
+    );
+    bench.until(WEB, 1, ObservedState::Running).await;
+    assert!(began.elapsed() > Duration::from_secs(1 + 2 + 4 + 8 + 16), "{:?}", began.elapsed());
+    let codes: Vec<_> = bench.told.iter().filter(|(.., (_, code))| code.is_some()).collect();
+    assert_eq!(codes.len(), 1, "told once, and cleared by itself: {:?}", bench.told);
+    let fact = bench.measurements.lock().replicas[&(replica_id(WEB), Generation(1))].clone();
+    assert_eq!(fact.failures, 0, "not a failure of the replica");
+    bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(3), oom: false });
+    bench.until(WEB, 1, ObservedState::Failed).await;
+    assert_eq!(*bench.last_code(), ObservedCode::Exited { status: Some(3) }, "its first failure");
 }
 
 #[tokio::test(start_paused = true)]

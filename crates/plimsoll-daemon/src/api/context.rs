@@ -178,7 +178,13 @@ impl Context {
 
     /// The same, where this node leads and knows that too few answer: then it finds out which.
     pub(super) async fn deserted(&self, client: &PeerClient) -> Problem {
-        quorum::problem(Some(&cell::quorum::ask(&self.cell, client).await))
+        let found = cell::quorum::ask(&self.cell, client).await;
+        let problem = quorum::problem(Some(&found));
+        // What one is told now, the next who asks finds as well, unless somebody leads again by then.
+        if found.is_lost() && self.cell.engine.leadership().borrow().leader.is_none() {
+            cell::quorum::note(&self.cell, Some(found));
+        }
+        problem
     }
 }
 

@@ -93,6 +93,7 @@ impl FanOut {
         let machine = self.cell.engine.machine();
         let address =
             machine.read(|state| state.node(node).and_then(|it| it.facts.address.clone()));
+        let address = address.filter(|address| !address.is_empty());
         let target = Target { node: node.clone(), address: address.clone().unwrap_or_default() };
         match (&self.client, address) {
             (Some(client), Some(_)) => Ok((client, target)),

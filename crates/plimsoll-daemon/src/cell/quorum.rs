@@ -54,7 +54,7 @@ pub async fn run(cell: NodeContext, client: PeerClient, mut shutdown: watch::Rec
     }
 }
 
-fn note(cell: &NodeContext, found: Option<Quorum>) {
+pub(crate) fn note(cell: &NodeContext, found: Option<Quorum>) {
     let before = std::mem::replace(&mut *cell.quorum.lock(), found.clone());
     let was_lost = before.is_some_and(|quorum| quorum.is_lost());
     match found.filter(Quorum::is_lost) {

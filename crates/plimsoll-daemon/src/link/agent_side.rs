@@ -113,7 +113,7 @@ async fn admit(fence: &mut Fence, term: Term) -> io::Result<()> {
 fn beat(cell: &NodeContext) -> Up {
     let measured = cell.measurements.lock();
     let node = measured.nodes.get(&cell.node).cloned().unwrap_or_default();
-    let replicas = measured.replicas.iter().map(|(key, it)| (key.clone(), *it)).collect();
+    let replicas = measured.replicas.iter().map(|(key, it)| (key.clone(), it.clone())).collect();
     let measured = node.measured_at.map(|at| now().since(at));
     Up::Beat { node: Box::new(node), measured, replicas }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_dns::ServiceDns;
 use plimsoll_model::{CellId, NodeId, RuntimeFacts};
-use plimsoll_runtime::docker::{self, DockerRuntime, Naming};
+use plimsoll_runtime::docker::{self, AddressPool, DockerRuntime, Naming};
 use plimsoll_runtime::process::{self, ProcessRuntime};
 use plimsoll_runtime::{Block, FakeRuntime, Runtime};
 use rustix::process::geteuid;
@@ -58,7 +58,8 @@ pub(super) async fn open(
             let socket = options.docker_socket.clone().or_else(docker::detect);
             let socket = socket.ok_or(Error::NoEngine)?;
             names = answering(&options.data_dir, &cell_id, node).await;
-            let pool = options.address_pool.unwrap_or(Block::new(docker::POOL.0, docker::POOL.1));
+            let block = options.address_pool.unwrap_or(Block::new(docker::POOL.0, docker::POOL.1));
+            let pool = AddressPool { block, is_given: options.address_pool.is_some() };
             let naming = names.clone().map(|names| Naming { names: Arc::new(names), pool });
             let settings = docker::Settings::new(cell_id, socket, options.data_dir.join("docker"));
             Arc::new(DockerRuntime::open(docker::Settings { naming, ..settings }))

@@ -39,7 +39,7 @@ pub fn explanation(source: &Source<'_>, id: &ReplicaId) -> Option<Explanation> {
 fn moving(source: &Source<'_>, id: &ReplicaId, replica: &plimsoll_model::Replica) -> Option<Move> {
     let under = moves::under_way(source.state, id, replica, source.policy)?;
     let seen = replica.observation(under.dst);
-    let code = seen.and_then(|seen| seen.code.as_ref());
+    let code = source.observed_code(id, under.dst.generation, seen);
     Some(Move {
         replica: id.to_string(),
         from: under.src.node.to_string(),
@@ -48,7 +48,7 @@ fn moving(source: &Source<'_>, id: &ReplicaId, replica: &plimsoll_model::Replica
         step: under.stage.word().to_owned(),
         since: Time(seen.map_or(under.dst.at, |seen| seen.at)),
         deadline: under.deadline.map(Time),
-        reason: code.map(|code| Reason::of(id, code)),
+        reason: code.map(|code| Reason::of(id, &code)),
     })
 }
 

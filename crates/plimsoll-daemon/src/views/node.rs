@@ -35,7 +35,7 @@ pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node
         os: facts.os.clone(),
         arch: facts.arch.clone(),
         capacity: resources(facts.capacity),
-        reserved: resources(load.map(|load| load.reserved).unwrap_or_default()),
+        reserved: resources(load.map(|load| load.reserved).unwrap_or_default().on(facts.capacity)),
         replicas: load.map_or(0, |load| load.replicas),
         pressure: measured.filter(is_fresh).and_then(pressure),
         runtime: measured.and_then(|measured| measured.runtime.clone()),

@@ -102,8 +102,8 @@ fn assignment(
 ) -> Assignment {
     let seen = held.observation(given);
     let measured = source.measured.replicas.get(&(id.clone(), given.generation));
-    let measured = measured.copied().unwrap_or_default();
-    let code = seen.and_then(|seen| seen.code.as_ref());
+    let measured = measured.cloned().unwrap_or_default();
+    let code = source.observed_code(id, given.generation, seen);
     // What it was when its node was last heard says nothing of what it is.
     let state = if is_lost(source.state, &given.node) {
         "lost"
@@ -118,7 +118,7 @@ fn assignment(
         image: row.spec_of(given).map_or_else(String::new, |spec| spec.container.image.clone()),
         state: state.to_owned(),
         since: Time(seen.map_or(given.at, |seen| seen.at)),
-        reason: code.map(|code| Reason::of(id, code)),
+        reason: code.map(|code| Reason::of(id, &code)),
         failures: measured.failures,
         next_try: measured.next_try.map(Time),
         cpu_millis: measured.cpu.map(|cpu| cpu.0),

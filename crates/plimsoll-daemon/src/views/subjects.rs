@@ -58,7 +58,7 @@ impl Subjects {
         let containers = self.containers.iter().filter_map(|it| all.replicas.get_key_value(it));
         Measurements {
             nodes: nodes.map(|(node, it)| (node.clone(), it.clone())).collect(),
-            replicas: containers.map(|(container, it)| (container.clone(), *it)).collect(),
+            replicas: containers.map(|(container, it)| (container.clone(), it.clone())).collect(),
         }
     }
 

@@ -6,7 +6,9 @@ use plimsoll_model::testkit::{self, cell, cpus, global, node_id, replica_id, ser
 use plimsoll_model::{Generation, MilliCpus, ObservedCode, ObservedState, Writer};
 
 use super::*;
-use crate::measurements::{Measurements, NodeMeasurement, ReplicaMeasurement};
+use crate::measurements::{
+    FailedChecks, MAX_CHECK_OUTPUT, Measurements, NodeMeasurement, ReplicaMeasurement,
+};
 use plimsoll_api::view::{Progress, Reason, ReasonCode, Runtime};
 
 fn here() -> Responder {
@@ -172,6 +174,42 @@ fn measurements_are_shown_while_they_are_fresh() {
     assert_eq!(fresh, [true, false, false], "silence is not data");
     let roles: Vec<&str> = nodes.iter().map(|node| node.role.as_str()).collect();
     assert_eq!(roles, ["leader", "server", "agent"]);
+}
+
+#[test]
+fn a_replica_whose_check_fails_from_the_start_shows_what_the_last_one_printed() {
+    let mut cell = shop(1);
+    pass(&mut cell);
+    let (name, id) = ("shop/web/1", replica_id("shop/web/1"));
+    let first = ObservedCode::Unhealthy { output: "no such file".into() };
+    observe(&mut cell, name, ObservedState::Starting, Some(first));
+    let generation = cell.state.replica(&id).unwrap().heading().unwrap().generation;
+    let shown = |cell: &testkit::Cell, checks: Option<FailedChecks>| {
+        let mut measured = Measurements::default();
+        let said = ReplicaMeasurement { failed_checks: checks, ..ReplicaMeasurement::default() };
+        measured.replicas.insert((id.clone(), generation), said);
+        known(cell, &measured, &IngressStatus::default(), |source| {
+            let status = source.replica(&id).unwrap().now.unwrap().reason.unwrap().text;
+            let progress = match source.deployments().remove(0).progress {
+                Progress::Working { mut doing } => doing.remove(0).text,
+                Progress::Stuck { mut why } => why.remove(0).text,
+                Progress::Steady => "steady".to_owned(),
+            };
+            assert_eq!(status, progress, "one sentence everywhere");
+            status
+        })
+    };
+    assert_eq!(shown(&cell, None), "health check failed: no such file");
+    let checks = |count| Some(FailedChecks::new(count, "connection refused".into()));
+    assert_eq!(
+        shown(&cell, checks(12)),
+        "health check failed: connection refused (12 checks failed in a row)"
+    );
+    let FailedChecks { last_output, .. } = FailedChecks::new(2, "ä".repeat(MAX_CHECK_OUTPUT));
+    assert!(last_output.len() <= MAX_CHECK_OUTPUT, "a heartbeat carries no more of it");
+    // What was measured before says nothing of how it failed since.
+    observe(&mut cell, name, ObservedState::Failed, Some(ObservedCode::OutOfMemory));
+    assert_eq!(shown(&cell, checks(12)), "it ran out of memory and was killed");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::reason::{Filter, Shortage};
+use plimsoll_model::reason::{Filter, GpusAsked, Shortage};
 use plimsoll_model::spec::{Attribute, HostPort};
 use plimsoll_model::{
     Millis, Mode, NodeFacts, NodeId, ReplicaId, Resources, ServiceSpec, Timestamp,
@@ -48,6 +48,7 @@ impl<'a> PlacementRequest<'a> {
             cpu: signed(self.request.cpu.0),
             memory: signed(self.request.memory.0),
             gpus: self.request.gpus.into(),
+            is_all_gpus: self.request.all_gpus > 0,
         }
     }
 
@@ -124,17 +125,18 @@ pub(crate) fn in_place(
     replica: &ReplicaId,
     freed: Resources,
 ) -> Option<Filter> {
-    let (asked, raised) = (ask.request, ask.request.minus(freed));
-    let free = slot.capacity.minus(slot.reserved);
+    let (asked, freed) = (ask.request.on(slot.capacity), freed.on(slot.capacity));
+    let (raised, gpus) = (asked.minus(freed), GpusAsked::of(ask.request));
+    let free = slot.free();
     let own = free.plus(freed);
     let shortage = if raised.gpus > 0 && asked.gpus > slot.capacity.gpus {
-        return Some(Filter::NoGpu { asked: asked.gpus, capacity: slot.capacity.gpus });
+        return Some(Filter::NoGpu { asked: gpus, capacity: slot.capacity.gpus });
     } else if raised.cpu > free.cpu {
         Some(Shortage::Cpu { asked: asked.cpu, free: own.cpu })
     } else if raised.memory > free.memory {
         Some(Shortage::Memory { asked: asked.memory, free: own.memory })
     } else if raised.gpus > free.gpus {
-        Some(Shortage::Gpus { asked: asked.gpus, free: own.gpus })
+        Some(Shortage::Gpus { asked: gpus, free: own.gpus })
     } else {
         None
     };
@@ -193,19 +195,19 @@ fn runtime_lacks(spec: &ServiceSpec, facts: &NodeFacts) -> Option<Filter> {
 }
 
 fn insufficient(ask: &PlacementRequest<'_>, slot: &NodeSlot) -> Option<Filter> {
-    let asked = ask.request;
+    let (asked, gpus) = (ask.request.on(slot.capacity), GpusAsked::of(ask.request));
     if asked.gpus > slot.capacity.gpus {
-        return Some(Filter::NoGpu { asked: asked.gpus, capacity: slot.capacity.gpus });
+        return Some(Filter::NoGpu { asked: gpus, capacity: slot.capacity.gpus });
     }
-    let free = slot.capacity.minus(slot.reserved);
+    let free = slot.free();
     // A node that is over its line holds nothing more, not even a replica that asks for nothing.
-    let (reserved, capacity) = (slot.reserved, slot.capacity);
+    let (reserved, capacity) = (slot.reserved.on(slot.capacity), slot.capacity);
     let shortage = if asked.cpu > free.cpu || reserved.cpu > capacity.cpu {
         Shortage::Cpu { asked: asked.cpu, free: free.cpu }
     } else if asked.memory > free.memory || reserved.memory > capacity.memory {
         Shortage::Memory { asked: asked.memory, free: free.memory }
     } else if asked.gpus > free.gpus || reserved.gpus > capacity.gpus {
-        Shortage::Gpus { asked: asked.gpus, free: free.gpus }
+        Shortage::Gpus { asked: gpus, free: free.gpus }
     } else {
         return None;
     };

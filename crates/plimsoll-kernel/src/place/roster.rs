@@ -346,6 +346,11 @@ impl NodeSlot {
         [within(below_first), within(below_second), whole]
     }
 
+    /// What is not set aside.
+    pub(super) fn free(&self) -> Resources {
+        self.capacity.minus(self.reserved.on(self.capacity))
+    }
+
     /// What it is compared by with nodes that are otherwise equal.
     pub(super) fn burden(&self) -> Burden {
         // Who says nothing comes last: silence is not idleness.
@@ -357,9 +362,11 @@ impl NodeSlot {
         if self.schedulability != Schedulability::Schedulable {
             return SlotRoom::NONE;
         }
+        let reserved_gpus = self.reserved.on(self.capacity).gpus;
         SlotRoom {
             rooms: self.rooms(lines),
-            gpus: i64::from(self.capacity.gpus) - i64::from(self.reserved.gpus),
+            gpus: i64::from(self.capacity.gpus) - i64::from(reserved_gpus),
+            has_all_gpus: self.capacity.gpus > 0 && reserved_gpus == 0,
             open: 1,
             burden: self.burden(),
         }

@@ -38,7 +38,7 @@ fn any_spec() -> impl Strategy<Value = ServiceSpec> {
         prop::option::weighted(0.3, select(vec!["ssd", "hdd"])),
         prop::option::weighted(0.3, select(vec!["ssd", "hdd"])),
         prop::option::weighted(0.15, select(vec!["n0", "n3"])),
-        prop::option::weighted(0.2, 1_u32..3),
+        prop::option::weighted(0.2, 0_u32..3),
         any::<bool>(),
     );
     (shape, extras).prop_map(|(shape, (max, port, wants, prefers, not, gpus, has_command))| {
@@ -60,7 +60,7 @@ fn any_spec() -> impl Strategy<Value = ServiceSpec> {
             spec = spec.prefers_label("disk", disk);
         }
         if let Some(gpus) = gpus {
-            spec = spec.gpus(gpus);
+            spec = if gpus == 0 { spec.all_gpus() } else { spec.gpus(gpus) };
         }
         if let Some(name) = not {
             let constraint =

@@ -34,6 +34,8 @@ pub(super) struct Need {
     pub(super) cpu: i64,
     pub(super) memory: i64,
     pub(super) gpus: i64,
+    /// Every one of the leaf's, which has some.
+    pub(super) is_all_gpus: bool,
 }
 
 /// What a leaf offers, or the best of the leaves below an inner entry.
@@ -41,6 +43,8 @@ pub(super) struct Need {
 pub(super) struct SlotRoom {
     pub(super) rooms: [Room; LINES],
     pub(super) gpus: i64,
+    /// Whether it has GPUs and all of them are free.
+    pub(super) has_all_gpus: bool,
     /// How many leaves are open to new replicas at all, whatever their room.
     pub(super) open: u32,
     /// The least that an unmasked leaf is burdened with.
@@ -65,8 +69,13 @@ impl Burden {
 }
 
 impl SlotRoom {
-    pub(super) const NONE: Self =
-        Self { rooms: [Room::SHUT; LINES], gpus: -1, open: 0, burden: Burden::MOST };
+    pub(super) const NONE: Self = Self {
+        rooms: [Room::SHUT; LINES],
+        gpus: -1,
+        has_all_gpus: false,
+        open: 0,
+        burden: Burden::MOST,
+    };
 
     /// The same leaf, hidden from searches but still counted as open.
     pub(super) fn masked(self) -> Self {
@@ -77,13 +86,16 @@ impl SlotRoom {
         Self {
             rooms: std::array::from_fn(|line| left.rooms[line].max(right.rooms[line])),
             gpus: left.gpus.max(right.gpus),
+            has_all_gpus: left.has_all_gpus || right.has_all_gpus,
             open: left.open + right.open,
             burden: left.burden.min(right.burden),
         }
     }
 
     fn holds(&self, need: &Need, line: usize) -> bool {
-        self.rooms[line].holds(need) && self.gpus >= need.gpus
+        self.rooms[line].holds(need)
+            && self.gpus >= need.gpus
+            && (self.has_all_gpus || !need.is_all_gpus)
     }
 }
 

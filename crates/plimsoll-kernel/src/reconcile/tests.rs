@@ -1,12 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_model::reason::{FilterWord, UnplacedReason, WaitReason};
+use plimsoll_model::reason::{FilterWord, GpusAsked, Shortage, UnplacedReason, WaitReason};
+use plimsoll_model::spec::UpdateOrder;
 use plimsoll_model::testkit::{
     Cell, cell, cpus, global, hosts, node_id, pack, replica_id, service_key, spread,
 };
 use plimsoll_model::{
     AuditKind, Capability, Change, Generation, Millis, NodeId, ObservedCode, ObservedState,
-    ReplicaId, Writer,
+    ReplicaId, ServiceSpec, Writer,
 };
 
 use crate::testkit::{Passes, decide};
@@ -391,6 +392,62 @@ fn host_ports_gpus_labels_and_limits_per_node_are_kept() {
     assert_eq!(why("port/web"), "0 of 5 nodes can take it: 5 port_taken");
     assert_eq!(why("ml/train"), "0 of 5 nodes can take it: 4 no_gpu, 1 insufficient_capacity");
     assert_eq!(why("one/per"), "0 of 5 nodes can take it: 5 max_per_node");
+}
+
+#[test]
+fn all_gpus_are_those_of_the_node_a_replica_goes_to() {
+    let gpus = |n| cpus(4).gpus(n);
+    let why = |cell: &Cell, key: &str| {
+        let service = cell.state.service(&service_key(key)).unwrap();
+        service.row.unplaced.as_ref().map(|unplaced| unplaced.why.to_string())
+    };
+    let cell = cell().node("ash", gpus(4)).node("birch", gpus(1)).node("cedar", cpus(4));
+    let cell = cell.deploy("ml", [("train", spread(3).all_gpus())]).settle();
+    assert_eq!(cell.nodes_of("ml/train"), names(["ash", "birch"]), "one each, none without a gpu");
+    assert_eq!(
+        why(&cell, "ml/train").unwrap(),
+        "0 of 3 nodes can take it: 1 no_gpu, 2 insufficient_capacity"
+    );
+    let cell = cell.deploy("other", [("one", spread(1).gpus(1))]).settle();
+    assert_eq!(cell.placed("other/one").len(), 0, "nothing is left of them");
+    assert_eq!(
+        why(&cell, "other/one").unwrap(),
+        "0 of 3 nodes can take it: 1 no_gpu, 2 insufficient_capacity"
+    );
+    let cell = cell.deploy("ml", [("train", spread(1).all_gpus())]).settle();
+    let (all, one) = (cell.nodes_of("ml/train"), cell.nodes_of("other/one"));
+    assert_ne!(all, one, "one came free, and goes to the replica that asks for one");
+
+    let cell = self::cell().node("ash", gpus(4));
+    let cell = cell.deploy("other", [("one", spread(1).gpus(1))]).settle();
+    let cell = cell.deploy("ml", [("train", spread(1).all_gpus())]).settle();
+    assert_eq!(cell.placed("ml/train").len(), 0, "three of four are not all");
+    let ask = cell.state.service(&service_key("ml/train")).unwrap().desired().unwrap();
+    let text = Shortage::Gpus { asked: GpusAsked::of(ask.request()), free: 3 }.to_string();
+    assert_eq!(text, "asks for all gpus, 3 free");
+    let cell = cell.undeploy("other").settle();
+    assert_eq!(cell.placed("ml/train").len(), 1, "it waited until all were free");
+}
+
+#[test]
+fn a_rollout_in_place_may_go_from_some_gpus_to_all_and_back() {
+    let stop_first = |mut spec: ServiceSpec| {
+        spec.update.order = UpdateOrder::StopFirst;
+        spec
+    };
+    let cell = cell().node("ash", cpus(4).gpus(4));
+    let cell = cell.deploy("ml", [("train", stop_first(spread(1).gpus(1)))]).settle();
+    let cell = cell.deploy("ml", [("train", stop_first(spread(1).all_gpus()))]).settle();
+    let reserved = |cell: &Cell| {
+        let capacity = cell.state.node(&node_id("ash")).unwrap().facts.capacity;
+        cell.state.load(&node_id("ash")).unwrap().reserved.on(capacity).gpus
+    };
+    assert_eq!(reserved(&cell), 4);
+    let image = |tag: &str| stop_first(spread(1).all_gpus().image(tag));
+    let cell = cell.deploy("ml", [("train", image("train:2"))]).settle();
+    assert_eq!(reserved(&cell), 4, "a new image takes the place of the old one");
+    let cell = cell.deploy("ml", [("train", stop_first(spread(1).gpus(2)))]).settle();
+    assert_eq!(reserved(&cell), 2);
 }
 
 #[test]

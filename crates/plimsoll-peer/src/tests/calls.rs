@@ -241,6 +241,10 @@ async fn nobody_there_and_somebody_else_there_are_told_apart() {
     let vacant = Target { node: node("ash"), address: "127.0.0.1:1".to_owned() };
     let error = ask(&client, &vacant, "/who").await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    let unknown = Target { node: node("ash"), address: String::new() };
+    let error = ask(&client, &unknown, "/who").await.unwrap_err();
+    assert!(error.is_passing() && !error.may_have_arrived(), "{error:?}");
+    assert_eq!(error.to_string(), "nobody knows yet where ash is");
 }
 
 #[tokio::test]

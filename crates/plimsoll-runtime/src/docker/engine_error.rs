@@ -6,6 +6,7 @@ use std::path::Path;
 use bollard::errors::Error as Bollard;
 use thiserror::Error;
 
+use crate::bridge::Block;
 use crate::error::{Error, Operation};
 
 #[derive(Debug, Error)]
@@ -30,6 +31,11 @@ pub(super) enum EngineError {
     File { name: String, source: io::Error },
     #[error("cannot read the security profile {path}")]
     Profile { path: String, source: io::Error },
+    #[error(
+        "address pool {pool} has no subnet left for network {network}; remove unused networks, or start the node with a \
+         larger --address-pool"
+    )]
+    PoolExhausted { pool: Block, network: String },
     /// Something we did not expect of an engine.
     #[error("the engine's answer makes no sense: {0}")]
     Odd(String),
@@ -67,9 +73,21 @@ impl EngineError {
         }
     }
 
+    /// No network can be made: neither now, nor for any other replica, until one is removed or more addresses are given.
+    fn is_without_subnet(&self) -> bool {
+        match self {
+            Self::PoolExhausted { .. } => true,
+            Self::Said { message, .. } => NO_SUBNET.iter().any(|sign| message.contains(sign)),
+            _ => false,
+        }
+    }
+
     pub(super) fn error(self, operation: Operation, object: impl std::fmt::Display) -> Error {
         match self {
             Self::Silent(text) => Error::Unavailable { runtime: "docker", source: text.into() },
+            fault if fault.is_without_subnet() => {
+                Error::SubnetPoolExhausted { object: object.to_string(), source: fault.into() }
+            }
             fault => Error::failed(operation, object, fault),
         }
     }
@@ -107,6 +125,10 @@ fn has_lost_network(message: &str) -> bool {
     message.contains("network") && signs.iter().any(|sign| message.contains(sign))
 }
 
+/// How engines say that no subnet is left: older ones the first, newer ones the second.
+const NO_SUBNET: [&str; 2] =
+    ["non-overlapping IPv4 address pool", "address pools have been fully subnetted"];
+
 /// The engine's words, and the next step where we know one.
 fn advise(message: &str) -> String {
     let steps = [
@@ -128,7 +150,7 @@ fn advise(message: &str) -> String {
             "create it on this node, or let create_host_path do so",
         ),
         (
-            &["non-overlapping IPv4 address pool", "address pools have been fully subnetted"],
+            &NO_SUBNET,
             "the engine has no addresses left for another network; remove networks that are not used, or give it \
              more default-address-pools",
         ),
@@ -164,6 +186,31 @@ mod tests {
             ),
         ] {
             assert_eq!(fault.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn an_engine_without_subnets_is_no_fault_of_what_was_to_start() {
+        let pool = Block::new("10.208.0.0".parse().unwrap(), 12);
+        let network = "shop_default".to_owned();
+        for (fault, is_exhausted) in [
+            (said(500, "all predefined address pools have been fully subnetted"), true),
+            (
+                said(
+                    404,
+                    "could not find an available, non-overlapping IPv4 address pool among the defaults to assign to the network",
+                ),
+                true,
+            ),
+            (EngineError::PoolExhausted { pool, network }, true),
+            (said(500, "no space left on device"), false),
+            (said(403, "Pool overlaps with other one on this address space"), false),
+        ] {
+            let text = fault.to_string();
+            let error = fault.error(Operation::Start, "shop-web-1");
+            let found = matches!(error, Error::SubnetPoolExhausted { .. });
+            assert_eq!(found, is_exhausted, "{text}");
+            assert!(error.to_string().contains("cannot start shop-web-1"), "{error}");
         }
     }
 

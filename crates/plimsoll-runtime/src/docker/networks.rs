@@ -14,8 +14,8 @@ use plimsoll_model::spec::NetworkAttachment;
 use plimsoll_model::{CellId, ContainerSpec, DeploymentName};
 
 use super::engine_error::EngineError;
-use super::{labels, subnets};
-use crate::bridge::{Block, Bridge};
+use super::{AddressPool, labels, subnets};
+use crate::bridge::Bridge;
 use crate::runtime::Tag;
 
 /// How often another place is looked for when somebody takes the one that was found.
@@ -72,7 +72,7 @@ pub(super) async fn ensure(
     docker: &Docker,
     tag: &Tag,
     endpoint: &mut NetworkEndpoint,
-    pool: Option<Block>,
+    pool: Option<AddressPool>,
 ) -> Result<(), EngineError> {
     choose(docker, tag, endpoint).await?;
     make(docker, tag, endpoint, pool).await?;
@@ -126,7 +126,7 @@ async fn make(
     docker: &Docker,
     tag: &Tag,
     endpoint: &NetworkEndpoint,
-    pool: Option<Block>,
+    pool: Option<AddressPool>,
 ) -> Result<(), EngineError> {
     let name = &endpoint.network;
     if is_there(docker, tag, name).await? {
@@ -161,12 +161,12 @@ async fn make(
     is_there(docker, tag, name).await.map(drop)
 }
 
-/// Gives the network addresses with room for names. Where the pool has none left the engine chooses, and names are
-/// left to it.
+/// Gives the network addresses with room for names. Where our own pool has none left the engine chooses, and names are
+/// left to it; where an operator gave the pool, other addresses are not for us to take.
 async fn place(
     docker: &Docker,
     endpoint: &NetworkEndpoint,
-    pool: Block,
+    AddressPool { block: pool, is_given }: AddressPool,
     request: &mut NetworkCreateRequest,
 ) -> Result<bool, EngineError> {
     let mut taken = subnets::of(&docker.list_networks(None).await?);
@@ -174,6 +174,10 @@ async fn place(
     let free = subnets::free(pool, &taken);
     let Some((network, services)) = free.and_then(|it| Some((it, subnets::virtual_block(it)?)))
     else {
+        if is_given {
+            let network = endpoint.name.clone();
+            return Err(EngineError::PoolExhausted { pool, network });
+        }
         tracing::warn!(%pool, network = endpoint.name, "address pool exhausted: services on other nodes do not resolve on this network");
         return Ok(false);
     };

@@ -16,6 +16,8 @@ pub struct Script {
     pub start_dwell: Duration,
     /// The next so many starts fail.
     pub start_failures: u32,
+    /// The next so many starts find no addresses left for a network.
+    pub subnet_failures: u32,
     /// How long it takes to stop when asked. Beyond the spec's grace it is killed.
     pub stop_dwell: Duration,
     /// Every run ends by itself after this time, with this status.

@@ -18,7 +18,8 @@ pub struct HostInfo {
 impl HostInfo {
     /// Reads below `root`, which is `/` on a real node. None where not even processors and memory can be read.
     pub fn read(root: &Path) -> Option<Self> {
-        let capacity = Resources { cpu: cpu(root)?, memory: memory(root)?, gpus: gpus(root) };
+        let capacity =
+            Resources { cpu: cpu(root)?, memory: memory(root)?, gpus: gpus(root), all_gpus: 0 };
         let hostname = text(&root.join("proc/sys/kernel/hostname"))
             .map(|name| name.trim().to_owned())
             .filter(|name| !name.is_empty());

@@ -104,6 +104,16 @@ fn memory_is_what_could_not_be_given_back() {
             share(2, 25),
         ),
         ("nothing can be read", Tree::new(), None),
+        (
+            "more available than there is",
+            Tree::host().file("proc/meminfo", "MemTotal: 8 kB\nMemAvailable: 9 kB\n"),
+            None,
+        ),
+        (
+            "all of it available",
+            Tree::host().file("proc/meminfo", "MemTotal: 8 kB\nMemAvailable: 8 kB\n"),
+            share(0, 0),
+        ),
         ("half of it can be read", Tree::new().file("proc/meminfo", "MemTotal: 8 kB\n"), None),
     ] {
         assert_eq!(Collector::new(tree.root()).read(Instant::now()).memory, memory, "{case}");

@@ -166,7 +166,8 @@ mod tests {
     }
 
     fn spec() -> ContainerSpec {
-        let limits = Resources { cpu: MilliCpus(1_500), memory: Bytes(64 << 20), gpus: 0 };
+        let limits =
+            Resources { cpu: MilliCpus(1_500), memory: Bytes(64 << 20), ..Resources::NONE };
         ContainerSpec { limits, pids_limit: Some(20), ..ContainerSpec::default() }
     }
 

@@ -78,7 +78,8 @@ fn node(name: &str) -> NodeId {
 pub(super) fn any_node(chance: &mut SimRng) -> NodeFacts {
     let cpus = 1 + chance.below(8);
     let memory = Bytes(cpus * (4 << 30));
-    let mut facts = NodeFacts::new(Resources { cpu: MilliCpus(cpus * 1_000), memory, gpus: 0 });
+    let mut facts =
+        NodeFacts::new(Resources { cpu: MilliCpus(cpus * 1_000), memory, ..Resources::NONE });
     if chance.percent(70) {
         facts.zone = chance.pick(&["a", "b", "c"]).and_then(|zone| Zone::new(*zone).ok());
     }

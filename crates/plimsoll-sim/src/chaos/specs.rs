@@ -172,7 +172,7 @@ fn replicas(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
 fn reserve(spec: &mut ServiceSpec, chance: &mut SimRng) {
     let (cpu, memory) = (100 + chance.below(900), 64 + chance.below(2_000));
     spec.container.reservations =
-        Resources { cpu: MilliCpus(cpu), memory: Bytes(memory << 20), gpus: 0 };
+        Resources { cpu: MilliCpus(cpu), memory: Bytes(memory << 20), ..Resources::NONE };
 }
 
 /// Also to nothing, and to more than most nodes have.
@@ -182,7 +182,7 @@ fn reservations(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
         1 => {
             let (cpu, memory) = (1_000 + chance.below(5_000), 512 + chance.below(12_000));
             spec.container.reservations =
-                Resources { cpu: MilliCpus(cpu), memory: Bytes(memory << 20), gpus: 0 };
+                Resources { cpu: MilliCpus(cpu), memory: Bytes(memory << 20), ..Resources::NONE };
         }
         _ => reserve(spec, chance),
     }

@@ -41,9 +41,10 @@ impl Capacity {
         let allowed = Resources {
             cpu: capacity.cpu.max(before.cpu),
             memory: capacity.memory.max(before.memory),
-            gpus: capacity.gpus.max(before.gpus),
+            gpus: capacity.gpus.max(before.on(capacity).gpus),
+            all_gpus: 0,
         };
-        if promised.fits_in(allowed) {
+        if promised.on(capacity).fits_in(allowed) {
             return Ok(());
         }
         Err(format!("{id} is promised {promised:?} of {capacity:?}"))

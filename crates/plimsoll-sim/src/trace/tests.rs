@@ -3,7 +3,8 @@ use std::thread;
 use super::*;
 
 /// What every node of these cells has: sixteen cores and 64 GiB.
-const NODE: Resources = Resources { cpu: MilliCpus(16_000), memory: Bytes(64 << 30), gpus: 0 };
+const NODE: Resources =
+    Resources { cpu: MilliCpus(16_000), memory: Bytes(64 << 30), ..Resources::NONE };
 
 /// More by hand: `PLIMSOLL_SIM_SEEDS=60000 cargo test --release -p plimsoll-sim trace`
 fn seeds() -> u64 {

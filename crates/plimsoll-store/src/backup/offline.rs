@@ -11,7 +11,7 @@ use crate::checked_file::Unreadable;
 use crate::disk::Disk;
 use crate::embedded::Incarnation;
 use crate::embedded::replay::{ReplayUntil, TERM_STEP, replay};
-use crate::embedded::snapshot::{Snapshots, encode_state};
+use crate::embedded::snapshot::{Snapshots, stream_state};
 use crate::embedded::start::{self, ServerIdentity};
 use crate::embedded::store::Meta;
 use crate::embedded::types::{Ballot, Header, Mark, MembershipRecord};
@@ -94,8 +94,10 @@ pub(crate) fn found_on(
     let header = Header { last: Some(last), roster_at: Some(last), roster };
     // It is not locked: that is done by a start with an unlock key.
     let keys = keys::generate(disk.as_ref(), data_dir, None)?;
-    let written = Snapshots::new(disk, data_dir, &keys).write(&header, &encode_state(state));
-    written.map_err(io("write a snapshot to", data_dir))?;
+    let snapshots = Snapshots::new(disk, data_dir, &keys);
+    let written = snapshots.write(&header, |to| stream_state(state, to));
+    let placed = written.and_then(|written| snapshots.place(&header, &written));
+    placed.map_err(io("write a snapshot to", data_dir))?;
     // Last, because without it the directory is refused as unfinished.
     // A line of its own: what becomes of the cell that the state is from is no matter of this one.
     let salt = salt();

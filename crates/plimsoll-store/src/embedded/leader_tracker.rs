@@ -3,7 +3,7 @@
 //! not decide before it has caught up with itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use openraft::async_runtime::WatchReceiver;
@@ -39,6 +39,8 @@ pub(crate) struct LeaderTracker {
     recovered: u64,
     history: Mutex<LeaderHistory>,
     has_panicked: AtomicBool,
+    /// Who is told; it is gone once openraft has ended.
+    told: OnceLock<Weak<watch::Sender<Leadership>>>,
 }
 
 /// The leaders that this server has seen.
@@ -76,7 +78,7 @@ impl LeaderTracker {
     ) -> Self {
         let (started, last_heard) = (Instant::now(), AtomicU64::new(0));
         let (guard, history) = (Arc::clone(guard), Mutex::default());
-        let has_panicked = AtomicBool::new(false);
+        let (has_panicked, told) = (AtomicBool::new(false), OnceLock::new());
         Self {
             guard,
             server,
@@ -87,6 +89,7 @@ impl LeaderTracker {
             recovered,
             history,
             has_panicked,
+            told,
         }
     }
 
@@ -112,8 +115,14 @@ impl LeaderTracker {
 
     /// A leader spoke to us.
     pub(crate) fn heard(&self) {
-        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.last_heard.store(now + 1, Ordering::Relaxed);
+        self.heard_before(Duration::ZERO);
+    }
+
+    /// Likewise, so long ago.
+    fn heard_before(&self, ago: Duration) {
+        let at = self.started.elapsed().saturating_sub(ago).as_millis();
+        let at = u64::try_from(at).unwrap_or(u64::MAX - 1);
+        self.last_heard.fetch_max(at + 1, Ordering::Relaxed);
     }
 
     /// How long ago a leader last spoke to us; none: not since the start.
@@ -145,6 +154,12 @@ impl LeaderTracker {
             return self.unanswered(metrics).is_some_and(|silence| silence > limit);
         }
         self.silence().is_none_or(|silence| silence > limit)
+    }
+
+    /// Whether this server, which leads by openraft's word, has been without the answer of most others for so long that
+    /// another may lead by now. Then it says so, and takes no command.
+    pub(crate) fn leads_nobody(&self, metrics: &RaftMetrics<Types>) -> bool {
+        self.is_lost(self.server, metrics)
     }
 
     pub(crate) fn log_position(&self, metrics: &RaftMetrics<Types>) -> LogPosition {
@@ -182,6 +197,22 @@ impl LeaderTracker {
         Leadership { term: Term(term), leader, is_me: leads && caught_up }
     }
 
+    /// Says who leads, as of now.
+    pub(crate) fn tell(&self, metrics: &RaftMetrics<Types>) {
+        self.put(self.leadership(metrics));
+        // One that led has heard as much as it was answered, should it ask later how long the cell is without a leader.
+        if let Some(ago) = self.unanswered(metrics).filter(|_| metrics.state.is_leader()) {
+            self.heard_before(ago);
+        }
+    }
+
+    fn put(&self, now: Leadership) {
+        self.history().note(now);
+        if let Some(told) = self.told.get().and_then(Weak::upgrade) {
+            told.send_if_modified(|before| std::mem::replace(before, now) != now);
+        }
+    }
+
     /// Keeps what we say in step, until openraft ends.
     pub(crate) fn follow(
         self: &Arc<Self>,
@@ -189,10 +220,13 @@ impl LeaderTracker {
     ) -> watch::Receiver<Leadership> {
         let mut metrics = raft.metrics();
         let tracker = Arc::clone(self);
-        let first = tracker.leadership(&metrics.borrow_watched());
-        tracker.history().note(first);
-        let (sender, receiver) = watch::channel(first);
+        let sender = Arc::new(watch::Sender::new(Leadership::default()));
+        let _ = tracker.told.set(Arc::downgrade(&sender));
+        tracker.tell(&metrics.borrow_watched());
+        let receiver = sender.subscribe();
         tokio::spawn(async move {
+            // Whoever listens learns from its end that openraft has ended.
+            let _sender = sender;
             loop {
                 let listens = {
                     let metrics = metrics.borrow_watched();
@@ -205,17 +239,14 @@ impl LeaderTracker {
                     Ok(metrics.changed().await)
                 };
                 let ended = changed.is_ok_and(|changed| changed.is_err());
-                let mut now = tracker.leadership(&metrics.borrow_watched());
                 if ended {
                     let is_panic = metrics.borrow_watched().running_state.is_ok();
                     tracker.has_panicked.store(is_panic, Ordering::Relaxed);
-                    now = Leadership { leader: None, is_me: false, ..now };
-                }
-                tracker.history().note(now);
-                sender.send_if_modified(|before| std::mem::replace(before, now) != now);
-                if ended {
+                    let last = tracker.leadership(&metrics.borrow_watched());
+                    tracker.put(Leadership { leader: None, is_me: false, ..last });
                     return;
                 }
+                tracker.tell(&metrics.borrow_watched());
             }
         });
         receiver

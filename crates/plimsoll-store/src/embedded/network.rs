@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,18 @@ use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 use super::addresses::Addresses;
 use super::door::Door;
 use super::incarnation::IncarnationGuard;
-use super::snapshot::StateBytes;
+use super::snapshot::{SnapshotWriter, Snapshots, StateFile};
 use super::types::{Ballot, Blob, Header, Types};
 use super::wire::{self, Append, RaftRequest, RaftResponse, SnapshotPiece, VoteCall};
+use crate::aside::aside;
 use crate::engine::{Peer, ServerId};
 use crate::machine::Machine;
 
 /// How much of a snapshot goes into one message.
 const SNAPSHOT_PIECE: usize = 1 << 20;
 
-/// The most bytes a snapshot may have: more than any state that servers hold in memory, as they do. What is announced takes
-/// no memory; what has arrived does.
+/// The most bytes a snapshot may have: more than any state that servers hold in memory, as they do. What has arrived is on
+/// disk.
 pub(crate) const MAX_SNAPSHOT: u64 = 64 << 30;
 
 pub type Sent<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send + 'a>>;
@@ -111,8 +112,8 @@ impl PeerClient {
         let bytes = wire::encode(&(envelope, request));
         let found = self.addresses.of(self.target);
         let peer = found.as_ref().unwrap_or(&self.peer);
-        let sent = self.network.send(self.target, peer, bytes, within);
-        let answered = tokio::time::timeout(within, sent).await.map_err(io::Error::from);
+        let sending = self.network.send(self.target, peer, bytes, within);
+        let answered = tokio::time::timeout(within, sending).await.map_err(io::Error::from);
         let response = answered.flatten().and_then(|bytes| {
             let response: RaftResponse = wire::decode(&bytes)?;
             response.check()?;
@@ -149,7 +150,7 @@ impl PeerClient {
 }
 
 impl RaftNetworkV2<Types> for PeerClient {
-    type SnapshotData = StateBytes;
+    type SnapshotData = StateFile;
 
     async fn append_entries(
         &mut self,
@@ -182,25 +183,27 @@ impl RaftNetworkV2<Types> for PeerClient {
     async fn full_snapshot(
         &mut self,
         vote: VoteOf<Types>,
-        snapshot: SnapshotOf<Types, StateBytes>,
+        snapshot: SnapshotOf<Types, StateFile>,
         cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let pieces = async {
             let header = Blob::of(&Header::from(&snapshot.meta));
-            let bytes = snapshot.snapshot;
+            let state = snapshot.snapshot;
             let mut offset = 0;
             loop {
-                let end = bytes.len().min(offset + SNAPSHOT_PIECE);
+                let bytes = aside(|| state.piece(offset, SNAPSHOT_PIECE));
+                let bytes = bytes.map_err(|error| CallError::new(&error))?;
+                let end = offset + bytes.len() as u64;
                 let piece = SnapshotPiece {
                     vote: Ballot::from(&vote),
                     header: header.clone(),
-                    offset: offset as u64,
-                    total: bytes.len() as u64,
-                    bytes: Blob(Arc::from(&bytes[offset..end])),
+                    offset,
+                    total: state.length(),
+                    bytes: Blob(bytes.into()),
                 };
                 match self.call(&RaftRequest::Snapshot(piece), option.hard_ttl()).await? {
-                    RaftResponse::More if end < bytes.len() => offset = end,
+                    RaftResponse::More if end < state.length() => offset = end,
                     RaftResponse::Snapshot { vote } => {
                         return Ok(SnapshotResponse::new(vote.into()));
                     }
@@ -230,40 +233,48 @@ impl RaftNetworkV2<Types> for PeerClient {
 }
 
 /// The snapshot that is arriving: one at a time, since only one server leads.
-#[derive(Debug, Default)]
-pub(crate) struct Arrivals(Option<Arrival>);
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    snapshots: Snapshots,
+    now: Option<Arrival>,
+}
 
 #[derive(Debug)]
 struct Arrival {
     vote: Ballot,
     header: Blob,
-    bytes: Vec<u8>,
+    writer: SnapshotWriter,
 }
 
 impl Arrivals {
+    pub(crate) fn new(snapshots: Snapshots) -> Self {
+        Self { snapshots, now: None }
+    }
+
     /// Takes a piece, and gives the whole once it is there.
-    pub(crate) fn take(&mut self, piece: &SnapshotPiece) -> io::Result<Option<StateBytes>> {
+    pub(crate) fn take(&mut self, piece: &SnapshotPiece) -> io::Result<Option<StateFile>> {
         let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, why.to_owned()));
         if piece.total > MAX_SNAPSHOT {
             return refuse("the snapshot is too large");
         }
         // Before any of it is kept: a snapshot that cannot be taken is not gathered either.
-        piece.header()?;
-        let mut arrival = match self.0.take() {
+        let header = piece.header()?;
+        let mut arrival = match self.now.take() {
             _ if piece.offset == 0 => {
-                Arrival { vote: piece.vote, header: piece.header.clone(), bytes: Vec::new() }
+                let writer = self.snapshots.begin(&header)?;
+                Arrival { vote: piece.vote, header: piece.header.clone(), writer }
             }
             Some(arrival) if arrival.is_followed_by(piece) => arrival,
             _ => return refuse("snapshot chunks are out of order"),
         };
-        arrival.bytes.extend_from_slice(&piece.bytes.0);
-        if arrival.bytes.len() as u64 == piece.total {
-            return Ok(Some(arrival.bytes.into()));
+        arrival.writer.write_all(&piece.bytes.0)?;
+        if arrival.writer.length() == piece.total {
+            return arrival.writer.finish().map(Some);
         }
-        if arrival.bytes.len() as u64 > piece.total {
+        if arrival.writer.length() > piece.total {
             return refuse("the snapshot is longer than it should be");
         }
-        self.0 = Some(arrival);
+        self.now = Some(arrival);
         Ok(None)
     }
 }
@@ -272,14 +283,20 @@ impl Arrival {
     fn is_followed_by(&self, piece: &SnapshotPiece) -> bool {
         self.vote == piece.vote
             && self.header == piece.header
-            && self.bytes.len() as u64 == piece.offset
+            && self.writer.length() == piece.offset
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use plimsoll_seal::Keyring;
+
     use super::super::types::{Mark, MembershipRecord};
     use super::*;
+    use crate::disk::Disk;
+    use crate::disk::sim::SimDisk;
 
     fn piece(offset: u64, total: u64, bytes: usize) -> SnapshotPiece {
         let vote = Ballot { term: 3, server: ServerId(1), won: true };
@@ -291,15 +308,54 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_beyond_a_gigabyte_is_taken_and_costs_what_has_arrived_of_it() {
-        let total = (1 << 30) + 5;
-        let mut arrivals = Arrivals::default();
-        for nth in 0..8 {
-            let piece = piece(nth * SNAPSHOT_PIECE as u64, total, SNAPSHOT_PIECE);
-            assert!(arrivals.take(&piece).unwrap().is_none());
+    fn a_snapshot_that_arrives_is_written_as_it_comes_and_what_is_given_up_is_removed() {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let keys = Arc::new(Keyring::generate().unwrap());
+        let snapshots = Snapshots::new(&disk, Path::new("data"), &keys);
+        let mut arrivals = Arrivals::new(snapshots.clone());
+        let files = || disk.list(Path::new("data")).unwrap();
+        let (beyond, size) = ((1 << 30) + 5, SNAPSHOT_PIECE as u64);
+        for nth in 0..3 {
+            assert!(arrivals.take(&piece(nth * size, beyond, SNAPSHOT_PIECE)).unwrap().is_none());
         }
-        let held = arrivals.0.as_ref().map_or(0, |arrival| arrival.bytes.capacity());
-        assert!((8 * SNAPSHOT_PIECE..=16 * SNAPSHOT_PIECE).contains(&held), "{held}");
+        assert_eq!(files(), ["snapshot-1.new"], "what has come of more than a gigabyte");
+        assert!(arrivals.take(&piece(5 * size, beyond, 1)).is_err(), "out of order");
+        assert_eq!(files(), Vec::<String>::new());
         assert!(arrivals.take(&piece(0, MAX_SNAPSHOT + 1, 1)).is_err());
+
+        let total = 2 * size + 5;
+        for (offset, bytes) in [(0, SNAPSHOT_PIECE), (size, SNAPSHOT_PIECE), (2 * size, 5)] {
+            let whole = arrivals.take(&piece(offset, total, bytes)).unwrap();
+            assert_eq!(whole.is_some(), offset + bytes as u64 == total);
+            let Some(state) = whole else { continue };
+            assert_eq!(state.whole().unwrap(), vec![7; usize::try_from(total).unwrap()]);
+            snapshots.place(&Header::default(), &state).unwrap();
+        }
+        assert_eq!(files(), ["snapshot"]);
+        let (header, state) = snapshots.read().unwrap().unwrap();
+        assert_eq!((header, state.length()), (Header::default(), total));
+        assert_eq!(state.piece(total - 3, SNAPSHOT_PIECE).unwrap(), [7; 3]);
+    }
+
+    #[test]
+    fn a_snapshot_that_was_overtaken_by_a_newer_one_is_left() {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let keys = Arc::new(Keyring::generate().unwrap());
+        let snapshots = Snapshots::new(&disk, Path::new("data"), &keys);
+        let of = |index| Header { last: Some(Mark { term: 1, index }), ..Header::default() };
+        let write =
+            |index, byte: u8| snapshots.write(&of(index), |to| to.write_all(&[byte; 9])).unwrap();
+        let (older, newer) = (write(5, 1), write(8, 2));
+        snapshots.place(&of(8), &newer).unwrap();
+        snapshots.place(&of(5), &older).unwrap();
+        assert_eq!(older.whole().unwrap(), [1; 9], "who has it reads it still");
+        drop((older, newer));
+        assert_eq!(disk.list(Path::new("data")).unwrap(), ["snapshot"]);
+        let (header, state) = snapshots.read().unwrap().unwrap();
+        assert_eq!((header, state.whole().unwrap()), (of(8), vec![2; 9]));
+        // What a process that was killed had begun.
+        drop(disk.create(Path::new("data/snapshot-7.new")).unwrap());
+        snapshots.clear().unwrap();
+        assert_eq!(disk.list(Path::new("data")).unwrap(), ["snapshot"]);
     }
 }

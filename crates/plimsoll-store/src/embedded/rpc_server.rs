@@ -122,20 +122,22 @@ impl Embedded {
     }
 
     async fn take_piece(&self, piece: SnapshotPiece) -> io::Result<RaftResponse> {
-        let whole = {
+        let whole = aside(|| {
             let mut arrivals = self.arrivals.lock().expect("no holder of the arrivals panics");
-            arrivals.take(&piece)?
-        };
+            arrivals.take(&piece)
+        })?;
         let Some(snapshot) = whole else { return Ok(RaftResponse::More) };
         self.check_committed(piece.header()?.last)?;
         // A server ends that cannot read what it has installed, so it is read before.
-        if let Err(why) = aside(|| level::decode::<State>(&snapshot).map(drop)) {
+        let bytes = aside(|| snapshot.whole())?;
+        if let Err(why) = aside(|| level::decode::<State>(&bytes).map(drop)) {
             if let level::Undecoded::Newer(level) = why {
                 self.machine.announce(level);
             }
             let text = format!("the snapshot cannot be read: {why}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
+        drop(bytes);
         let snapshot = SnapshotOf::<Types, _> { meta: piece.meta()?, snapshot };
         let installed = self.raft.install_full_snapshot(piece.vote(), snapshot).await;
         let vote = installed.map_err(io::Error::other)?.vote;

@@ -212,6 +212,7 @@ pub(crate) fn open(
         None => keys::generate(disk.as_ref(), data_dir, unlock)?,
     };
     let mut snapshots = Snapshots::new(disk, data_dir, &keys);
+    OpenError::io("clear", data_dir, snapshots.clear())?;
     let snapshot = snapshots.load()?;
     let will_vote = fresh.is_some();
     let mut identity = match (ServerIdentity::read(disk.as_ref(), data_dir)?, fresh) {
@@ -299,6 +300,7 @@ impl Embedded {
             header.membership().map_err(|error| failed(error.to_string()))?;
         let applied = header.last;
         let growth = Arc::clone(snapshots.growth());
+        let arrivals = Arrivals::new(snapshots.clone());
         growth.add(store.bytes_from(applied.map_or(0, |mark| mark.index + 1)));
         let machine = Arc::new(Machine::new(state, applied.map_or(0, |mark| mark.index)));
         let addresses = Arc::<Addresses>::default();
@@ -358,7 +360,7 @@ impl Embedded {
             cut,
             disk: watched,
             dir: Arc::from(config.data_dir),
-            arrivals: Mutex::new(Arrivals::default()),
+            arrivals: Mutex::new(arrivals),
             store: Mutex::new(Some(store)),
         };
         match (engine.come_up().await, engine.machine.outgrown()) {

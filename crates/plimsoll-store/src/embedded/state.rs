@@ -13,7 +13,7 @@ use plimsoll_model::Command;
 
 use super::addresses::Addresses;
 use super::door::Door;
-use super::snapshot::{Snapshots, StateBytes, encode_state};
+use super::snapshot::{Snapshots, StateFile, stream_state};
 use super::types::{Header, Mark, Types};
 use crate::aside::aside;
 use crate::fault;
@@ -34,7 +34,7 @@ pub(crate) struct StateMachine {
 }
 
 impl RaftStateMachine<Types> for StateMachine {
-    type SnapshotData = StateBytes;
+    type SnapshotData = StateFile;
     type SnapshotBuilder = SnapshotBuilder;
 
     async fn applied_state(
@@ -56,22 +56,26 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        // Encoded here, between two entries, so that it is of this very index.
-        let state = aside(|| self.machine.read(encode_state));
+        // Written here, between two entries, so that it is of this very index; made safe while others are applied.
         let header = Header::new(self.applied, &self.membership);
-        SnapshotBuilder { header, state, snapshots: self.snapshots.clone() }
+        let written = aside(|| {
+            self.snapshots.write(&header, |to| self.machine.read(|state| stream_state(state, to)))
+        });
+        SnapshotBuilder { header, written: Some(written), snapshots: self.snapshots.clone() }
     }
 
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMetaOf<Types>,
-        bytes: StateBytes,
+        arrived: StateFile,
     ) -> io::Result<()> {
         let header = Header::from(meta);
+        let bytes = aside(|| arrived.whole())?;
         let state = aside(|| level::decode(&bytes))
             .map_err(|why| self.unread(&why, &format!("the leader's snapshot: {why}")))?;
-        let (snapshots, written) = (self.snapshots.clone(), header.clone());
-        tokio::task::spawn_blocking(move || snapshots.write(&written, &bytes)).await??;
+        drop(bytes);
+        let (snapshots, of) = (self.snapshots.clone(), header.clone());
+        tokio::task::spawn_blocking(move || snapshots.place(&of, &arrived)).await??;
         aside(|| self.machine.replace(state, header.last.map_or(0, |mark| mark.index)));
         self.applied = header.last;
         self.membership = meta.last_membership.clone();
@@ -79,7 +83,7 @@ impl RaftStateMachine<Types> for StateMachine {
         Ok(())
     }
 
-    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, StateBytes>>> {
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, StateFile>>> {
         let snapshots = self.snapshots.clone();
         let found = tokio::task::spawn_blocking(move || snapshots.read()).await?;
         let Some((header, snapshot)) = found.map_err(io::Error::other)? else { return Ok(None) };
@@ -155,22 +159,24 @@ fn undecoded(index: u64, why: &Undecoded) -> String {
     format!("log entry {index} cannot be read: {why}")
 }
 
-/// A snapshot about to be written.
+/// A snapshot that is written and not safe yet.
 #[derive(Debug)]
 pub(crate) struct SnapshotBuilder {
     header: Header,
-    state: StateBytes,
+    /// None once it was taken.
+    written: Option<io::Result<StateFile>>,
     snapshots: Snapshots,
 }
 
 impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
-    type SnapshotData = StateBytes;
+    type SnapshotData = StateFile;
 
-    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, StateBytes>> {
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, StateFile>> {
         let (snapshots, header) = (self.snapshots.clone(), self.header.clone());
-        let state = Arc::clone(&self.state);
-        tokio::task::spawn_blocking(move || snapshots.write(&header, &state)).await??;
-        let snapshot = Arc::clone(&self.state);
+        let written = self.written.take();
+        let snapshot = written.ok_or_else(|| io::Error::other("it was built before"))??;
+        let state = snapshot.clone();
+        tokio::task::spawn_blocking(move || snapshots.place(&header, &state)).await??;
         Ok(SnapshotOf::<Types, _> { meta: self.header.meta()?, snapshot })
     }
 }

@@ -1,8 +1,10 @@
 //! Three servers in one process: replication, the loss of a leader, and a server that is far behind.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
+use plimsoll_store::disk::Disk as _;
 use plimsoll_store::disk::sim::SimDisk;
 use plimsoll_store::embedded::channel::Switchboard;
 use plimsoll_store::embedded::{EmbeddedConfig, Founding, Sender};
@@ -158,6 +160,34 @@ async fn a_server_far_behind_takes_over_the_leaders_snapshot_and_ends_equal() {
     cell.servers[3] = cell.start(new, 20).await;
     let again = cell.agree_on(&[0, 1, 2, 3]).await;
     assert_eq!(again, state);
+    cell.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_of_many_pieces_reaches_a_new_server_and_leaves_nothing_beside_it() {
+    const EVERY: u64 = 10;
+    let mut cell = Cell::of(1, EVERY).await;
+    for nth in 0..3 * EVERY {
+        cell.servers[0].propose(large(nth, 300 << 10)).await.unwrap();
+    }
+    cell.servers[0].snapshot().await.unwrap();
+    let held = &cell.servers[0];
+    eventually("its log begins later", || async { held.held().start > 0 }).await;
+    let new = ServerId(2);
+    cell.disks.push(SimDisk::new());
+    let server = cell.start(new, EVERY).await;
+    cell.servers.push(server);
+    cell.servers[0].add_server(new, Peer::default(), true).await.unwrap();
+    let state = cell.agree_on(&[0, 1]).await;
+    assert!(state.len() > 8 << 20, "{} bytes, of which a message carries one MiB", state.len());
+    cell.servers[1].shutdown().await.unwrap();
+    for disk in &cell.disks {
+        let files = disk.list(Path::new("data")).unwrap();
+        let unfinished: Vec<_> = files.iter().filter(|name| name.ends_with(".new")).collect();
+        assert!(unfinished.is_empty(), "{files:?}");
+    }
+    cell.servers[1] = cell.start(new, EVERY).await;
+    assert_eq!(cell.agree_on(&[0, 1]).await, state, "what was written down is whole");
     cell.stop().await;
 }
 

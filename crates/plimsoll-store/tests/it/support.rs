@@ -62,6 +62,13 @@ pub(crate) fn join(name: &str) -> Command {
     command(Change::PutNode { node: node_id(name), facts: cpus(4) })
 }
 
+/// A node that has so much to say of itself.
+pub(crate) fn large(nth: u64, bytes: usize) -> Command {
+    let mut facts = cpus(4);
+    facts.labels.insert("large".to_owned(), "x".repeat(bytes));
+    command(Change::PutNode { node: node_id(&format!("n{nth}")), facts })
+}
+
 pub(crate) fn leave(name: &str) -> Command {
     command(Change::RemoveNode { node: node_id(name) })
 }

@@ -276,7 +276,7 @@ impl LegacyNode {
 
 impl From<LegacyAmounts> for Resources {
     fn from(LegacyAmounts { cpu, memory, gpus }: LegacyAmounts) -> Self {
-        Self { cpu, memory, gpus }
+        Self { cpu, memory, gpus, all_gpus: 0 }
     }
 }
 
@@ -297,6 +297,7 @@ impl LegacyService {
                 cpus: cpus(reserves.cpu),
                 memory: memory(reserves.memory),
                 gpus: reserves.gpus,
+                all_gpus: false,
             },
             limits: LimitsEntry { cpus: cpus(limits.cpu), memory: memory(limits.memory) },
             constraints: self.constraints.iter().map(ToString::to_string).collect(),

@@ -82,6 +82,9 @@ pub(crate) struct ReserveEntry {
     pub(crate) memory: Option<String>,
     #[serde(default)]
     pub(crate) gpus: u32,
+    /// Every GPU of the node it goes to.
+    #[serde(default)]
+    pub(crate) all_gpus: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -57,12 +57,13 @@ impl From<&ReservedEntry> for Resources {
             cpu: entry.cpus.map_or(MilliCpus(0), |cpus| cpus.0),
             memory: entry.memory.map_or(Bytes(0), |memory| memory.0),
             gpus: entry.gpus,
+            all_gpus: 0,
         }
     }
 }
 
 impl From<Resources> for ReservedEntry {
-    fn from(Resources { cpu, memory, gpus }: Resources) -> Self {
+    fn from(Resources { cpu, memory, gpus, .. }: Resources) -> Self {
         Self { cpus: Some(Parsed(cpu)), memory: Some(Parsed(memory)), gpus }
     }
 }
@@ -127,7 +128,8 @@ impl NodeEntry {
     }
 
     fn facts(&self, turn: usize) -> NodeFacts {
-        let capacity = Resources { cpu: self.cpus.0, memory: self.memory.0, gpus: self.gpus };
+        let (cpu, memory, gpus) = (self.cpus.0, self.memory.0, self.gpus);
+        let capacity = Resources { cpu, memory, gpus, all_gpus: 0 };
         let mut facts = NodeFacts::new(capacity);
         let zones = self.zones.as_ref().map_or(&[][..], |zones| &zones.value);
         let dealt = (!zones.is_empty()).then(|| zones[turn % zones.len()].clone());

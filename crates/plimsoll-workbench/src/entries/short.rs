@@ -78,8 +78,9 @@ fn written_out(name: &ServiceName, entry: &ServiceEntry, constraints: &[String])
     let (reserve, limits) = (&entry.reserve, &entry.limits);
     let limits = amounts(&limits.cpus, &limits.memory);
     let mut reservations = amounts(&reserve.cpus, &reserve.memory);
-    if reserve.gpus > 0 {
-        let device = json!({"capabilities": ["gpu"], "count": reserve.gpus});
+    if reserve.gpus > 0 || reserve.all_gpus {
+        let count = if reserve.all_gpus { json!("all") } else { json!(reserve.gpus) };
+        let device = json!({"capabilities": ["gpu"], "count": count});
         reservations.insert("devices".to_owned(), json!([device]));
     }
     let mut placement = json!({"constraints": texts(constraints)});

@@ -66,7 +66,7 @@ fn trace(day: u32, jobs: &BTreeMap<String, Job>, seed: &str) -> Trace {
     };
     let resources = |percent: [u64; 2]| {
         let ReplicaUsage { cpu, memory } = usage(percent);
-        Resources { cpu, memory, gpus: 0 }
+        Resources { cpu, memory, ..Resources::NONE }
     };
     let tasks = jobs.iter().map(|(name, job)| {
         let sample = |nth: usize| job.each_ref().map(|it| it.get(nth).copied().unwrap_or(0));

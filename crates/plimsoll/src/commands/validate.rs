@@ -82,6 +82,8 @@ struct Reserves {
     cpus: String,
     memory_bytes: u64,
     gpus: u32,
+    /// Every GPU of the node it goes to.
+    all_gpus: bool,
 }
 
 /// What is wrong with a bad one.
@@ -142,7 +144,7 @@ impl CheckedService {
             Mode::Hosts { hosts, .. } => hosts.iter().map(ToString::to_string).collect(),
             Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => Vec::new(),
         };
-        let Resources { cpu, memory, gpus } = spec.request();
+        let Resources { cpu, memory, gpus, all_gpus } = spec.request();
         Self {
             name: name.to_owned(),
             image: spec.container.image.clone(),
@@ -150,7 +152,12 @@ impl CheckedService {
             replicas: spec.placement.mode.replicas(),
             hosts,
             constraints: spec.placement.constraints.iter().map(ToString::to_string).collect(),
-            reserves: Reserves { cpus: cpu.to_string(), memory_bytes: memory.0, gpus },
+            reserves: Reserves {
+                cpus: cpu.to_string(),
+                memory_bytes: memory.0,
+                gpus,
+                all_gpus: all_gpus > 0,
+            },
             ports: spec.container.ports.iter().map(port).collect(),
             replay: (spec.replay == Replay::Off).then_some("off"),
             stateful: spec.is_stateful(),
@@ -230,6 +237,9 @@ fn reserves(reserves: &Reserves) -> String {
     }
     if reserves.gpus > 0 {
         parts.push(format!("{} gpu", reserves.gpus));
+    }
+    if reserves.all_gpus {
+        parts.push("all gpus".to_owned());
     }
     or_dash(parts.join(", "))
 }

@@ -5,8 +5,6 @@ use std::fs;
 use plimsoll_api::client::{Client, Endpoint};
 use plimsoll_api::view::{Ready, ReasonCode};
 
-use plimsoll_lab::NAMES;
-
 use crate::harness::{Cell, SHOP, Site};
 
 /// What the node says of itself, with the hash of its state.
@@ -69,8 +67,7 @@ fn a_cell_without_a_quorum_says_how_many_are_needed_and_what_it_still_shows_is_d
 #[test]
 fn a_leader_whom_the_others_have_left_knows_that_it_leads_nobody() {
     let mut cell = Cell::of_three(Site::Loopback);
-    let leader = cell.json(0, "cell status -o json")["leader"].as_str().unwrap().to_owned();
-    let at = NAMES.iter().position(|name| *name == leader).unwrap();
+    let at = cell.until_led(&[0, 1, 2]);
     for other in (0..3).filter(|other| *other != at) {
         cell.kill(other);
     }

@@ -107,8 +107,8 @@ async fn a_container_is_who_and_where_its_spec_says() {
 async fn limits_and_settings_arrive_at_the_engine() {
     let Some(cell) = TestCell::new() else { return };
     let spec = ContainerSpec {
-        limits: Resources { cpu: MilliCpus(1_500), memory: Bytes(64 << 20), gpus: 0 },
-        reservations: Resources { cpu: MilliCpus(500), memory: Bytes(32 << 20), gpus: 0 },
+        limits: Resources { cpu: MilliCpus(1_500), memory: Bytes(64 << 20), ..Resources::NONE },
+        reservations: Resources { cpu: MilliCpus(500), memory: Bytes(32 << 20), ..Resources::NONE },
         pids_limit: Some(50),
         cpu_shares: Some(512),
         cap_add: ["NET_ADMIN".into()].into(),

@@ -63,7 +63,8 @@ impl CaseBuilder {
             let received_at = entry.received_at.as_ref().map(|it| Timestamp(it.value.0.0.0));
             for (node, _) in entry.nodes()? {
                 let counted = self.state.load(&node).map(|load| load.reserved).unwrap_or_default();
-                let held = reserved.minus(counted);
+                let capacity = self.state.node(&node).map(|node| node.facts.capacity);
+                let held = reserved.minus(counted.on(capacity.unwrap_or_default()));
                 if held == Resources::NONE && received_at.is_none() {
                     continue;
                 }
