@@ -19,7 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_dns::ServiceDns;
@@ -322,6 +322,8 @@ impl RunningNode {
         let cell = NodeContext::new(engine, runtime, name, servers, options.policy);
         let identity = bootstrap::identity(&cell, &log, dir, &facts, has_joined).await?;
         let key = identity.key_digest()?;
+        // One process has one key.
+        let _ = cell.key.set(key);
         let credentials = Credentials::new(&identity)?;
         let client = PeerClient::new(credentials.clone());
         // The log has connections of its own: a stream that nobody reads must not hold it up.
@@ -429,6 +431,7 @@ impl RunningNode {
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
 
+        let (reports, seen) = mpsc::unbounded_channel();
         let routing = self.open_routing(options, &client, names)?;
         server.beside(Arc::clone(&routing));
         self.routing = Some(Arc::clone(&routing));
@@ -440,6 +443,8 @@ impl RunningNode {
                 client: client.clone(),
                 host,
                 routing: Some(Arc::clone(&routing)),
+                reports: reports.clone(),
+                limiter: Mutex::default(),
             };
             let router = peer_api::router(Arc::new(gate), server.for_peers());
             self.tasks.spawn(peers.serve_beside(router, stop.clone(), self.plane.stay()));
@@ -449,7 +454,6 @@ impl RunningNode {
         self.tasks.spawn(quorum::run(cell.clone(), client.clone(), stop.clone()));
 
         self.keep("heartbeat", heartbeat::run(cell.clone(), own_key, stop.clone()));
-        let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = dispatcher::slot();
         let ends = link::Ends { orders, reports: seen, facts, key: own_key };
         // On connections of its own: a stream that nobody reads must not hold up a heartbeat.

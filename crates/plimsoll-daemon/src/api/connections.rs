@@ -26,7 +26,8 @@ use tower::Service;
 use plimsoll_router::sockets::{SharedSocket, Sockets};
 
 use super::Listen;
-use super::auth::Permits;
+use super::auth::{self, Permits};
+use super::door;
 use super::requester::Requester;
 use super::revocation::while_good;
 use super::socket::{self, BindError};
@@ -82,7 +83,7 @@ impl ApiListeners {
         ending: watch::Receiver<bool>,
     ) {
         let Self { unix, path, tcp, sockets } = self;
-        let local = by(unix, router.clone(), ending.clone());
+        let local = by((unix, cell.clone()), router.clone(), ending.clone());
         let remote = async {
             if let Some((listener, token)) = tcp {
                 by((listener, Permits::new(token, cell)), router, ending).await;
@@ -102,12 +103,12 @@ trait AcceptClients: Sync {
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ClientOrigin)>> + Send;
 }
 
-impl AcceptClients for SharedSocket<UnixListener> {
+impl AcceptClients for (SharedSocket<UnixListener>, NodeContext) {
     type Stream = UnixStream;
     async fn accept(&self) -> io::Result<(UnixStream, ClientOrigin)> {
-        let (stream, _) = UnixListener::accept(self).await?;
+        let (stream, _) = UnixListener::accept(&self.0).await?;
         let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-        Ok((stream, ClientOrigin::Unix { uid }))
+        Ok((stream, ClientOrigin::Unix { uid, cell: Box::new(self.1.clone()) }))
     }
 }
 
@@ -130,7 +131,7 @@ async fn by(entrance: impl AcceptClients, router: Router, ending: watch::Receive
 /// Which way a client came in.
 #[derive(Debug, Clone)]
 enum ClientOrigin {
-    Unix { uid: Option<u32> },
+    Unix { uid: Option<u32>, cell: Box<NodeContext> },
     Tcp(Box<Permits>),
 }
 
@@ -188,11 +189,11 @@ where
     let service = service_fn(move |request: Request<Incoming>| {
         let (origin, mut router) = (origin.clone(), router.clone());
         async move {
-            let peer = match admit(&origin, &request) {
+            let mut request = request.map(Body::new);
+            let peer = match admit(&origin, &mut request).await {
                 Ok(peer) => peer,
                 Err(response) => return Ok::<Response, Infallible>(*response),
             };
-            let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let answer = router
@@ -226,13 +227,16 @@ where
     }
 }
 
-/// Who asks, or the answer to somebody who may not.
-fn admit(origin: &ClientOrigin, request: &Request<Incoming>) -> Result<Requester, Box<Response>> {
+/// Who asks, or the answer to somebody who may not. What nobody may say from outside is taken out of the request first.
+async fn admit(
+    origin: &ClientOrigin,
+    request: &mut Request<Body>,
+) -> Result<Requester, Box<Response>> {
+    door::clean(request.headers_mut())?;
+    let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
     match origin {
-        ClientOrigin::Unix { uid } => Ok(Requester::Local { uid: *uid }),
-        ClientOrigin::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => Ok(Requester::Anyone),
-        ClientOrigin::Tcp(permits) => {
-            permits.admit(request.method(), request.uri().path(), request.headers())
-        }
+        ClientOrigin::Unix { uid, cell } => auth::local(cell, *uid, method, path, headers).await,
+        ClientOrigin::Tcp(_) if OPEN_PATHS.contains(&path) => Ok(Requester::Anyone),
+        ClientOrigin::Tcp(permits) => permits.admit(method, path, headers),
     }
 }
