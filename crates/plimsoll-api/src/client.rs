@@ -53,6 +53,12 @@ impl Client {
         Self { transport: Transport::new(endpoint), is_consistent: false, part: MAX_LIMIT }
     }
 
+    /// With a token, whichever way the daemon is reached. A server that is asked on its Unix socket knows who asks without.
+    pub fn with_token(mut self, token: impl Into<String>) -> Self {
+        self.transport = self.transport.with_token(token.into());
+        self
+    }
+
     /// From now on reads that are not streams see all that was written before they were asked, or fail.
     pub fn consistent(mut self, is_consistent: bool) -> Self {
         self.is_consistent = is_consistent;

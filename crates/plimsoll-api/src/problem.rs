@@ -57,6 +57,8 @@ codes! {
         BadJson = "bad_json" => "see /openapi.json for what is expected here",
         /// The certificate request of a node cannot be read.
         BadRequest = "bad_request" => "run the same plimsoll on both nodes",
+        /// A header of the request must not be there, or must not say this.
+        BadHeader = "bad_header" => "leave the header out",
         /// The request ended before its body did.
         CutShort = "cut_short" => "send it again",
         /// The request, or what it writes, is larger than allowed.
@@ -73,6 +75,15 @@ codes! {
         /// The token's role does not allow this.
         Forbidden = "forbidden"
             => "an admin can create a token with another role: `plimsoll token create NAME --role ROLE`",
+        /// This node does not hold the log and cannot check who asks; only a token says that.
+        TokenNeeded = "token_needed"
+            => "pass --token or PLIMSOLL_TOKEN, or run it on a server: `plimsoll cell status` lists them",
+        /// The node says who asks, and only the word of a server counts: it has checked them.
+        NotAServer = "not_a_server" => "pass the token on instead; `plimsoll cell status` lists the servers",
+        /// A certificate was asked for a key that is not the one enrolled for the node.
+        OtherKey = "other_key" => "to join with another key, empty its data directory and bring a new token",
+        /// Too many join requests from this address were refused.
+        JoinLimited = "join_limited" => "wait a minute, then bring a good token: `plimsoll token create-join`",
         /// The node that asks was removed from the cell.
         Removed = "removed" => "join it again with a new token: `plimsoll token create-join`",
         /// The cell does not know this join token.
@@ -186,6 +197,9 @@ codes! {
         TooMany = "too_many" => "ask for fewer",
         /// A number in the request is larger than allowed.
         TooMuch = "too_much" => "ask for less",
+        /// What is to be kept takes more bytes than the cell gives it.
+        Quota = "quota"
+            => "keep large files out of configs and secrets: mount them from a volume; delete deployments that are not needed",
 
         "Failures of the cell or a node":
         /// No server leads.
@@ -246,10 +260,13 @@ impl ProblemCode {
             | Self::BadQuery
             | Self::BadJson
             | Self::BadRequest
+            | Self::BadHeader
             | Self::CutShort
             | Self::BadName => 400,
-            Self::Unauthorized => 401,
+            Self::Unauthorized | Self::TokenNeeded => 401,
             Self::Forbidden
+            | Self::NotAServer
+            | Self::OtherKey
             | Self::Removed
             | Self::TokenUnknown
             | Self::TokenUsed
@@ -298,8 +315,10 @@ impl ProblemCode {
             | Self::NoCommand
             | Self::TooManyReplicas
             | Self::TooMany
-            | Self::TooMuch => 422,
+            | Self::TooMuch
+            | Self::Quota => 422,
             Self::Version | Self::Outdated => 426,
+            Self::JoinLimited => 429,
             Self::BadAnswer
             | Self::RuntimeFailed
             | Self::Disk

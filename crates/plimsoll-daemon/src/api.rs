@@ -23,6 +23,7 @@ mod backup;
 mod cell;
 mod connections;
 mod context;
+mod door;
 mod examples;
 mod exec;
 mod extract;
@@ -45,6 +46,7 @@ mod token;
 mod watching;
 mod write;
 
+pub use forward::no_member;
 pub use socket::BindError;
 pub use token::token_file;
 

@@ -21,6 +21,7 @@ use plimsoll_peer::{RaftNetwork, Target};
 
 pub mod bootstrap;
 pub mod join;
+pub mod join_limiter;
 pub mod log;
 pub mod membership;
 pub mod quorum;

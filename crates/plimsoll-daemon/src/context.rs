@@ -1,9 +1,10 @@
 //! What every part of a daemon holds: the replicated state, the runtime, and who this node is.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use plimsoll_kernel::{Leader, Policy};
+use plimsoll_model::access::Digest;
 use plimsoll_model::{Author, Command, Event, Guarded, Millis, NodeId, Rejection, Writer};
 use plimsoll_runtime::Runtime;
 use plimsoll_store::{Engine, Peer};
@@ -23,6 +24,8 @@ pub struct NodeContext {
     pub engine: Arc<dyn Engine>,
     pub runtime: Arc<dyn Runtime>,
     pub node: NodeId,
+    /// The key of this node's certificate, from when it has one.
+    pub key: Arc<OnceLock<Digest>>,
     pub servers: Arc<Servers>,
     /// The numbers decisions turn on, the same for every loop of the daemon.
     pub policy: Policy,
@@ -63,6 +66,7 @@ impl NodeContext {
             engine,
             runtime,
             node,
+            key: Arc::default(),
             servers,
             policy,
             measurements: SharedMeasurements::default(),
@@ -87,6 +91,29 @@ impl NodeContext {
     /// Whether this node holds the log. One that does not asks those who do.
     pub fn holds_log(&self) -> bool {
         self.servers.hold(self.node.as_str(), &*self.engine)
+    }
+
+    /// Whether this node can tell who may ask for what: it holds the log, and has read there that it is of the cell itself.
+    /// One that joined a moment ago has yet to, and knows neither tokens nor who was removed.
+    pub fn can_check(&self) -> bool {
+        // On a line of its own: what is borrowed here must be given back before the engine is asked again.
+        let leads = self.engine.leadership().borrow().is_me;
+        let is_enrolled = || {
+            // A node without a certificate is alone.
+            self.key.get().is_none_or(|own| self.is_member(&self.node, own))
+        };
+        leads || (self.holds_log() && is_enrolled())
+    }
+
+    /// Whether this key is the one enrolled for this name, as this node's log has it.
+    pub fn is_member(&self, node: &NodeId, key: &Digest) -> bool {
+        let enrolled = self.engine.machine().read(|state| state.node(node).and_then(|it| it.key));
+        enrolled.as_ref() == Some(key)
+    }
+
+    /// Whether who has this name and key holds the log: only such a node can have checked who asked it.
+    pub fn is_server(&self, node: &NodeId, key: &Digest) -> bool {
+        self.servers.are(node.as_str(), key, &*self.engine)
     }
 
     /// One of the servers, another each time, for who knows no leader.

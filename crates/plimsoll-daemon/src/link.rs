@@ -32,7 +32,7 @@ pub mod reach;
 mod tests;
 
 pub use fence::Fence;
-pub use frame::{Cleared, Report, Seen};
+pub use frame::{Cleared, Report, Seen, Served};
 pub use leader_side::{LinkServer, Refused};
 use outbox::Outbox;
 

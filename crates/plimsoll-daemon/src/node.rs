@@ -19,8 +19,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_dns::ServiceDns;
@@ -351,6 +351,8 @@ impl RunningNode {
         let cell = NodeContext::new(engine, runtime, name, servers, options.policy);
         let identity = bootstrap::identity(&cell, &log, dir, &facts, has_joined).await?;
         let key = identity.key_digest()?;
+        // One process has one key.
+        let _ = cell.key.set(key);
         let credentials = Credentials::new(&identity)?;
         let client = PeerClient::new(credentials.clone());
         // The log has connections of its own: a stream that nobody reads must not hold it up.
@@ -461,6 +463,7 @@ impl RunningNode {
         let machine = Arc::clone(cell.engine.machine());
         let dispatch = Dispatch::start_with(machine, self.part("dispatcher"));
 
+        let (reports, seen) = mpsc::unbounded_channel();
         let routing = self.open_routing(options, &client, names)?;
         server.beside(Arc::clone(&routing));
         self.routing = Some(Arc::clone(&routing));
@@ -472,6 +475,8 @@ impl RunningNode {
                 client: client.clone(),
                 host,
                 routing: Some(Arc::clone(&routing)),
+                reports: reports.clone(),
+                limiter: Mutex::default(),
             };
             let router = peer_api::router(Arc::new(gate), server.for_peers());
             self.keep("peer port", peers.serve_beside(router, stop.clone(), self.plane.stay()));
@@ -484,7 +489,6 @@ impl RunningNode {
             "heartbeat",
             heartbeat::run(cell.clone(), own_key, self.pulse.clone(), stop.clone()),
         );
-        let (reports, seen) = mpsc::unbounded_channel();
         let (orders, told) = dispatcher::slot();
         let ends = link::Ends { orders, reports: seen, facts, key: own_key };
         // On connections of its own: a stream that nobody reads must not hold up a heartbeat.

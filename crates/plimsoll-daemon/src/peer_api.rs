@@ -1,7 +1,7 @@
 //! What other nodes may ask of this one, on the peer port. All but [`join`](crate::cell::join) takes a certificate of the cell,
-//! and of a node that is still of it.
+//! for the key that is enrolled for its name: a name alone proves nothing, and a node that was removed keeps its certificate.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::Router;
 use axum::body::{Body, BodyDataStream};
@@ -14,23 +14,27 @@ use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
-use plimsoll_model::{Change, Writer};
+use plimsoll_model::access::Digest;
+use plimsoll_model::{Change, Refusal, Writer};
 use plimsoll_store::Peer;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use crate::api;
 use crate::cell::join::{self, Admission};
+use crate::cell::join_limiter::{Charge, JoinLimiter, Limited, MAX_REFUSED};
 use crate::cell::log::CellLog;
 use crate::cell::reach::{self, LEADER, LINK, RENEW};
 use crate::cell::{ANSWER, authority, upgrade};
 use crate::context::{NodeContext, now};
-use crate::link::{LinkServer, PIECES_AHEAD, Pipe};
+use crate::link::{LinkServer, PIECES_AHEAD, Pipe, Report};
 use crate::problem;
 use crate::routing::Routing;
 use crate::routing::tunnel::TUNNEL;
 use crate::servers::ServerList;
 use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_peer::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
-use plimsoll_peer::{Key, KnownCaller, MAX_MESSAGE, PeerClient, RAFT, read_whole};
+use plimsoll_peer::{Key, KnownCaller, MAX_MESSAGE, PeerClient, RAFT, Remote, read_whole};
 
 pub mod containers;
 
@@ -46,6 +50,9 @@ pub struct PeerApi {
     pub host: LinkServer,
     /// None where nothing is routed.
     pub routing: Option<Arc<Routing>>,
+    /// What this node did for others, for the audit.
+    pub reports: mpsc::UnboundedSender<Report>,
+    pub limiter: Mutex<JoinLimiter>,
 }
 
 /// The endpoints, and behind them the API for requests that came to another node.
@@ -89,25 +96,46 @@ async fn refuse_removed(
 
 impl PeerApi {
     /// Whether the caller may open streams to this node's containers: every node that this one knows to be of the cell.
-    fn may_reach(&self, caller: &Caller) -> bool {
+    fn may_reach(&self, caller: &Caller, key: &Digest) -> bool {
+        if self.cell.holds_log() {
+            return self.cell.is_member(&caller.node, key);
+        }
         let endpoints = self.cell.endpoints.latest();
         let is_known =
-            endpoints.is_some_and(|endpoints| endpoints.nodes.contains_key(&caller.node));
-        self.may_ask(caller) || is_known
+            endpoints.is_some_and(|endpoints| endpoints.keys.get(&caller.node) == Some(key));
+        is_known || self.may_ask(caller, key)
     }
 
-    /// Whether the caller may ask for this node's containers. A node without the log knows the servers and nobody else.
-    pub(super) fn may_ask(&self, caller: &Caller) -> bool {
-        if self.cell.holds_log() {
-            self.is_member(caller)
-        } else {
-            self.cell.servers.hold(caller.node.as_str(), &*self.cell.engine)
+    /// Whether the caller may ask for this node's containers: a server, which has checked whoever asked it.
+    fn may_ask(&self, caller: &Caller, key: &Digest) -> bool {
+        self.cell.is_server(&caller.node, key)
+    }
+
+    /// Counts a request to join against whoever sends it. A server has counted it already.
+    fn charge(&self, request: &Request) -> Result<Option<Charge>, Box<Response>> {
+        let caller = request.extensions().get::<Option<Caller>>().cloned().flatten();
+        let key = Key::of(request).map(|Key(key)| key);
+        if let (Some(caller), Some(key)) = (caller, key)
+            && self.cell.is_server(&caller.node, &key)
+        {
+            return Ok(None);
         }
+        let Some(Remote(remote)) = request.extensions().get::<Remote>().copied() else {
+            return Ok(None);
+        };
+        let charged = self.limiter().charge(remote.ip(), Instant::now());
+        charged.map(Some).map_err(|Limited { wait }| {
+            let seconds = wait.as_secs().max(1);
+            let message = format!(
+                "{MAX_REFUSED} join requests from {} were refused; try again in {seconds} s",
+                remote.ip()
+            );
+            Box::new(say(ProblemCode::JoinLimited, &message))
+        })
     }
 
-    /// Whether a node of this name is of the cell, as far as this one knows.
-    fn is_member(&self, caller: &Caller) -> bool {
-        self.cell.engine.machine().read(|state| state.node(&caller.node).is_some())
+    fn limiter(&self) -> MutexGuard<'_, JoinLimiter> {
+        self.limiter.lock().expect("nobody panics while holding the limiter")
     }
 
     async fn take_in(&self, request: join::JoinRequest) -> Result<Admission, Box<Response>> {
@@ -122,19 +150,24 @@ impl PeerApi {
         let Ok(token) = request.token.parse::<JoinToken>() else {
             return refuse(ProblemCode::TokenUnknown, "this is not a join token");
         };
+        // Looked up before anything is worked out or written: a stranger's guess must cost the cell nothing.
+        let (token, machine) = (token.secret_hash(), self.cell.engine.machine());
+        if machine.read(|state| !state.access().join_tokens.contains_key(&token)) {
+            return Err(Box::new(answer(&problem::refusal(&Refusal::TokenUnknown))));
+        }
         let Ok(csr) = Csr::from_der(&request.csr) else {
             return refuse(ProblemCode::BadRequest, "its certificate request cannot be read");
         };
+        let may = machine.read(|state| state.may_join(&token, &request.node, csr.key(), now()));
+        if let Err(refused) = may {
+            return Err(Box::new(answer(&problem::refusal(&refused))));
+        }
         let Ok(Some(authority)) = authority(&self.cell) else {
             return refuse(ProblemCode::NoAuthority, "the cell has no authority yet");
         };
         let node = request.node.clone();
-        let change = Change::Join {
-            token: token.secret_hash(),
-            node: node.clone(),
-            facts: request.facts,
-            key: csr.key(),
-        };
+        let change =
+            Change::Join { token, node: node.clone(), facts: request.facts, key: csr.key() };
         let written = self.cell.write(Writer::Operator, node.as_str(), vec![change.free()]).await;
         if let Err(error) = written {
             return Err(Box::new(answer(&problem::written(&error))));
@@ -155,11 +188,26 @@ impl PeerApi {
 
 /// A newcomer with a token. Only the leader can take it in, so it is passed on there.
 async fn admit(State(gate): State<Arc<PeerApi>>, request: Request) -> Response {
+    let charge = match gate.charge(&request) {
+        Ok(charge) => charge,
+        Err(limited) => return *limited,
+    };
+    let answer = taken_in(&gate, request).await;
+    // Whoever is taken in, or was turned away through no fault of their own, has not used anything up.
+    if let Some(charge) = charge
+        && !answer.status().is_client_error()
+    {
+        gate.limiter().refund(charge);
+    }
+    answer
+}
+
+async fn taken_in(gate: &PeerApi, request: Request) -> Response {
     let body = match read_whole(request.into_body(), MAX_ASKED).await {
         Ok(body) => body,
         Err(status) => return status.into_response(),
     };
-    if let Some(answer) = elsewhere(&gate, join::PATH, &body).await {
+    if let Some(answer) = elsewhere(gate, join::PATH, &body).await {
         return answer;
     }
     let Ok(request) = serde_json::from_slice::<join::JoinRequest>(&body) else {
@@ -171,23 +219,32 @@ async fn admit(State(gate): State<Arc<PeerApi>>, request: Request) -> Response {
     }
 }
 
-/// Another certificate for a node that cannot sign its own, since it holds no log.
+/// Another certificate for a node that cannot sign its own, since it holds no log. It is for the key that is enrolled: a new
+/// one would be another node under its name.
 async fn renew(
     State(gate): State<Arc<PeerApi>>,
     KnownCaller(caller): KnownCaller,
+    Key(key): Key,
     request: Request,
 ) -> Response {
     let body = match read_whole(request.into_body(), MAX_ASKED).await {
         Ok(body) => body,
         Err(status) => return status.into_response(),
     };
-    let (true, Ok(Some(authority))) = (gate.is_member(&caller), authority(&gate.cell)) else {
-        let message = format!("{} is not part of this cell", caller.node);
-        return say(ProblemCode::Removed, &message);
+    let is_member = gate.cell.is_member(&caller.node, &key);
+    let (true, Ok(Some(authority))) = (is_member, authority(&gate.cell)) else {
+        return answer(&api::no_member(&caller.node));
     };
-    let issued = Csr::from_der(&body)
-        .and_then(|csr| authority.issue(&csr, &caller.node, now(), NODE_LIFETIME));
-    match issued {
+    let csr = match Csr::from_der(&body) {
+        Ok(csr) => csr,
+        Err(error) => return say(ProblemCode::BadRequest, &error.to_string()),
+    };
+    if csr.key() != key {
+        let message =
+            format!("the key of this request is not the one enrolled for {}", caller.node);
+        return say(ProblemCode::OtherKey, &message);
+    }
+    match authority.issue(&csr, &caller.node, now(), NODE_LIFETIME) {
         Ok(certificate) => Response::new(Body::from(certificate.to_vec())),
         Err(error) => say(ProblemCode::BadRequest, &error.to_string()),
     }
@@ -197,6 +254,7 @@ async fn renew(
 async fn link(
     State(gate): State<Arc<PeerApi>>,
     KnownCaller(caller): KnownCaller,
+    Key(key): Key,
     request: Request,
 ) -> Response {
     if !gate.cell.engine.leadership().borrow().is_me {
@@ -209,9 +267,10 @@ async fn link(
         }
         return answer;
     }
-    let key = Key::of(&request).filter(|_| gate.log.takes_certificates()).map(|Key(key)| key);
-    if key.is_none() && !gate.is_member(&caller) {
-        return StatusCode::FORBIDDEN.into_response();
+    let is_member = gate.cell.is_member(&caller.node, &key);
+    let key = gate.log.takes_certificates().then_some(key);
+    if key.is_none() && !is_member {
+        return answer(&api::no_member(&caller.node));
     }
     let (reads, version) = upgrade::announced(request.headers());
     if let Some(problem) = upgrade::refusal(&gate.cell, reads, &version) {
@@ -238,10 +297,11 @@ async fn link(
 async fn tunnel(
     State(gate): State<Arc<PeerApi>>,
     KnownCaller(caller): KnownCaller,
+    Key(key): Key,
     request: Request,
 ) -> Response {
-    if !gate.may_reach(&caller) {
-        return StatusCode::FORBIDDEN.into_response();
+    if !gate.may_reach(&caller, &key) {
+        return answer(&api::no_member(&caller.node));
     }
     match &gate.routing {
         Some(routing) => routing.receive(request).await,

@@ -25,8 +25,13 @@ pub fn superseded() -> Problem {
 
 fn refused(rejection: &Rejection) -> Problem {
     // Which change of its batch it was is nothing to whoever asked for one thing.
-    let problem = Problem::new(code(&rejection.reason), rejection.reason.to_string());
-    match &rejection.reason {
+    refusal(&rejection.reason)
+}
+
+/// Why the state would not take a change.
+pub fn refusal(reason: &Refusal) -> Problem {
+    let problem = Problem::new(code(reason), reason.to_string());
+    match reason {
         Refusal::NodeInUse { node, .. } => {
             problem.hint(format!("`plimsoll node drain {node}` moves them away"))
         }
@@ -40,6 +45,7 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::Level { .. } => ProblemCode::UpgradeUnfinished,
         Refusal::TooMany { .. } => ProblemCode::TooMany,
         Refusal::TooMuch { .. } => ProblemCode::TooMuch,
+        Refusal::Quota { .. } => ProblemCode::Quota,
         Refusal::Generation { .. } | Refusal::Revision { .. } => ProblemCode::ChangedMeanwhile,
         Refusal::NoSuchNode { .. } => ProblemCode::NoSuchNode,
         Refusal::NodeInUse { .. } => ProblemCode::NodeInUse,

@@ -2,11 +2,14 @@
 //! does not finds its leader with these, also after a restart. Of both, the later word counts: a log may not know that
 //! its node was let go, and a word that came when a node joined not that it was given the log since.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use plimsoll_files::modes;
+use plimsoll_model::NodeId;
+use plimsoll_model::access::Digest;
 use plimsoll_store::{Engine, Peer};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +24,9 @@ pub struct ServerList {
     /// The entry of the log that says so.
     pub since: u64,
     pub servers: Vec<Peer>,
+    /// The key that each is known by. A name is no proof: another certificate may have it.
+    #[serde(default)]
+    pub keys: BTreeMap<String, Digest>,
 }
 
 impl ServerList {
@@ -30,8 +36,15 @@ impl ServerList {
         // between the two lines, and one that is not committed yet may come to nothing.
         let applied = *engine.machine().applied().borrow();
         let since = engine.members_since().min(applied);
-        let servers = engine.members().into_iter().map(|member| member.peer).collect();
-        Self { since, servers }
+        let servers: Vec<Peer> = engine.members().into_iter().map(|member| member.peer).collect();
+        let keys = engine.machine().read(|state| {
+            let key = |peer: &Peer| {
+                let node = NodeId::new(&peer.name).ok()?;
+                Some((peer.name.clone(), state.node(&node)?.key?))
+            };
+            servers.iter().filter_map(key).collect()
+        });
+        Self { since, servers, keys }
     }
 }
 
@@ -112,11 +125,21 @@ impl Servers {
         leads || self.all(engine).iter().any(|peer| peer.name == node)
     }
 
+    /// Whether whoever has this name and key is one of them.
+    pub fn are(&self, node: &str, key: &Digest, engine: &dyn Engine) -> bool {
+        let ServerList { servers, keys, .. } = self.latest(engine);
+        servers.iter().any(|peer| peer.name == node) && keys.get(node) == Some(key)
+    }
+
     fn all(&self, engine: &dyn Engine) -> Vec<Peer> {
+        self.latest(engine).servers
+    }
+
+    fn latest(&self, engine: &dyn Engine) -> ServerList {
         let (own, told) = (ServerList::of(engine), self.known().told.clone());
         // A log that names nobody is empty, whatever the word of its leader goes back to.
         let is_older = told.since > own.since || own.servers.is_empty();
-        if is_older && !engine.is_member_for_good() { told.servers } else { own.servers }
+        if is_older && !engine.is_member_for_good() { told } else { own }
     }
 
     fn known(&self) -> MutexGuard<'_, KnownServers> {
@@ -150,10 +173,15 @@ mod tests {
         };
         let engine = start("empty", Founding::Join).await;
         let file = dir.path().join("servers.json");
-        let roll = ServerList { since: 7, servers: ["ash", "birch", "cedar"].map(peer).to_vec() };
+        let key = |byte: u8| Digest([byte; 32]);
+        let roll = ServerList {
+            since: 7,
+            servers: ["ash", "birch", "cedar"].map(peer).to_vec(),
+            keys: BTreeMap::from([("ash".to_owned(), key(1)), ("elm".to_owned(), key(4))]),
+        };
         let told = Servers::open(file.clone()).unwrap();
         told.tell(roll);
-        told.tell(ServerList { since: 6, servers: vec![peer("elm")] });
+        told.tell(ServerList { since: 6, servers: vec![peer("elm")], ..ServerList::default() });
         let servers = Servers::open(file).unwrap();
         let ask = |_| servers.any("birch", &*engine).unwrap().name;
         let mut asked: Vec<_> = (0..2).map(ask).collect();
@@ -166,7 +194,11 @@ mod tests {
         );
         assert!(servers.hold("birch", &*engine) && !servers.hold("dogwood", &*engine));
         let early = Servers::default();
-        early.begin_with(ServerList { since: 0, servers: vec![peer("ash")] });
+        let are = |node: &str, byte: u8| servers.are(node, &key(byte), &*engine);
+        assert!(are("ash", 1) && !are("ash", 4), "a server is known by its key");
+        assert!(!are("birch", 1) && !are("elm", 4), "and must be one");
+        let roll = ServerList { since: 0, servers: vec![peer("ash")], ..ServerList::default() };
+        early.begin_with(roll);
         assert_eq!(early.any("elm", &*engine).unwrap().name, "ash", "a cell that has just begun");
 
         let (never_told, engine) = (Servers::default(), start("own", Founding::Alone).await);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use plimsoll_model::access::Digest;
 use plimsoll_model::spec::{Port, PortMode, Protocol, Replay, RouteSpec};
 use plimsoll_model::state::{Deployment, Service};
 use plimsoll_model::{
@@ -28,6 +29,8 @@ pub struct Endpoints {
     pub services: BTreeMap<ServiceKey, Arc<ServiceEndpoints>>,
     /// The peer address of each node.
     pub nodes: BTreeMap<NodeId, String>,
+    /// The key each node is known by, for nodes that cannot read it off the log: who sends clients their way must have it.
+    pub keys: BTreeMap<NodeId, Digest>,
     pub routes: BTreeMap<DeploymentName, Arc<Vec<RouteSpec>>>,
 }
 
@@ -84,6 +87,7 @@ pub struct EndpointsUpdate {
     pub is_whole: bool,
     pub services: BTreeMap<ServiceKey, Option<Arc<ServiceEndpoints>>>,
     pub nodes: BTreeMap<NodeId, Option<String>>,
+    pub keys: BTreeMap<NodeId, Option<Digest>>,
     pub routes: BTreeMap<DeploymentName, Option<Arc<Vec<RouteSpec>>>>,
 }
 
@@ -101,6 +105,7 @@ impl Endpoints {
         }
         for id in state.nodes().keys() {
             endpoints.nodes.extend(addressed(state, id));
+            endpoints.keys.extend(enrolled(state, id).map(|key| (id.clone(), key)));
         }
         endpoints
     }
@@ -122,7 +127,8 @@ impl Endpoints {
         }
         for id in touched.nodes {
             let address = addressed(state, &id).map(|(_, address)| address);
-            put_one(&mut endpoints.nodes, id, address);
+            put_one(&mut endpoints.nodes, id.clone(), address);
+            put_one(&mut endpoints.keys, id.clone(), enrolled(state, &id));
         }
         endpoints
     }
@@ -157,6 +163,7 @@ impl Endpoints {
             is_whole: known.is_none(),
             services: changes(&before.services, &self.services),
             nodes: changes(&before.nodes, &self.nodes),
+            keys: changes(&before.keys, &self.keys),
             routes: changes(&before.routes, &self.routes),
         }
     }
@@ -165,6 +172,7 @@ impl Endpoints {
         let mut endpoints = if update.is_whole { Self::default() } else { self.clone() };
         put(&mut endpoints.services, update.services);
         put(&mut endpoints.nodes, update.nodes);
+        put(&mut endpoints.keys, update.keys);
         put(&mut endpoints.routes, update.routes);
         endpoints
     }
@@ -172,6 +180,10 @@ impl Endpoints {
 
 fn addressed(state: &State, id: &NodeId) -> Option<(NodeId, String)> {
     Some((id.clone(), state.node(id)?.facts.address.clone()?))
+}
+
+fn enrolled(state: &State, id: &NodeId) -> Option<Digest> {
+    state.node(id)?.key
 }
 
 /// What is to be looked at again after some events.

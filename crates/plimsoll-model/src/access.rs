@@ -72,6 +72,14 @@ pub struct JoinToken {
     pub used_by: Option<NodeId>,
 }
 
+/// What a good join token is brought for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JoinCheck {
+    New,
+    /// The same node with the same key has joined with it.
+    Repeated,
+}
+
 /// Someone who asks the cell for things over the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operator {

@@ -16,6 +16,7 @@ mod access;
 mod deployments;
 mod nodes;
 mod ports;
+mod quota;
 mod replicas;
 mod rollouts;
 mod undo;
@@ -166,6 +167,11 @@ impl<'s> Txn<'s> {
                 let times = RepeatCount { count: 1, last_at: self.at };
                 AuditKind::RebalanceSkipped { skipped: skipped.clone(), times }
             }
+            AuditEntry::Serve { replica, asked_by, through } => AuditKind::CommandServed {
+                replica: replica.clone(),
+                asked_by: asked_by.clone(),
+                through: through.clone(),
+            },
             #[cfg(feature = "next-level")]
             AuditEntry::NextBackup => AuditKind::BackupTaken,
         });

@@ -176,11 +176,19 @@ pub enum AuditKind {
         skipped: Box<Skipped>,
         times: RepeatCount,
     },
+    /// A node ran a command for another, by its own word.
+    CommandServed {
+        replica: ReplicaId,
+        /// Who asked, as the node that passed it on told.
+        asked_by: String,
+        /// The node that passed it on, by its certificate.
+        through: NodeId,
+    },
 }
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 36] = [
+    pub const WORDS: [&'static str; 37] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -212,6 +220,7 @@ impl AuditKind {
         "volumes_doomed",
         "volumes_removed",
         "command_run",
+        "command_served",
         "backup_taken",
         "survived",
         "level_raised",
@@ -252,6 +261,7 @@ impl AuditKind {
             Self::VolumesDoomed { .. } => "volumes_doomed",
             Self::VolumesRemoved { .. } => "volumes_removed",
             Self::CommandRun { .. } => "command_run",
+            Self::CommandServed { .. } => "command_served",
             Self::BackupTaken => "backup_taken",
             Self::Survived { .. } => "survived",
             Self::LevelRaised { .. } => "level_raised",
@@ -328,6 +338,9 @@ impl fmt::Display for AuditKind {
             Self::AllPlaced { service } => write!(f, "{service} has all its replicas placed"),
             Self::Waiting { replica, why } => write!(f, "{replica} waits: {why}"),
             Self::CommandRun { replica } => write!(f, "a command was run in {replica}"),
+            Self::CommandServed { replica, asked_by, through } => {
+                write!(f, "ran a command in {replica} for {asked_by}, asked by {through}")
+            }
             Self::BackupTaken => f.write_str("a backup was taken"),
             Self::VolumesDoomed { deployment } => {
                 write!(f, "the volumes of {deployment} are to be removed")
@@ -507,7 +520,12 @@ mod tests {
             H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
             H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
             H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
-            H::RebalanceSkipped { .. } => None,
+            H::RebalanceSkipped { .. } => Some(H::CommandServed {
+                replica: replica.clone(),
+                asked_by: "token:ci@ash".to_owned(),
+                through: node.clone(),
+            }),
+            H::CommandServed { .. } => None,
         } {
             all.push(next);
         }

@@ -240,7 +240,13 @@ pub enum AuditEntry {
     /// Weighed what to move off a hot node: moved it, or did not.
     Relieve(Box<Relief>),
     Skip(Box<Skipped>),
-    /// The same, as a build of the level after this one writes it.
+    /// The node ran a command for another node, which asked for somebody.
+    Serve {
+        replica: ReplicaId,
+        asked_by: String,
+        through: NodeId,
+    },
+    /// A backup, as a build of the level after this one writes it.
     #[cfg(feature = "next-level")]
     NextBackup,
 }
@@ -333,6 +339,8 @@ pub enum Refusal {
     TooMany { what: String, found: usize, max: usize },
     #[error("{what} is {found}, at most {max} is allowed")]
     TooMuch { what: String, found: u64, max: u64 },
+    #[error("{what} takes {found} bytes, at most {max} are kept")]
+    Quota { what: String, found: u64, max: u64 },
     #[error("it was decided on {} of {replica}, which is now at {}", shown(*decided), shown(*found))]
     Generation { replica: ReplicaId, decided: Option<Generation>, found: Option<Generation> },
     #[error("it was decided on {} of {deployment}, which is now at {}", shown(*decided), shown(*found))]

@@ -29,6 +29,15 @@ pub use quiescence::Quiescence;
 /// How many revisions of a deployment are kept to roll back to; the oldest go first.
 pub const MAX_REVISIONS: usize = 20;
 
+/// The most bytes one revision may have, as JSON: configs and secrets are in it, and every server holds it in memory.
+pub const MAX_REVISION_BYTES: u64 = 8 << 20;
+
+/// The most bytes all kept revisions of a deployment may have; the oldest go first, and two always fit.
+pub const MAX_HISTORY_BYTES: u64 = 2 * MAX_REVISION_BYTES;
+
+/// The most bytes all deployments may have together, with what is kept of their past. A snapshot is as large.
+pub const MAX_CELL_BYTES: u64 = 256 << 20;
+
 /// How many failures of a service on a node are remembered: as many as the filter counts.
 pub const MAX_FAILURES: usize = 5;
 
@@ -146,9 +155,16 @@ pub struct RevisionRecord {
     pub by: Author,
     pub services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
     pub routes: Vec<RouteSpec>,
+    /// What its services and routes take, as JSON.
+    pub bytes: u64,
 }
 
 impl Deployment {
+    /// What all its revisions take.
+    pub fn bytes(&self) -> u64 {
+        self.history.values().map(|record| record.bytes).sum()
+    }
+
     /// What its current revision asks for.
     pub fn current(&self) -> Option<&RevisionRecord> {
         self.history.get(&self.revision)

@@ -7,9 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{
-    CONNECTION, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE,
-};
+use hyper::header::HeaderMap;
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, StatusCode, Uri, Version};
 use tokio::sync::{mpsc, oneshot};
@@ -19,6 +17,7 @@ use super::body::{Exchange, Outgoing, QUEUED, Receiver, Sender, Unread, collect}
 use super::dial::DialOptions;
 use super::duplex::{AHEAD, Outward};
 use super::error::Error;
+use super::hops::{strip_for_forwarding, strip_hops};
 use super::link::Link;
 use super::purpose::Purpose;
 use super::{NOMINAL, Target};
@@ -172,11 +171,11 @@ impl PeerClient {
         head.uri = uri(path)?;
         head.version = Version::HTTP_2;
         head.extensions.clear();
-        without_hops(&mut head.headers);
+        strip_for_forwarding(&mut head.headers);
         let request = Request::from_parts(head, Outgoing::Passed(body));
         let mut response = begin(&link, request, within).await?;
         *response.version_mut() = Version::default();
-        without_hops(response.headers_mut());
+        strip_hops(response.headers_mut());
         Ok(response.map(Body::new))
     }
 
@@ -266,23 +265,4 @@ async fn send(
     };
     let mut connection = link.ready().await?;
     connection.send_request(request).await.map_err(|error| Error::closed(&link.to, error))
-}
-
-/// Leaves out the headers that are about one connection, and those that such headers name.
-fn without_hops(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    for name in [CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE, PROXY_AUTHENTICATE] {
-        headers.remove(name);
-    }
-    headers.remove("keep-alive");
-    headers.remove("proxy-connection");
 }

@@ -9,6 +9,10 @@ use plimsoll_model::access::Digest;
 
 use crate::pki::Caller;
 
+/// For whoever shows no certificate.
+const UNKNOWN: (StatusCode, &str) =
+    (StatusCode::UNAUTHORIZED, "a node's certificate is needed here");
+
 /// Where a request comes from, for the audit and nothing else: it is no proof of anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote(pub SocketAddr);
@@ -24,9 +28,17 @@ impl Key {
     }
 }
 
+impl<S: Sync> FromRequestParts<S> for Key {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get::<Option<Self>>().copied().flatten().ok_or(UNKNOWN)
+    }
+}
+
 /// A caller with a certificate of this cell. A handler that takes this is closed to all others.
 ///
-/// That the node has not been removed from the cell since is for the handler to see to.
+/// That the node is of the cell still, and that its [`Key`] is the one enrolled for its name, is for the handler to see to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownCaller(pub Caller);
 
@@ -35,6 +47,6 @@ impl<S: Sync> FromRequestParts<S> for KnownCaller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let caller = parts.extensions.get::<Option<Caller>>().cloned().flatten();
-        caller.map(Self).ok_or((StatusCode::UNAUTHORIZED, "a node's certificate is needed here"))
+        caller.map(Self).ok_or(UNKNOWN)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct HostArgs {
     #[arg(help = "The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]")]
     host: Option<String>,
     #[arg(long, value_name = "TOKEN", help_heading = "Connection")]
-    #[arg(help = "API token for a daemon on TCP [env: PLIMSOLL_TOKEN]")]
+    #[arg(help = "API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]")]
     token: Option<String>,
 }
 
@@ -54,10 +54,11 @@ impl HostArgs {
             })?,
         };
         let token = self.token.clone().or_else(|| from_env("PLIMSOLL_TOKEN"));
-        Ok(Client::new(match token {
-            Some(token) => endpoint.with_token(token),
-            None => endpoint,
-        }))
+        let client = Client::new(endpoint);
+        Ok(match token {
+            Some(token) => client.with_token(token),
+            None => client,
+        })
     }
 }
 

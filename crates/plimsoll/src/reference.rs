@@ -17,7 +17,8 @@ Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 refused (t
 is). Colour is only added on a terminal, and never with `NO_COLOR`.
 
 Commands that talk to a node find it by `--host` or `PLIMSOLL_HOST`: a socket, or `http://address:port` with `--token` or
-`PLIMSOLL_TOKEN`. Without either they use the socket of your own node, else that of the machine's.
+`PLIMSOLL_TOKEN`. Without either they use the socket of your own node, else that of the machine's. A node that holds no log takes a
+token on its socket as well, for all but reading how things are.
 ";
 
 fn page() -> String {

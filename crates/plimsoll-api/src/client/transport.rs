@@ -1,5 +1,6 @@
 //! How a request gets to the daemon and its answer back: HTTP/1.1 over a Unix or TCP connection made for it alone.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,8 +40,20 @@ const MAX_ANSWER: usize = 1 << 30;
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
     endpoint: Endpoint,
+    /// Sent on a Unix socket too: a node that does not hold the log passes it on to one that does.
+    token: Option<Token>,
     /// Shared by clones: one who asks and one who remarks on the answer may hold one each.
     fresh: Arc<Mutex<Option<Freshness>>>,
+}
+
+/// What its bearer is known by. It shows itself to nobody.
+#[derive(Clone)]
+struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
 }
 
 #[derive(Debug)]
@@ -98,7 +111,11 @@ impl ApiRequest {
 
 impl Transport {
     pub(super) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, fresh: Arc::default() }
+        Self { endpoint, token: None, fresh: Arc::default() }
+    }
+
+    pub(super) fn with_token(self, token: String) -> Self {
+        Self { token: Some(Token(token)), ..self }
     }
 
     /// What the last answer said that said anything.
@@ -161,6 +178,7 @@ impl Transport {
             Endpoint::Unix(_) => ("localhost", None),
             Endpoint::Tcp { address, token } => (address.as_str(), token.as_deref()),
         };
+        let token = token.or(self.token.as_ref().map(|Token(token)| token.as_str()));
         let mut builder = hyper::Request::builder()
             .method(request.method)
             .uri(request.path)

@@ -1,14 +1,20 @@
-//! Who may do what over TCP: whoever has this daemon's own token may do anything, and an operator of the cell what their
-//! role allows. A token that is revoked is unknown here as soon as the log has said so.
+//! Who may do what: over TCP whoever has this daemon's own token may do anything, and an operator of the cell what their
+//! role allows; on the socket, whoever can open it. A token that is revoked is unknown here as soon as the log has said so.
+//!
+//! All of this takes the log. A node without it cannot check anybody, and its word is not believed: tokens go on to a server
+//! as they are, and without one such a node asks as itself, for the little that any node may read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use hyper::Method;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use plimsoll_model::access::{Digest, Role};
+use tokio::time::{sleep, timeout};
 
 use super::answer::ErrorResponse;
+use super::forward::RequestKind;
 use super::requester::Requester;
 use super::token::Token;
 use crate::context::NodeContext;
@@ -17,6 +23,12 @@ use plimsoll_peer::pki::OperatorToken;
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
 const ADMIN: [&str; 3] = ["/v1/tokens", "/v1/operators", "/v1/backup"];
+
+/// How long somebody on the socket waits for a node that has just joined to be given the log: the leader sees to it twice
+/// a second.
+const GIVEN_THE_LOG: Duration = Duration::from_secs(2);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
 pub(super) struct Permits {
@@ -38,10 +50,11 @@ impl Permits {
         let Some(given) = given(headers) else {
             return Err(Box::new(stranger("a token is needed here")));
         };
+        let can_check = self.cell.can_check();
         if self.token.admits(given) {
-            return Ok(Requester::Token);
+            return if can_check { Ok(Requester::Token) } else { this_node(method, path) };
         }
-        if !self.cell.holds_log() {
+        if !can_check {
             return Ok(Requester::Unchecked);
         }
         let AuthenticatedOperator { name, role, token } =
@@ -52,6 +65,62 @@ impl Permits {
     pub(super) fn cell(&self) -> &NodeContext {
         &self.cell
     }
+}
+
+/// Who asks on the socket of this node.
+pub(super) async fn local(
+    cell: &NodeContext,
+    uid: Option<u32>,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<Requester, Box<Response>> {
+    let is_open = !path.starts_with("/v1/");
+    if is_open || cell.can_check() {
+        return Ok(Requester::Local { uid });
+    }
+    if given(headers).is_some() {
+        return Ok(Requester::Unchecked);
+    }
+    let refused = match this_node(method, path) {
+        Ok(this_node) => return Ok(this_node),
+        Err(refused) => refused,
+    };
+    // One that joined a moment ago may be given the log in another.
+    let checked = async {
+        while !cell.can_check() {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    match timeout(GIVEN_THE_LOG, checked).await {
+        Ok(()) => Ok(Requester::Local { uid }),
+        Err(_) => Err(refused),
+    }
+}
+
+/// For who brings no token where none can be checked.
+fn this_node(method: &Method, path: &str) -> Result<Requester, Box<Response>> {
+    if node_may(method, path) {
+        return Ok(Requester::ThisNode);
+    }
+    let message = "token needed here: this node does not hold the log";
+    Err(Box::new(token_needed(message)))
+}
+
+/// That a node without the log asks for what takes a token.
+pub(super) fn token_needed(message: &str) -> Response {
+    ErrorResponse(Problem::new(ProblemCode::TokenNeeded, message)).into_response()
+}
+
+/// What a node may ask for as itself: how things are, and nothing that services print.
+pub(super) fn node_may(method: &Method, path: &str) -> bool {
+    needed_role(method, path) == Role::Read && RequestKind::of(path) == RequestKind::Short
+}
+
+/// That this takes another role.
+pub(super) fn forbidden(who: &str, role: Role, needed: Role) -> Response {
+    let message = format!("{who} has role {}; this needs {}", role.word(), needed.word());
+    ErrorResponse(Problem::new(ProblemCode::Forbidden, message)).into_response()
 }
 
 /// Somebody who has a token of the cell.
@@ -80,10 +149,7 @@ pub(super) fn operator(
     };
     let (AuthenticatedOperator { name, role, .. }, needed) = (&operator, needed_role(method, path));
     if *role < needed {
-        let message =
-            format!("token {name} has role {}; this needs {}", role.word(), needed.word());
-        let problem = Problem::new(ProblemCode::Forbidden, message);
-        return Err(Box::new(ErrorResponse(problem).into_response()));
+        return Err(Box::new(forbidden(&format!("token {name}"), *role, needed)));
     }
     Ok(operator)
 }
@@ -134,6 +200,23 @@ mod tests {
             (Method::POST, "/v1/backup", Role::Admin),
         ] {
             assert_eq!(needed_role(&method, path), role, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_node_may_see_how_things_are_and_nothing_more() {
+        for (method, path, may) in [
+            (Method::GET, "/v1/status", true),
+            (Method::GET, "/v1/deployments/shop", true),
+            (Method::GET, "/v1/deployments/shop/logs", false),
+            (Method::GET, "/v1/replicas/shop-web-1/logs", false),
+            (Method::POST, "/v1/replicas/shop-web-1/exec", false),
+            (Method::GET, "/v1/operators", false),
+            (Method::GET, "/v1/backup", false),
+            (Method::PUT, "/v1/deployments/shop", false),
+            (Method::POST, "/v1/nodes/ash/drain", false),
+        ] {
+            assert_eq!(node_may(&method, path), may, "{method} {path}");
         }
     }
 }

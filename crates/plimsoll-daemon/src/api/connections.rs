@@ -27,7 +27,8 @@ use plimsoll_router::sockets::{SharedSocket, Sockets};
 
 use super::Listen;
 use super::answer::ErrorResponse;
-use super::auth::Permits;
+use super::auth::{self, Permits};
+use super::door;
 use super::local_users::{LocalPeer, LocalUsers};
 use super::requester::Requester;
 use super::revocation::while_good;
@@ -88,7 +89,8 @@ impl ApiListeners {
         ending: watch::Receiver<bool>,
     ) {
         let Self { unix, users, path, tcp, sockets } = self;
-        let local = by((unix, users), router.clone(), ending.clone());
+        let entrance = UnixEntrance { listener: unix, users, cell: cell.clone() };
+        let local = by(entrance, router.clone(), ending.clone());
         let remote = async {
             if let Some((listener, token)) = tcp {
                 by((listener, Permits::new(token, cell)), router, ending).await;
@@ -108,14 +110,21 @@ trait AcceptClients: Sync {
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ClientOrigin)>> + Send;
 }
 
-impl AcceptClients for (SharedSocket<UnixListener>, LocalUsers) {
+/// The socket on this host, who may use it, and the node that it leads to.
+struct UnixEntrance {
+    listener: SharedSocket<UnixListener>,
+    users: LocalUsers,
+    cell: NodeContext,
+}
+
+impl AcceptClients for UnixEntrance {
     type Stream = UnixStream;
     async fn accept(&self) -> io::Result<(UnixStream, ClientOrigin)> {
-        let (stream, _) = UnixListener::accept(&self.0).await?;
+        let (stream, _) = UnixListener::accept(&self.listener).await?;
         let peer = stream.peer_cred()?;
         let (uid, gid) = (peer.uid(), peer.gid());
-        let is_admitted = self.1.admit(LocalPeer { uid, gid });
-        Ok((stream, ClientOrigin::Unix { uid, is_admitted }))
+        let is_admitted = self.users.admit(LocalPeer { uid, gid });
+        Ok((stream, ClientOrigin::Unix { uid, is_admitted, cell: Box::new(self.cell.clone()) }))
     }
 }
 
@@ -138,7 +147,7 @@ async fn by(entrance: impl AcceptClients, router: Router, ending: watch::Receive
 /// Which way a client came in.
 #[derive(Debug, Clone)]
 enum ClientOrigin {
-    Unix { uid: u32, is_admitted: bool },
+    Unix { uid: u32, is_admitted: bool, cell: Box<NodeContext> },
     Tcp(Box<Permits>),
 }
 
@@ -196,11 +205,11 @@ where
     let service = service_fn(move |request: Request<Incoming>| {
         let (origin, mut router) = (origin.clone(), router.clone());
         async move {
-            let peer = match admit(&origin, &request) {
+            let mut request = request.map(Body::new);
+            let peer = match admit(&origin, &mut request).await {
                 Ok(peer) => peer,
                 Err(response) => return Ok::<Response, Infallible>(*response),
             };
-            let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let answer = router
@@ -234,11 +243,18 @@ where
     }
 }
 
-/// Who asks, or the answer to somebody who may not.
-fn admit(origin: &ClientOrigin, request: &Request<Incoming>) -> Result<Requester, Box<Response>> {
+/// Who asks, or the answer to somebody who may not. What nobody may say from outside is taken out of the request first.
+async fn admit(
+    origin: &ClientOrigin,
+    request: &mut Request<Body>,
+) -> Result<Requester, Box<Response>> {
+    door::clean(request.headers_mut())?;
+    let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
     match origin {
-        ClientOrigin::Unix { uid, is_admitted: true } => Ok(Requester::Local { uid: Some(*uid) }),
-        ClientOrigin::Unix { uid, is_admitted: false } => {
+        ClientOrigin::Unix { uid, is_admitted: true, cell } => {
+            auth::local(cell, Some(*uid), method, path, headers).await
+        }
+        ClientOrigin::Unix { uid, is_admitted: false, .. } => {
             let message = format!(
                 "user {uid} may not use this socket: run the command as root or as the daemon's user, or start the daemon \
                  with --socket-group and a group of yours"
@@ -246,9 +262,7 @@ fn admit(origin: &ClientOrigin, request: &Request<Incoming>) -> Result<Requester
             let problem = Problem::new(ProblemCode::Forbidden, message);
             Err(Box::new(ErrorResponse(problem).into_response()))
         }
-        ClientOrigin::Tcp(_) if OPEN_PATHS.contains(&request.uri().path()) => Ok(Requester::Anyone),
-        ClientOrigin::Tcp(permits) => {
-            permits.admit(request.method(), request.uri().path(), request.headers())
-        }
+        ClientOrigin::Tcp(_) if OPEN_PATHS.contains(&path) => Ok(Requester::Anyone),
+        ClientOrigin::Tcp(permits) => permits.admit(method, path, headers),
     }
 }

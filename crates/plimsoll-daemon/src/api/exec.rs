@@ -36,9 +36,9 @@ pub(super) async fn exec(
     let (tag, node) = held(&context, &caller, &name)?;
     note(&context, &caller, &tag).await;
     let patience = asked.timeout_seconds.map_or(DEFAULT_PATIENCE, Duration::from_secs);
-    let places = FanOut::new(&context);
+    let (places, patience) = (FanOut::new(&context), patience.min(MAX_PATIENCE));
     tokio::select! {
-        done = places.run(&node, &tag, asked.command, patience.min(MAX_PATIENCE)) => Ok(json(&done?)),
+        done = places.run(&node, &tag, asked.command, patience, &caller.identity) => Ok(json(&done?)),
         () = ended(context.ending.clone()) => {
             Err(Problem::new(ProblemCode::Stopped, "the daemon is shutting down").into())
         }

@@ -42,8 +42,10 @@ pub(super) struct By(pub(super) Caller);
 impl<S: Send + Sync> FromRequestParts<S> for By {
     type Rejection = ErrorResponse;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ErrorResponse> {
-        let peer = parts.extensions.get::<Requester>().cloned();
-        Ok(Self(peer.unwrap_or(Requester::Local { uid: None }).caller()))
+        let peer = parts.extensions.get::<Requester>();
+        // Every door says who asks. A request that came by none is nobody's.
+        let nobody = || bad(ProblemCode::Bug, "who asks is not known");
+        Ok(Self(peer.ok_or_else(nobody)?.caller()))
     }
 }
 

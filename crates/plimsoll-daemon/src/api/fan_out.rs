@@ -80,13 +80,14 @@ impl FanOut {
         tag: &Tag,
         command: Vec<String>,
         timeout: std::time::Duration,
+        by: &str,
     ) -> Result<Executed, ErrorResponse> {
         if *node == self.cell.node {
             let done = containers::run_here(&self.cell.runtime, tag, command, timeout).await;
             return Ok(done?);
         }
         let (client, target) = self.way(node)?;
-        Ok(containers::run(client, &target, tag, command, timeout).await?)
+        Ok(containers::run(client, &target, tag, command, timeout, by).await?)
     }
 
     fn way(&self, node: &NodeId) -> Result<(&PeerClient, Target), Problem> {

@@ -1,5 +1,8 @@
 //! Requests that came to this node and are another's to answer. What changes the cell is the leader's; how things are, the
 //! leader knows best, and where there is none this node says what it knows itself.
+//!
+//! What is passed on says who asked in one of two ways: by the token, as it came, which the answering server checks; or by the
+//! word of a server, which has checked a token or a local user itself. No other node's word counts, and no role is assumed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +13,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::Method;
-use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use plimsoll_model::NodeId;
 use plimsoll_model::access::{Digest, Role};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -26,14 +30,14 @@ use crate::cell::{self, ANSWER, reach};
 use crate::operations;
 use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_peer::pki::Caller;
-use plimsoll_peer::{self as peer, KnownCaller, PeerClient, Target};
+use plimsoll_peer::{self as peer, Key, KnownCaller, PeerClient, Target, strip_hops, strip_ours};
 
 /// How long a request may wait for a leader: a few elections.
 const ELECTION: Duration = Duration::from_secs(3);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Who asked the node that passed the request on. Believed of nodes of the cell only.
+/// Who asked the node that passed the request on. Believed of servers only.
 const IDENTITY: HeaderName = HeaderName::from_static("plimsoll-identity");
 
 /// What they may do, likewise.
@@ -87,7 +91,7 @@ pub(super) async fn pass_on(
     let peer = request.extensions().get::<Requester>();
     let passed_on = matches!(peer, Some(Requester::Node { .. }));
     // Of somebody whom only others can check, nothing is kept.
-    let is_known = peer != Some(&Requester::Unchecked);
+    let is_known = !matches!(peer, Some(Requester::Unchecked | Requester::ThisNode) | None);
     let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
     if is_write
         && is_known
@@ -136,7 +140,9 @@ async fn once(
     if (!is_read || is_consistent) && kind != RequestKind::Exec && !passed_on {
         until_led(context).await;
     }
-    if !context.cell.holds_log() {
+    // Of a token that this node cannot check, it must not answer anything itself.
+    let is_unchecked = request.extensions().get::<Requester>() == Some(&Requester::Unchecked);
+    if !context.cell.holds_log() || is_unchecked {
         return ask_a_server(context, client, request, passed_on).await;
     }
     match whose(context) {
@@ -254,40 +260,58 @@ fn copy(request: &Request) -> Request {
     copy
 }
 
-/// The request with who asks in it: the other node sees only us.
+/// The request with who asks in it: the other node sees only us. Nothing else of what it came with says so.
 fn signed(context: &Context, mut request: Request) -> Request {
-    let peer =
-        request.extensions().get::<Requester>().cloned().unwrap_or(Requester::Local { uid: None });
-    // Its token is what it is known by; nobody else's leaves this node.
-    if peer == Requester::Unchecked {
-        return request;
+    let peer = request.extensions().get::<Requester>().cloned();
+    let headers = request.headers_mut();
+    strip_hops(headers);
+    strip_ours(headers);
+    match peer {
+        // Its token is what it is known by; nobody else's leaves this node.
+        Some(Requester::Unchecked) => {}
+        // What a node may read, it may read for whoever asks it.
+        None | Some(Requester::ThisNode | Requester::Anyone) => {
+            headers.remove(AUTHORIZATION);
+        }
+        Some(peer) => {
+            headers.remove(AUTHORIZATION);
+            let caller = peer.caller();
+            // Where the name cannot be written, the request goes as this node's own.
+            if let Ok(identity) = HeaderValue::from_str(&caller.identity) {
+                headers.insert(IDENTITY, identity);
+                headers.insert(ROLE, HeaderValue::from_static(caller.role.word()));
+            } else {
+                tracing::warn!(node = %context.cell.node, "cannot pass on who asks");
+            }
+        }
     }
-    request.headers_mut().remove(AUTHORIZATION);
-    let caller = peer.caller();
-    let identity = format!("{}@{}", caller.identity, context.cell.node);
-    if let Ok(identity) = HeaderValue::from_str(&identity) {
-        request.headers_mut().insert(IDENTITY, identity);
-    }
-    request.headers_mut().insert(ROLE, HeaderValue::from_static(caller.role.word()));
     request
 }
 
-/// For requests that came by the peer port: only nodes of the cell come this way, and they say who asked them.
+/// For requests that came by the peer port: only nodes of the cell come this way, each with the key that is enrolled for it.
 pub(super) async fn by_peer(
     State(context): State<Arc<Context>>,
     KnownCaller(caller): KnownCaller,
+    Key(key): Key,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let is_member = context.cell.engine.machine().read(|state| state.node(&caller.node).is_some());
+    let cell = &context.cell;
     // Whether a node lives anyone may ask, and one that has just joined knows nobody yet.
     let is_open = OPEN_PATHS.contains(&request.uri().path());
-    if context.cell.holds_log() && !is_member && !is_open {
-        let message = format!("{} is not part of this cell", caller.node);
-        let problem = Problem::new(ProblemCode::Removed, message);
-        return ErrorResponse(problem).into_response();
+    if is_open {
+        request.extensions_mut().insert(Requester::Anyone);
+        return next.run(request).await;
     }
-    let asker = match asker(&context, &caller, &request) {
+    let is_known = if cell.holds_log() {
+        cell.is_member(&caller.node, &key)
+    } else {
+        cell.is_server(&caller.node, &key)
+    };
+    if !is_known {
+        return ErrorResponse(no_member(&caller.node)).into_response();
+    }
+    let asker = match asker(&context, &caller, &key, &request) {
         Ok(asker) => asker,
         Err(refused) => return *refused,
     };
@@ -299,6 +323,12 @@ pub(super) async fn by_peer(
     }
 }
 
+/// That a node is not of the cell, or that its name is another's by now.
+pub fn no_member(node: &NodeId) -> Problem {
+    let message = format!("{node} is not part of this cell, or another key is enrolled for it");
+    Problem::new(ProblemCode::Removed, message)
+}
+
 /// Somebody who asked another node.
 struct Asker {
     peer: Requester,
@@ -306,35 +336,70 @@ struct Asker {
     token: Option<(Arc<str>, Digest)>,
 }
 
-/// Who asked, by the word of the node that passed it on, or by the token that it could not check itself.
-fn asker(context: &Context, caller: &Caller, request: &Request) -> Result<Asker, Box<Response>> {
-    let trusted = |identity: &str| {
-        let peer = Requester::Node { identity: identity.into(), role: role(request) };
-        Asker { peer, token: None }
+/// Who asked: by the word of a server, by the token that another node could not check, or else the node itself.
+fn asker(
+    context: &Context,
+    caller: &Caller,
+    key: &Digest,
+    request: &Request,
+) -> Result<Asker, Box<Response>> {
+    let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
+    let refused = |problem: Problem| Err(Box::new(ErrorResponse(problem).into_response()));
+    let by = |who: &str, role| {
+        let identity = format!("{who}@{}", caller.node).into();
+        Requester::Node { identity, role }
     };
-    let said = request.headers().get(IDENTITY).and_then(|identity| identity.to_str().ok());
-    if let Some(said) = said {
-        return Ok(trusted(said));
+    if headers.contains_key(IDENTITY) || headers.contains_key(ROLE) {
+        if !context.cell.is_server(&caller.node, key) {
+            let message = format!(
+                "{} does not hold the log, so its word for who asks does not count",
+                caller.node
+            );
+            return refused(Problem::new(ProblemCode::NotAServer, message));
+        }
+        let Some((identity, role)) = vouched(headers) else {
+            let message = format!("{} does not say who asks, or not with which role", caller.node);
+            return refused(Problem::new(ProblemCode::Forbidden, message));
+        };
+        let needed = auth::needed_role(method, path);
+        if role < needed {
+            return Err(Box::new(auth::forbidden(identity, role, needed)));
+        }
+        return Ok(Asker { peer: by(identity, role), token: None });
     }
-    match auth::given(request.headers()) {
-        None => Ok(trusted(caller.node.as_str())),
+    match auth::given(headers) {
+        None if auth::node_may(method, path) => {
+            let identity = caller.node.as_str().into();
+            let peer = Requester::Node { identity, role: Role::Read };
+            Ok(Asker { peer, token: None })
+        }
+        None => {
+            let message = format!("token needed here: {} asks for nobody", caller.node);
+            Err(Box::new(auth::token_needed(&message)))
+        }
+        Some(_) if !context.cell.can_check() => {
+            let message = "this server has not read the log yet and cannot check the token";
+            refused(Problem::new(ProblemCode::NoLeader, message))
+        }
         Some(token) => {
-            let (method, path) = (request.method(), request.uri().path());
             let AuthenticatedOperator { name, role, token } =
                 auth::operator(&context.cell, method, path, token)?;
-            let identity = format!("token:{name}@{}", caller.node).into();
-            Ok(Asker {
-                peer: Requester::Node { identity, role },
-                token: Some((name.into(), token)),
-            })
+            let peer = by(&format!("token:{name}"), role);
+            Ok(Asker { peer, token: Some((name.into(), token)) })
         }
     }
 }
 
-/// What whoever asked may do. A node that does not say has let nobody in who may not deploy.
-fn role(request: &Request) -> Role {
-    let said = request.headers().get(ROLE).and_then(|role| role.to_str().ok());
-    Role::ALL.into_iter().find(|role| Some(role.word()) == said).unwrap_or(Role::Deploy)
+/// Whom a server vouches for, and what they may do. Said once each, or not at all: there is no role by default.
+fn vouched(headers: &HeaderMap) -> Option<(&str, Role)> {
+    let once = |name: HeaderName| {
+        let mut values = headers.get_all(name).iter();
+        let value = values.next()?.to_str().ok().filter(|value| !value.is_empty())?;
+        values.next().is_none().then_some(value)
+    };
+    let (identity, said) = (once(IDENTITY)?, once(ROLE)?);
+    let role = Role::ALL.into_iter().find(|role| role.word() == said)?;
+    Some((identity, role))
 }
 
 fn unreachable(to: &Target, error: &peer::Error) -> Response {
@@ -354,4 +419,34 @@ fn lost(to: &Target, error: &peer::Error) -> Response {
 fn deposed(leader: &Target) -> Response {
     let message = format!("this node does not lead any more, {} does", leader.node);
     ErrorResponse(Problem::new(ProblemCode::NotLeader, message)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_who_asks_and_with_which_role_once_each() {
+        let read = |all: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in all {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            vouched(&headers).map(|(identity, role)| format!("{identity} {}", role.word()))
+        };
+        let (ann, admin) = (("plimsoll-identity", "token:ann"), ("plimsoll-role", "admin"));
+        assert_eq!(read(&[ann, admin]).as_deref(), Some("token:ann admin"));
+        for (case, headers) in [
+            ("nothing", &[][..]),
+            ("no role", &[ann]),
+            ("nobody", &[admin]),
+            ("two roles", &[ann, admin, ("plimsoll-role", "read")]),
+            ("two people", &[ann, ("plimsoll-identity", "token:bob"), admin]),
+            ("an unknown role", &[ann, ("plimsoll-role", "root")]),
+            ("a role in another case", &[ann, ("plimsoll-role", "Admin")]),
+            ("an empty name", &[("plimsoll-identity", ""), admin]),
+        ] {
+            assert_eq!(read(headers), None, "{case}");
+        }
+    }
 }

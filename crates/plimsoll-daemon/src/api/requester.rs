@@ -18,8 +18,10 @@ pub(super) enum Requester {
     Token,
     /// Somebody who has a token of the cell.
     Operator { name: Arc<str>, role: Role, token: Digest },
-    /// Somebody with a token that this node cannot check: it holds no log. Whoever answers must.
+    /// Somebody with a token that this node cannot check: it holds no log, or has yet to read it. Whoever answers must.
     Unchecked,
+    /// Somebody without a token on a node that cannot check anything. It asks for them as itself, for what any node may.
+    ThisNode,
     /// Somebody who asks for what is nobody's secret.
     Anyone,
     /// Another node of the cell, for somebody who asked it.
@@ -35,6 +37,7 @@ impl Requester {
             Self::Operator { name, role, .. } => Caller::new(&format!("token:{name}"), *role),
             // Nothing is done for it here.
             Self::Unchecked => Caller::new("token", Role::Read),
+            Self::ThisNode => Caller::new("node", Role::Read),
             // Who has the files of a node has the node.
             Self::Token => Caller::new("token", Role::Admin),
             Self::Local { uid: None } => Caller::new("unix", Role::Admin),

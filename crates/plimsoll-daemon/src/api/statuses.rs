@@ -64,11 +64,10 @@ fn is_of_the_cell(path: &str) -> bool {
 
 fn shared(method: &Method, path: &str, operation: &Operation) -> Vec<u16> {
     let has_body = operation.request_body.is_some();
-    let has_words = operation.parameters.as_ref().is_some_and(|it| !it.is_empty()) || has_body;
     // A command is run also where nothing can be written: it fails with its node and its runtime only.
     let is_logged = is_of_the_cell(path) && RequestKind::of(path) != RequestKind::Exec;
     let statuses = [
-        (400, has_words),
+        (400, true),
         (401, !OPEN_PATHS.contains(&path)),
         (403, needed_role(method, path) > Role::Read),
         (413, has_body),
@@ -91,7 +90,7 @@ fn problem() -> RefOr<Response> {
 fn meaning(status: u16) -> &'static str {
     match status {
         200 => "Done",
-        400 => "The path, the query or the body cannot be read",
+        400 => "The path, the query, a header or the body cannot be read",
         401 => "The request has no token, or one that is not valid",
         403 => "The token's role does not allow it",
         404 => "Not found",

@@ -51,6 +51,17 @@ pub enum Up {
 pub enum Report {
     Seen(Seen),
     Cleared(Cleared),
+    Served(Served),
+}
+
+/// A node's word that it ran a command for a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    pub replica: ReplicaId,
+    /// Who asked, by the word of the server.
+    pub asked_by: String,
+    /// The server, by its certificate.
+    pub through: NodeId,
 }
 
 /// A node's word that the volumes of a deployment are gone from it, as was asked when that ended at this revision.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use plimsoll_model::access::Digest;
 use plimsoll_model::{
-    Change, Generation, Guarded, Millis, NodeFacts, NodeId, Observation, ReplicaId, Term,
-    Timestamp, Writer,
+    AuditEntry, Change, Generation, Guarded, Millis, NodeFacts, NodeId, Observation, ReplicaId,
+    Term, Timestamp, Writer,
 };
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Pipe;
 use super::fence::Fence;
-use super::frame::{Cleared, Down, Frames, READ, Report, Seen, Up, VERSION, encode};
+use super::frame::{Cleared, Down, Frames, READ, Report, Seen, Served, Up, VERSION, encode};
 use super::outbox::Outbox;
 use crate::context::{NodeContext, WriteError, now};
 use crate::dispatcher::{AssignmentSender, Dispatch};
@@ -398,11 +398,11 @@ async fn write(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) {
 fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> {
     let at = now();
     cell.engine.machine().read(|state| {
-        let is_own = |seen: &Seen| {
-            let held =
-                state.replica(&seen.replica).into_iter().flat_map(plimsoll_model::Replica::holds);
-            held.into_iter().any(|held| held.generation == seen.generation && held.node == *node)
+        let held = |id: &ReplicaId| {
+            let held = state.replica(id).into_iter().flat_map(plimsoll_model::Replica::holds);
+            held.filter(|held| held.node == *node).map(|held| held.generation).collect::<Vec<_>>()
         };
+        let is_own = |seen: &Seen| held(&seen.replica).contains(&seen.generation);
         let observe = |seen: Seen| {
             let observation = Observation { state: seen.state, code: seen.code, at };
             let Seen { replica, generation, .. } = seen;
@@ -414,6 +414,11 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
         let changes = reports.into_iter().filter_map(|report| match report {
             Report::Seen(seen) => is_own(&seen).then(|| observe(seen)),
             Report::Cleared(cleared) => Some(removed(cleared)),
+            Report::Served(Served { replica, asked_by, through }) => {
+                let is_here = !held(&replica).is_empty();
+                let entry = AuditEntry::Serve { replica, asked_by, through };
+                is_here.then(|| Change::Record { entry }.free())
+            }
         });
         changes.collect()
     })

@@ -18,6 +18,8 @@ const GATHER: Duration = Duration::from_millis(5);
 enum About {
     Container(ReplicaId, Generation),
     Volumes(DeploymentName),
+    /// Commands of one person in one replica: the server that asked has written down each.
+    Command(ReplicaId, String),
 }
 
 impl About {
@@ -25,6 +27,9 @@ impl About {
         match report {
             Report::Seen(seen) => Self::Container(seen.replica.clone(), seen.generation),
             Report::Cleared(cleared) => Self::Volumes(cleared.deployment.clone()),
+            Report::Served(served) => {
+                Self::Command(served.replica.clone(), served.asked_by.clone())
+            }
         }
     }
 }

@@ -286,7 +286,7 @@ async fn what_was_not_acknowledged_goes_to_the_next_leader_and_what_is_newer_sta
     let (second, sent) = outbox.next().await;
     let state = |report: &Report| match report {
         Report::Seen(seen) => seen.state,
-        Report::Cleared(cleared) => panic!("nothing was to go: {cleared:?}"),
+        other @ (Report::Cleared(_) | Report::Served(_)) => panic!("nothing was asked: {other:?}"),
     };
     let states: Vec<_> = sent.iter().map(state).collect();
     assert_eq!(states, [ObservedState::Running, ObservedState::Starting]);
@@ -354,7 +354,11 @@ async fn a_node_that_is_turned_away_as_too_old_knows_why_until_it_has_a_link() {
         servers: Arc::new(Servers::default()),
         ..bench.host.cell.clone()
     };
-    cell.servers.begin_with(ServerList { since: 1, servers: vec![leader] });
+    cell.servers.begin_with(ServerList {
+        since: 1,
+        servers: vec![leader],
+        ..ServerList::default()
+    });
     let problem = Problem::new(ProblemCode::Outdated, "this node is old").hint("install another");
     let is_upgraded = Arc::new(AtomicBool::new(false));
     let strict = Strict {

@@ -245,7 +245,10 @@ fn follow(dir: &Path, memory: NodeFile, cell_id: &CellId, found: &EtcdCell) -> R
         found.state.node(&memory.name).and_then(|node| node.server).ok_or_else(stranger)?;
     let incarnation: Incarnation =
         serde_json::from_value(moved.incarnation.clone()).map_err(|_| Error::Unclear)?;
-    let roll = ServerList { since: found.applied, servers: vec![moved.to.clone()] };
+    let node = NodeId::new(&moved.to.name).map_err(|_| Error::Unclear)?;
+    let key = found.state.node(&node).and_then(|it| it.key);
+    let keys = key.map(|key| (moved.to.name.clone(), key)).into_iter().collect();
+    let roll = ServerList { since: found.applied, servers: vec![moved.to.clone()], keys };
     bootstrap::servers(dir)?.begin_with(roll);
     let joined = Some((cell_id.clone(), number));
     NodeFile { etcd: None, joined, incarnation, ..memory }.write(dir)?;

@@ -20,18 +20,23 @@ use plimsoll_runtime::{ExecOutcome, ExecRequest, LogQuery, Output, Runtime, Tag,
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::PeerApi;
+use super::{PeerApi, answer};
 use crate::cell::ANSWER;
+use crate::link::{Report, Served};
 use crate::log_merge::{self, Lines, MergedLine};
 use crate::operations::Error;
 use plimsoll_api::view::{Executed, Problem, ProblemCode};
-use plimsoll_peer::{KnownCaller, PeerClient, Target, read_whole};
+use plimsoll_peer::pki::Caller;
+use plimsoll_peer::{Key, KnownCaller, PeerClient, Target, read_whole};
 
 const LOGS: &str = "/peer/logs";
 const EXEC: &str = "/peer/exec";
 
 /// The most bytes a question may have: a thousand containers are a tenth of it, and a command line is no longer.
 const MAX_ASKED: usize = 4 << 20;
+
+/// The most bytes the name of who asked may have: a token's, a node's and a word.
+const MAX_IDENTITY: usize = 256;
 
 /// The most bytes one line may have on its way; a runtime cuts lines long before.
 const MAX_LINE: usize = 16 << 20;
@@ -59,9 +64,11 @@ struct AskedExec {
     tag: Tag,
     command: Vec<String>,
     timeout_ms: u64,
+    /// Who asked the server, as the audit names them.
+    by: String,
 }
 
-/// The endpoints, for nodes of the cell.
+/// The endpoints, for servers.
 pub(super) fn router(gate: Arc<PeerApi>) -> Router {
     Router::new().route(LOGS, post(logs)).route(EXEC, post(exec)).with_state(gate)
 }
@@ -103,9 +110,10 @@ pub async fn run(
     tag: &Tag,
     command: Vec<String>,
     timeout: Duration,
+    by: &str,
 ) -> Result<Executed, Problem> {
     let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    let asked = AskedExec { tag: tag.clone(), command, timeout_ms };
+    let asked = AskedExec { tag: tag.clone(), command, timeout_ms, by: by.to_owned() };
     let body = serde_json::to_vec(&asked).expect("a question has string keys only").into();
     // The node ends it in time; only one that is gone does not, and that the connection notices.
     let within = timeout.saturating_add(ANSWER);
@@ -147,10 +155,11 @@ pub fn unreachable(to: &Target, why: &str) -> Problem {
 async fn logs(
     State(gate): State<Arc<PeerApi>>,
     KnownCaller(caller): KnownCaller,
+    Key(key): Key,
     request: Request,
 ) -> Response {
-    if !gate.may_ask(&caller) {
-        return StatusCode::FORBIDDEN.into_response();
+    if !gate.may_ask(&caller, &key) {
+        return no_server(&caller);
     }
     let asked: AskedLogs = match asked(request).await {
         Ok(asked) => asked,
@@ -173,20 +182,40 @@ async fn logs(
 async fn exec(
     State(gate): State<Arc<PeerApi>>,
     KnownCaller(caller): KnownCaller,
+    Key(key): Key,
     request: Request,
 ) -> Response {
-    if !gate.may_ask(&caller) {
-        return StatusCode::FORBIDDEN.into_response();
+    if !gate.may_ask(&caller, &key) {
+        return no_server(&caller);
     }
-    let AskedExec { tag, command, timeout_ms } = match asked(request).await {
+    let AskedExec { tag, command, timeout_ms, by } = match asked(request).await {
         Ok(asked) => asked,
         Err(status) => return status.into_response(),
     };
+    // The server has written it down before it asked, by its own word; this is the word of the node that runs it.
+    let (asked_by, through) = (shortened(by), caller.node);
+    tracing::info!(by = %asked_by, %through, replica = %tag.replica, "a command is run");
+    let served = Served { replica: tag.replica.clone(), asked_by, through };
+    // The link ends with the daemon, and so does this.
+    let _ = gate.reports.send(Report::Served(served));
     let timeout = Duration::from_millis(timeout_ms);
     match run_here(&gate.cell.runtime, &tag, command, timeout).await {
         Ok(executed) => axum::Json(executed).into_response(),
         Err(error) => refused(&error),
     }
+}
+
+/// For a node that asks for what only servers may: they have checked who asked them.
+fn no_server(caller: &Caller) -> Response {
+    let message = format!("{} is no server that this node knows", caller.node);
+    answer(&Problem::new(ProblemCode::NotAServer, message))
+}
+
+/// A name as the audit keeps it.
+fn shortened(mut name: String) -> String {
+    let end = (0..=MAX_IDENTITY.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    name.truncate(end.unwrap_or_default());
+    name
 }
 
 async fn asked<T: DeserializeOwned>(request: Request) -> Result<T, StatusCode> {

@@ -2,12 +2,14 @@
 
 use super::Txn;
 use crate::access::{
-    Access, Authority, Digest, JoinToken, KEY_MEMORY, MAX_TOKENS, Operator, Role, TOKEN_MEMORY,
+    Access, Authority, Digest, JoinCheck, JoinToken, KEY_MEMORY, MAX_TOKENS, Operator, Role,
+    TOKEN_MEMORY,
 };
 use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::NodeId;
 use crate::node::{Node, NodeFacts, NodeStatus};
+use crate::state::State;
 use crate::units::Timestamp;
 
 impl Txn<'_> {
@@ -62,22 +64,11 @@ impl Txn<'_> {
         facts: &NodeFacts,
         key: Digest,
     ) -> Result<(), Refusal> {
+        if self.state.may_join(token, node, key, self.at)? == JoinCheck::Repeated {
+            return Ok(());
+        }
         let mut access = self.state.access.clone();
-        let Some(used) = access.join_tokens.get_mut(token) else {
-            return Err(Refusal::TokenUnknown);
-        };
-        if let Some(by) = &used.used_by {
-            // The answer to the first try may have been lost on the way.
-            let is_again =
-                by == node && self.state.nodes.get(node).is_some_and(|n| n.key == Some(key));
-            return if is_again { Ok(()) } else { Err(Refusal::TokenUsed { by: by.clone() }) };
-        }
-        if used.expires_at <= self.at {
-            return Err(Refusal::TokenExpired { ago: self.at.since(used.expires_at) });
-        }
-        if self.state.nodes.get(node).is_some_and(|known| known.status == NodeStatus::Ready) {
-            return Err(Refusal::NameTaken { node: node.clone() });
-        }
+        let used = access.join_tokens.get_mut(token).ok_or(Refusal::TokenUnknown)?;
         used.used_by = Some(node.clone());
         let server = access.next_server;
         access.next_server += 1;
@@ -184,6 +175,32 @@ impl Txn<'_> {
         access.revoked.retain(|_, since| self.at.since(*since) < KEY_MEMORY);
         access.revoked.insert(key, self.at);
         self.set_access(access);
+    }
+}
+
+impl State {
+    /// Whether a node may join with this token. Asked before anything is written, and again when it is.
+    pub fn may_join(
+        &self,
+        token: &Digest,
+        node: &NodeId,
+        key: Digest,
+        at: Timestamp,
+    ) -> Result<JoinCheck, Refusal> {
+        let known = self.access.join_tokens.get(token).ok_or(Refusal::TokenUnknown)?;
+        if let Some(by) = &known.used_by {
+            // The answer to the first try may have been lost on the way.
+            let is_again = by == node && self.nodes.get(node).is_some_and(|n| n.key == Some(key));
+            let used = || Refusal::TokenUsed { by: by.clone() };
+            return if is_again { Ok(JoinCheck::Repeated) } else { Err(used()) };
+        }
+        if known.expires_at <= at {
+            return Err(Refusal::TokenExpired { ago: at.since(known.expires_at) });
+        }
+        if self.nodes.get(node).is_some_and(|known| known.status == NodeStatus::Ready) {
+            return Err(Refusal::NameTaken { node: node.clone() });
+        }
+        Ok(JoinCheck::New)
     }
 }
 

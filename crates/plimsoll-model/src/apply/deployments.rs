@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Txn, ports};
+use super::{Txn, ports, quota};
 use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{DeploymentName, ReplicaId, ServiceKey, ServiceName};
@@ -48,13 +48,14 @@ impl Txn<'_> {
         let last = self.state.counters.revision.get(name).map_or(0, |revision| revision.0);
         let revision = Revision(last.saturating_add(1));
         let mut history = current.map(|d| d.history.clone()).unwrap_or_default();
-        let (by, services_kept) = (self.by.clone(), services.clone());
-        let record =
-            RevisionRecord { at: self.at, by, services: services_kept, routes: routes.to_vec() };
+        let (at, by, bytes) = (self.at, self.by.clone(), quota::size(services, routes));
+        let (services_kept, routes) = (services.clone(), routes.to_vec());
+        let record = RevisionRecord { at, by, services: services_kept, routes, bytes };
         history.insert(revision, record);
-        while history.len() > MAX_REVISIONS {
+        while history.len() > MAX_REVISIONS || quota::is_over(&history) {
             history.pop_first();
         }
+        quota::check(self.state, name, bytes, &history)?;
         self.set_revision_counter(name, revision);
         self.set_deployment(name, Some(Deployment { revision, history }));
         self.spare_volumes(name);

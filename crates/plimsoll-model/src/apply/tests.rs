@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::access::{Authority, Digest, Role};
+use crate::access::{Authority, Digest, JoinCheck, Role};
 use crate::audit::{Author, MAX_AUDIT};
 use crate::command::{Change, Command, Guarded, Refusal, Require};
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
@@ -13,7 +13,7 @@ use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{AbandonReason, Unplaced, UnplacedReason, WaitReason};
 use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
 use crate::spec::{RouteSpec, ServiceSpec, Tls};
-use crate::state::{MAX_REPLICAS, MAX_REVISIONS, State};
+use crate::state::{MAX_REPLICAS, MAX_REVISION_BYTES, MAX_REVISIONS, State};
 use crate::testkit::{Cell, cell, cpus, global, node_id, pack, replica_id, service_key, spread};
 use crate::transition::Writer;
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
@@ -350,6 +350,21 @@ fn history_and_audit_are_bounded() {
 }
 
 #[test]
+fn a_revision_is_bounded_in_bytes_and_what_is_refused_changes_nothing() {
+    let mut cell = cell().deploy("shop", [("web", spread(1))]);
+    let before = cell.state.clone();
+    let image = "x".repeat(usize::try_from(MAX_REVISION_BYTES).unwrap());
+    let services = [(ServiceName::new("web").unwrap(), Arc::new(spread(1).image(&image)))];
+    let deployment = DeploymentName::new("shop").unwrap();
+    let large = Change::Deploy { deployment, services: services.into(), routes: Vec::new() };
+    let refused = cell.apply(Writer::Operator, vec![large.free()]).unwrap_err().reason;
+    let Refusal::Quota { what, found, max } = &refused else { panic!("{refused}") };
+    assert_eq!((what.as_str(), *max), ("this revision of shop", MAX_REVISION_BYTES));
+    assert!(*found > *max && *found < *max + 10_000, "{refused}");
+    assert_eq!(cell.state, before);
+}
+
+#[test]
 fn a_level_is_written_once_every_server_reads_it_and_never_sinks() {
     let mut cell = cell().node("ash", cpus(4));
     let (next, by) = (Level(Level::FIRST.0 + 1), Author::new(Writer::Operator, "ann"));
@@ -409,6 +424,11 @@ fn a_join_token_serves_one_node_once_and_in_time() {
     let refused =
         |cell: &mut Cell, change: Change| cell.apply(by, vec![change.free()]).unwrap_err().reason;
     assert_eq!(refused(&mut cell, join(9, "birch", 1)), Refusal::TokenUnknown);
+    let may = |cell: &Cell, token: u8, node: &str, key: u8| {
+        cell.state.may_join(&digest(token), &node_id(node), digest(key), cell.now)
+    };
+    assert_eq!(may(&cell, 9, "birch", 1), Err(Refusal::TokenUnknown), "it can be asked before");
+    assert_eq!(may(&cell, 1, "birch", 1), Ok(JoinCheck::New));
     assert_eq!(
         refused(&mut cell, join(1, "ash", 1)),
         Refusal::NameTaken { node: node_id("ash") },
@@ -416,6 +436,8 @@ fn a_join_token_serves_one_node_once_and_in_time() {
     );
     cell.change(by, join(1, "birch", 1));
     assert_eq!(cell.change(by, join(1, "birch", 1)), vec![], "the same node asks again");
+    assert_eq!(may(&cell, 1, "birch", 1), Ok(JoinCheck::Repeated));
+    assert_eq!(may(&cell, 1, "cedar", 1), Err(Refusal::TokenUsed { by: node_id("birch") }));
     assert_eq!(
         refused(&mut cell, join(1, "birch", 2)),
         Refusal::TokenUsed { by: node_id("birch") },
