@@ -170,4 +170,33 @@ mod tests {
             assert_eq!(found, shares, "{files:?}");
         }
     }
+    #[test]
+    fn the_guide_quotes_the_limits() {
+        let guide = include_str!("../../../docs/guide/routes.md");
+        let limits = RouterLimits::default();
+        let seconds = |span: Duration| format!("{} s", span.as_secs());
+        let minutes = |span: Duration| format!("{} min", span.as_secs() / 60);
+        let rate = format!("a request body: after this, at least {} bytes", limits.body_rate);
+        for (row, default) in [
+            ("connections of clients", limits.connections.to_string()),
+            ("of these from one source", limits.source_connections.to_string()),
+            ("of these at one port", limits.port_connections.to_string()),
+            ("more of them to services by name", limits.reserved_connections.to_string()),
+            ("a whole request head", seconds(limits.header_read)),
+            ("the next request", seconds(limits.keep_alive)),
+            (&rate, seconds(limits.body_grace)),
+            ("bytes either way while an HTTP/1", minutes(limits.idle)),
+            ("bytes either way on a WebSocket", minutes(limits.tunnel_idle)),
+            (
+                "bytes either way on a connection to",
+                format!("{} h", limits.carried_idle.as_secs() / 3_600),
+            ),
+            ("the same, before it makes room", minutes(limits.carried_quiet)),
+            ("requests that an HTTP/2 client resets", limits.resets.to_string()),
+        ] {
+            let line = guide.lines().find(|line| line.starts_with(&format!("| {row}")));
+            let line = line.unwrap_or_else(|| panic!("the guide has no row {row:?}"));
+            assert!(line.ends_with(&format!("| {default} |")), "{line}: it is {default}");
+        }
+    }
 }
