@@ -29,6 +29,7 @@ use plimsoll_model::access::Digest;
 use plimsoll_model::level::VERSION;
 use plimsoll_model::{CellId, NodeFacts, NodeId, Zone};
 use plimsoll_router::sockets::{SharedSocket, SocketName, Sockets};
+use plimsoll_router::{AddressBlock, RouterLimits};
 use plimsoll_runtime::pressure::HostInfo;
 use plimsoll_runtime::{Block, BoxFuture, Description, chain};
 use plimsoll_store::Incarnation;
@@ -121,6 +122,8 @@ pub struct NodeOptions {
     /// Where it takes HTTP requests for routes, in the clear and under TLS; nowhere if neither is said.
     pub http: Option<SocketAddr>,
     pub https: Option<SocketAddr>,
+    /// Proxies in front of this node, whose forwarding headers are believed.
+    pub trusted_proxies: Vec<AddressBlock>,
     /// What networks of containers take their addresses from.
     pub address_pool: Option<Block>,
     pub policy: Policy,
@@ -535,7 +538,11 @@ impl RunningNode {
         }
         let certificates = options.data_dir.join("certificates");
         let (cell, sockets) = (self.cell.clone(), self.sockets.clone());
-        let routing = Arc::new(Routing::new(cell, client, certificates, sockets, names));
+        let limits = RouterLimits {
+            trusted_proxies: options.trusted_proxies.iter().copied().collect(),
+            ..RouterLimits::of_this_process()
+        };
+        let routing = Arc::new(Routing::new(cell, client, certificates, limits, sockets, names));
         let stage = self.plane.stage();
         let kept = self.part("router");
         self.plane.spawn(kept.run(Arc::clone(&routing).run(listens, entrances, stage)));

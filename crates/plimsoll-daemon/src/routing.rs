@@ -102,16 +102,13 @@ impl Routing {
         cell: NodeContext,
         client: &PeerClient,
         certificates: PathBuf,
+        limits: RouterLimits,
         sockets: Sockets,
         names: Option<ServiceDns>,
     ) -> Self {
         // Connections of their own: a tunnel that nobody reads holds up no order and no report.
         let tunnels = Tunnels { endpoints: cell.endpoints.clone(), client: client.for_tunnels() };
-        let router = Router::with_sockets(
-            RouterLimits::of_this_process(),
-            Arc::new(tunnels),
-            sockets.clone(),
-        );
+        let router = Router::with_sockets(limits, Arc::new(tunnels), sockets.clone());
         let (fed, others) = (watch::Sender::default(), watch::Sender::default());
         let certificates = Mutex::new(Certificates::new(certificates));
         let open = watch::Sender::default();

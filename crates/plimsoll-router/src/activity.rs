@@ -1,7 +1,8 @@
 //! What a client's connection is doing, so that a slow one can be closed and an idle one evicted. It costs one timer per
 //! connection, which is checked when it fires, not one per request.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::clock::{self, Moment};
 use crate::limits::RouterLimits;
@@ -17,6 +18,10 @@ pub(crate) struct Activity {
     head_began: AtomicU64,
     /// Requests and tunnels in flight.
     busy: AtomicU32,
+    /// Whether it is carried as it is, for as long as it lasts: nobody knows what its silence means.
+    is_carried: AtomicBool,
+    /// Whether it speaks HTTP/2, where bytes may be control frames and only parts of bodies count.
+    has_frames: AtomicBool,
 }
 
 impl Activity {
@@ -41,13 +46,21 @@ impl Activity {
     }
 
     /// What was received was not a request head: the preface of HTTP/2.
-    pub(crate) fn greeted(&self) {
+    fn greeted(&self) {
         self.head_began.store(0, Relaxed);
     }
 
     pub(crate) fn begin(&self) {
         self.busy.fetch_add(1, Relaxed);
         self.head_began.store(0, Relaxed);
+        self.body_moved();
+    }
+
+    /// A part of a body was sent or received. On HTTP/1 the bytes themselves are noted.
+    pub(crate) fn body_moved(&self) {
+        if self.has_frames.load(Relaxed) {
+            self.moved(clock::now());
+        }
     }
 
     pub(crate) fn end(&self) {
@@ -65,14 +78,64 @@ impl Activity {
         Moment(self.moved.load(Relaxed))
     }
 
-    pub(crate) fn idle_since(&self) -> Moment {
+    fn idle_since(&self) -> Moment {
         Moment(self.idle_since.load(Relaxed))
+    }
+
+    /// The connection is carried as it is from now on.
+    pub(crate) fn carry(&self) {
+        self.begin();
+        self.is_carried.store(true, Relaxed);
+    }
+
+    /// The connection speaks HTTP/2 from now on.
+    pub(crate) fn speaks_frames(&self) {
+        self.greeted();
+        self.has_frames.store(true, Relaxed);
+    }
+
+    /// Since when it may be evicted: an HTTP connection while it has no request, a carried one once it was quiet for a while.
+    pub(crate) fn evictable_since(&self, now: Moment, carried_quiet: Duration) -> Option<Moment> {
+        if self.is_carried.load(Relaxed) {
+            let moved = self.last_moved();
+            return (now.since(moved) >= carried_quiet).then_some(moved);
+        }
+        (!self.is_busy()).then(|| self.idle_since())
+    }
+
+    /// Returns once no bytes were sent or received for that long.
+    pub(crate) async fn is_quiet_for(&self, limit: Duration) {
+        loop {
+            let idle = clock::now().since(self.last_moved());
+            if idle >= limit {
+                return;
+            }
+            tokio::time::sleep(limit.saturating_sub(idle)).await;
+        }
+    }
+
+    /// Returns once no request was in flight for that long.
+    pub(crate) async fn is_free_for(&self, limit: Duration) {
+        loop {
+            let idle = clock::now().since(self.idle_since());
+            if !self.is_busy() && idle >= limit {
+                return;
+            }
+            let left = limit.saturating_sub(idle);
+            // With a request in flight the idle time starts when it ends.
+            tokio::time::sleep(if left.is_zero() { limit } else { left }).await;
+        }
     }
 
     /// When its request, or the request head it is sending, times out; none while it is idle.
     fn deadline(&self, limits: &RouterLimits) -> Option<Moment> {
         if self.is_busy() {
-            return Some(self.last_moved().after(limits.idle));
+            let is_http1 = !self.has_frames.load(Relaxed);
+            return Some(self.last_moved().after(if is_http1 {
+                limits.idle
+            } else {
+                limits.tunnel_idle
+            }));
         }
         match self.head_began.load(Relaxed) {
             0 => None,
@@ -90,19 +153,6 @@ impl Activity {
                 None => limits.header_read,
             };
             tokio::time::sleep(left).await;
-        }
-    }
-
-    /// Returns once it has been idle for the keep-alive timeout.
-    pub(crate) async fn keep_alive_ends(&self, limits: &RouterLimits) {
-        loop {
-            let idle = clock::now().since(self.idle_since());
-            if !self.is_busy() && idle >= limits.keep_alive {
-                return;
-            }
-            let left = limits.keep_alive.saturating_sub(idle);
-            // With a request in flight the idle time starts when it ends.
-            tokio::time::sleep(if left.is_zero() { limits.keep_alive } else { left }).await;
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct RouterCore {
 
 impl RouterCore {
     pub(crate) fn new(limits: RouterLimits, tunnel: Arc<dyn Tunnel>, sockets: Sockets) -> Self {
-        let connection_limit = ConnectionLimit::new(limits.connections);
+        let connection_limit = ConnectionLimit::new(&limits);
         Self {
             table: ArcSwap::default(),
             tunnel,

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
+use crate::connection_limit::ConnectionUse;
 use crate::core::RouterCore;
 use crate::sockets::SharedSocket;
 use crate::tcp::ACCEPT_RETRY;
@@ -18,6 +19,7 @@ mod connection;
 mod error_page;
 mod forward;
 mod head;
+mod path;
 mod proxy;
 mod request_body;
 mod response_body;
@@ -45,6 +47,7 @@ pub(crate) async fn serve(
     kind: HttpListenerKind,
     stage: watch::Receiver<RouterStage>,
 ) {
+    let share = core.connection_limit.port();
     let acceptor = (kind == HttpListenerKind::Tls).then(|| tls::acceptor(&core));
     loop {
         let accepted = tokio::select! {
@@ -54,7 +57,9 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, from)) => {
-                let slot = core.connection_limit.acquire(core.roll()).await;
+                let (limit, roll) = (&core.connection_limit, core.roll());
+                let Some(source) = limit.admit(&stream, from.ip(), roll) else { continue };
+                let slot = limit.acquire(source, &share, ConnectionUse::Http, roll).await;
                 let client = ClientConnection::new(Arc::clone(&core), slot, kind, from);
                 tokio::spawn(receive(client, stream, acceptor.clone(), stage.clone()));
             }
@@ -83,6 +88,7 @@ async fn receive(
     };
     tokio::select! {
         () = served => {}
+        () = client.resets_too_many() => tracing::debug!(from = %client.from, "closing a connection that resets its requests"),
         () = client.times_out() => tracing::debug!(from = %client.from, "closing a connection that timed out"),
     }
 }

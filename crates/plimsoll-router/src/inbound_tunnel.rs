@@ -89,7 +89,9 @@ impl InboundTunnel {
     pub async fn carry(self, stream: &mut impl ByteStream) -> bool {
         match self.transport {
             InboundTransport::Tcp(link) => {
-                tcp::copy_both_ways(stream, link, &self.in_flight, &Activity::default()).await
+                // How long a client may be silent is watched where it is connected.
+                let (activity, is_over) = (Activity::default(), std::future::pending());
+                tcp::copy_both_ways(stream, link, &self.in_flight, &activity, is_over).await
             }
             InboundTransport::Udp(socket) => {
                 let upstream = self.in_flight.upstream();

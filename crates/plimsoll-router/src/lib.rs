@@ -21,6 +21,7 @@ mod relay;
 pub mod sockets;
 mod table;
 mod tcp;
+mod trusted_proxies;
 mod tunnel;
 mod udp;
 mod upstream;
@@ -41,6 +42,7 @@ pub use table::{
     RouterConfig, RoutingTable, bare_host,
 };
 pub use tcp::bind;
+pub use trusted_proxies::{AddressBlock, AddressBlockError, TrustedProxies};
 pub use tunnel::{
     ByteStream, NoTunnel, RemoteUpstream, Tunnel, TunnelFuture, receive_datagram, send_datagram,
 };

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::activity::Activity;
 use crate::connect::{ConnectAttempts, UpstreamStream, current, reach};
-use crate::connection_limit::ConnectionSlot;
+use crate::connection_limit::{ConnectionSlot, ConnectionUse};
 use crate::core::RouterCore;
 use crate::http_replay::ReplayableClient;
 use crate::relay::relay;
@@ -49,6 +49,7 @@ pub(crate) async fn accept(
     listener: SharedSocket<TcpListener>,
     stage: watch::Receiver<RouterStage>,
 ) {
+    let share = core.connection_limit.port();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -56,8 +57,10 @@ pub(crate) async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((client, _)) => {
-                let slot = core.connection_limit.acquire(core.roll()).await;
+            Ok((client, from)) => {
+                let (limit, roll) = (&core.connection_limit, core.roll());
+                let Some(source) = limit.admit(&client, from.ip(), roll) else { continue };
+                let slot = limit.acquire(source, &share, ConnectionUse::Carried, roll).await;
                 tokio::spawn(carry_published(Arc::clone(&core), at, client, slot));
             }
             Err(error) => {
@@ -86,7 +89,11 @@ pub(crate) async fn carry_to(core: &Arc<RouterCore>, key: &PoolKey, port: u16, c
         let _ = client.set_zero_linger();
         return;
     };
-    let slot = core.connection_limit.acquire(core.roll()).await;
+    // A connection whose other side is gone already has no address.
+    let Ok(from) = client.peer_addr() else { return };
+    let (limit, roll) = (&core.connection_limit, core.roll());
+    let Some(source) = limit.admit(&client, from.ip(), roll) else { return };
+    let slot = limit.acquire_by_name(source, roll).await;
     carry(core, &pool, port, client, slot).await;
 }
 
@@ -97,11 +104,9 @@ async fn carry(
     mut client: TcpStream,
     slot: Arc<ConnectionSlot>,
 ) {
-    // Never evicted as idle: its protocol is unknown and may be silent for hours. A peer that is gone is found by
-    // keep-alive probes.
-    slot.activity.begin();
+    // Its protocol is unknown and may be silent for hours. A peer that is gone is found by keep-alive probes.
     let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
-    if !served(core, pool, port, &mut client, &slot.activity).await {
+    if !served(core, pool, port, &mut client, &slot).await {
         let _ = client.set_zero_linger();
     }
 }
@@ -113,30 +118,46 @@ async fn served(
     pool: &Arc<Pool>,
     port: u16,
     client: &mut TcpStream,
-    activity: &Activity,
+    slot: &ConnectionSlot,
 ) -> bool {
+    let activity = &slot.activity;
+    // It was silent for too long, or has to make room.
+    let is_over = || async {
+        tokio::select! {
+            () = activity.is_quiet_for(core.limits.carried_idle) => {}
+            () = slot.evicted() => {}
+        }
+    };
     let mut tries = ConnectAttempts::default();
     if !pool.replays() {
         let Some((in_flight, link)) = reached(core, pool, port, &mut tries).await else {
             return false;
         };
-        return copy_both_ways(client, link, &in_flight, activity).await;
+        return copy_both_ways(client, link, &in_flight, activity, is_over()).await;
     }
     let mut client = ReplayableClient::new(client);
     let mut lost = None;
     loop {
         let Some((in_flight, link)) = reached(core, pool, port, &mut tries).await else {
-            return client.give_up().await;
+            return tokio::select! {
+                is_done = client.give_up() => is_done,
+                () = is_over() => false,
+            };
         };
         if let Some(lost) = lost.take() {
             pool.meter.replays.add(1);
             let next = in_flight.upstream();
             tracing::debug!(pool = %pool.key(), ?lost, ?next, "replaying an unanswered request");
         }
-        if copy_both_ways(&mut client, link, &in_flight, activity).await {
+        let mut is_cut = false;
+        let cut = async {
+            is_over().await;
+            is_cut = true;
+        };
+        if copy_both_ways(&mut client, link, &in_flight, activity, cut).await {
             return true;
         }
-        if !client.can_replay() {
+        if is_cut || !client.can_replay() {
             return false;
         }
         client.replay();
@@ -159,12 +180,14 @@ async fn reached(
     reached.map_err(log).ok()
 }
 
-/// Copies both ways until both sides have closed, and says whether they have; if not, the upstream's stream is reset.
+/// Copies both ways until both sides have closed or it is over, and says whether they have closed; if not, the upstream's
+/// stream is reset.
 pub(crate) async fn copy_both_ways(
     client: &mut (impl AsyncRead + AsyncWrite + Unpin),
     mut link: UpstreamStream,
     in_flight: &InFlight,
     activity: &Activity,
+    is_over: impl Future<Output = ()>,
 ) -> bool {
     let upstream = in_flight.upstream();
     if let UpstreamStream::Local(stream) = &link {
@@ -173,6 +196,7 @@ pub(crate) async fn copy_both_ways(
     let is_done = tokio::select! {
         carried = relay(client, &mut link, &upstream.meter, activity) => carried.is_ok(),
         () = upstream.cut() => false,
+        () = is_over => false,
     };
     if !is_done {
         link.reset();

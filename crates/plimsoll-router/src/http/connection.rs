@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,8 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
 
 use super::streams::MonitoredStream;
 use super::{HttpListenerKind, client_address, forward};
@@ -39,6 +41,40 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// How much of a response is buffered for a slow HTTP/2 client, on one stream.
 const SEND_BUFFER: usize = 64 << 10;
 
+/// How long an HTTP/2 client may take to answer a ping.
+const PONG: Duration = Duration::from_secs(20);
+
+/// The largest frame of an HTTP/2 client, and its table of headers, in bytes: what every client has to do with.
+const FRAME: u32 = 16 << 10;
+const HEADER_TABLE: u32 = 4 << 10;
+
+/// Streams that an HTTP/2 client may have reset before they were looked at, and those that it may have made fail by breaking
+/// the protocol. One more ends its connection: those who send such frames in a row cost more than they are asked for.
+const RESET_UNSEEN: usize = 20;
+const FAILED_STREAMS: usize = 100;
+
+/// How many requests a client made, and how many of them it reset before they were answered. Each may cost an upstream a
+/// connection, and the client nothing.
+#[derive(Debug, Default)]
+pub(crate) struct ResetCount {
+    requests: AtomicU32,
+    resets: AtomicU32,
+    is_beyond: Notify,
+}
+
+impl ResetCount {
+    pub(crate) fn begin(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn reset(&self, limit: u32) {
+        let resets = self.resets.fetch_add(1, Relaxed).saturating_add(1);
+        if resets > limit && resets > self.requests.load(Relaxed) / 2 {
+            self.is_beyond.notify_one();
+        }
+    }
+}
+
 /// A connected client.
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
@@ -48,6 +84,9 @@ pub(crate) struct ClientConnection {
     pub(crate) from: SocketAddr,
     /// The same as a header value: made once, because every request needs it.
     pub(crate) address: HeaderValue,
+    /// Whether it is a proxy of ours, whose word on its own clients counts.
+    pub(crate) is_trusted: bool,
+    pub(crate) resets: ResetCount,
 }
 
 impl ClientConnection {
@@ -59,12 +98,18 @@ impl ClientConnection {
     ) -> Self {
         let address = Bytes::from(client_address(from));
         let address = HeaderValue::from_maybe_shared(address).expect("an address is plain text");
-        Self { core, slot, listener, from, address }
+        let is_trusted = core.limits.trusted_proxies.contains(from.ip());
+        Self { core, slot, listener, from, address, is_trusted, resets: ResetCount::default() }
     }
 
     /// Returns once the request in flight, or the request head being sent, has timed out.
     pub(crate) async fn times_out(&self) {
         self.slot.activity.times_out(&self.core.limits).await;
+    }
+
+    /// Returns once it has reset too many requests.
+    pub(crate) async fn resets_too_many(&self) {
+        self.resets.is_beyond.notified().await;
     }
 
     /// Returns once the connection is to be closed, after the request in flight if there is one.
@@ -80,7 +125,7 @@ impl ClientConnection {
         tokio::select! {
             _ = stage.wait_for(is_due) => {}
             () = self.slot.evicted() => {}
-            () = self.slot.activity.keep_alive_ends(&self.core.limits) => {}
+            () = self.slot.activity.is_free_for(self.core.limits.keep_alive) => {}
         }
     }
 }
@@ -117,7 +162,7 @@ async fn read_preface(
     }
     let is_http2 = space == *PREFACE;
     if is_http2 {
-        activity.greeted();
+        activity.speaks_frames();
     }
     Ok((Bytes::copy_from_slice(&space[..length]), is_http2))
 }
@@ -144,10 +189,11 @@ pub(super) async fn serve(
     let leaving = client.shuts_down(stage.clone(), is_http2);
     let served = if is_http2 {
         let connection = http2_builder(client).serve_connection(io, service);
-        until_done(connection, http2::Connection::graceful_shutdown, leaving).await
+        until_done(client, connection, http2::Connection::graceful_shutdown, leaving).await
     } else {
         let connection = http1_builder(client).serve_connection(io, service).with_upgrades();
-        until_done(connection, http1::UpgradeableConnection::graceful_shutdown, leaving).await
+        let shut_down = http1::UpgradeableConnection::graceful_shutdown;
+        until_done(client, connection, shut_down, leaving).await
     };
     if let Err(error) = served {
         tracing::debug!(%error, from = %client.from, "a connection to a client failed");
@@ -155,6 +201,7 @@ pub(super) async fn serve(
 }
 
 async fn until_done<C: Future<Output = hyper::Result<()>>>(
+    client: &ClientConnection,
     connection: C,
     shut_down: fn(Pin<&mut C>),
     leaving: impl Future<Output = ()>,
@@ -165,7 +212,16 @@ async fn until_done<C: Future<Output = hyper::Result<()>>>(
         served = connection.as_mut() => served,
         () = leaving => {
             shut_down(connection.as_mut());
-            connection.await
+            let limit = client.core.limits.header_read;
+            let is_left_open = async {
+                sleep(limit).await;
+                client.slot.activity.is_free_for(limit).await;
+            };
+            tokio::select! {
+                served = connection => served,
+                // The client has no request, and does not take the hint either.
+                () = is_left_open => Ok(()),
+            }
         }
     }
 }
@@ -186,8 +242,13 @@ fn http2_builder(client: &ClientConnection) -> http2::Builder<TokioExecutor> {
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG)
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(RESET_UNSEEN)
+        .max_local_error_reset_streams(FAILED_STREAMS)
+        .max_frame_size(FRAME)
+        .header_table_size(HEADER_TABLE)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)

@@ -14,6 +14,10 @@ use super::response_body::{ActiveRequest, ResponseBody};
 pub(super) enum ErrorPage {
     /// The request has no host, or an invalid one.
     NoHost,
+    /// The path has `.` or `..` in it.
+    DotSegments {
+        path: String,
+    },
     MethodNotSupported {
         method: String,
     },
@@ -35,35 +39,41 @@ pub(super) enum ErrorPage {
         service: String,
         seconds: u64,
     },
+    /// The body of the request comes at less than the least rate.
+    SlowBody,
 }
 
 impl ErrorPage {
     fn status(&self) -> StatusCode {
         match self {
-            Self::NoHost => StatusCode::BAD_REQUEST,
+            Self::NoHost | Self::DotSegments { .. } => StatusCode::BAD_REQUEST,
             Self::MethodNotSupported { .. } => StatusCode::NOT_IMPLEMENTED,
             Self::NoRoute { .. } => StatusCode::NOT_FOUND,
             Self::NoReplica { .. } | Self::Unreachable { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectionLost { .. } => StatusCode::BAD_GATEWAY,
             Self::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
         }
     }
 
     fn code(&self) -> &'static str {
         match self {
             Self::NoHost => "no_host",
+            Self::DotSegments { .. } => "dot_segments",
             Self::MethodNotSupported { .. } => "not_here",
             Self::NoRoute { .. } => "no_route",
             Self::NoReplica { .. } => "no_healthy_replica",
             Self::Unreachable { .. } => "replicas_unreachable",
             Self::ConnectionLost { .. } => "replica_failed",
             Self::Timeout { .. } => "replica_late",
+            Self::SlowBody => "slow_body",
         }
     }
 
     fn text(&self) -> String {
         match self {
             Self::NoHost => "the request has no valid Host header".to_owned(),
+            Self::DotSegments { path } => format!("the path {path} has dot segments"),
             Self::MethodNotSupported { method } => format!("method {method} is not supported"),
             Self::NoRoute { host, path } => format!("no route for {host}{path}"),
             Self::NoReplica { service } => format!("no replica of {service} is healthy"),
@@ -76,6 +86,7 @@ impl ErrorPage {
             Self::Timeout { service, seconds } => {
                 format!("the replica of {service} sent no response within {seconds} s")
             }
+            Self::SlowBody => "the request body was sent too slowly".to_owned(),
         }
     }
 

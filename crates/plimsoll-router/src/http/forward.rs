@@ -6,9 +6,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue, LOCATION};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::error_page::{ErrorPage, accepted};
+use super::path::DotSegments;
 use super::proxy::{ProxiedRequest, ProxiedResponse};
 use super::response_body::{ActiveRequest, ResponseBody, ResponseResources};
 use super::{ClientConnection, HttpListenerKind, head, upgrade};
@@ -17,16 +19,16 @@ use crate::table::{RouteEntry, RouteTls, bare_host};
 /// Answers one request, with an error page if no upstream does.
 pub(super) async fn answer(
     client: Arc<ClientConnection>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let busy = ActiveRequest::new(client);
     let began = Instant::now();
     let accept = accepted(request.headers());
-    let (route, response) = match find(&busy.0, &request) {
+    let (route, response) = match find(&busy.client, &mut request) {
         Err(problem) => return problem.answer(accept.as_ref(), busy),
         Ok(RouteMatch::RedirectedToHttps(address)) => return redirect(&address, busy),
         Ok(RouteMatch::Proxied(route)) => {
-            let proxied = ProxiedRequest::new(&busy.0, &route, request).run().await;
+            let proxied = ProxiedRequest::new(&busy.client, &route, request).run().await;
             (route, proxied)
         }
     };
@@ -49,9 +51,15 @@ enum RouteMatch {
     RedirectedToHttps(String),
 }
 
-fn find(client: &ClientConnection, request: &Request<Incoming>) -> Result<RouteMatch, ErrorPage> {
+fn find(
+    client: &ClientConnection,
+    request: &mut Request<Incoming>,
+) -> Result<RouteMatch, ErrorPage> {
     if request.method() == Method::CONNECT {
         return Err(ErrorPage::MethodNotSupported { method: request.method().to_string() });
+    }
+    if let Err(DotSegments) = head::resolve_path(request.uri_mut()) {
+        return Err(ErrorPage::DotSegments { path: request.uri().path().to_owned() });
     }
     let authority = authority(request)?;
     let (host, path) = (bare_host(authority), request.uri().path());
@@ -75,15 +83,19 @@ fn find(client: &ClientConnection, request: &Request<Incoming>) -> Result<RouteM
 
 /// The host of the request. Two of them are refused: the router and the upstream might each go by another.
 fn authority(request: &Request<Incoming>) -> Result<&str, ErrorPage> {
-    if let Some(authority) = request.uri().authority() {
-        return Ok(authority.as_str());
-    }
     let mut hosts = request.headers().get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.to_str().map_err(|_| ErrorPage::NoHost),
-        (None, _) if request.version() == Version::HTTP_10 => Ok(""),
-        _ => Err(ErrorPage::NoHost),
-    }
+    let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
+        (Some(authority), _, _) => Some(authority.as_str()),
+        (None, Some(host), None) => host.to_str().ok(),
+        (None, None, _) if request.version() == Version::HTTP_10 => Some(""),
+        _ => None,
+    };
+    // Without an authority, what an HTTP/2 request calls its host becomes one.
+    let is_lost = |host: &str| {
+        let has_authority = request.uri().authority().is_some();
+        request.version() == Version::HTTP_2 && !has_authority && host.parse::<Authority>().is_err()
+    };
+    host.filter(|host| head::is_host(host) && !is_lost(host)).ok_or(ErrorPage::NoHost)
 }
 
 fn redirect(address: &str, busy: ActiveRequest) -> Response<ResponseBody> {
@@ -112,7 +124,7 @@ fn respond(
         route.meter.tunnels.add(1);
         let far = hyper::upgrade::on(&mut response);
         let protocol = response.headers().get(hyper::header::UPGRADE).cloned().unwrap_or(protocol);
-        upgrade::carry(&busy.0, near, far, in_flight);
+        upgrade::carry(&busy.client, near, far, in_flight);
         let (mut parts, _) = response.into_parts();
         head::strip_hop_by_hop(&mut parts.headers);
         head::ask_upgrade(&mut parts.headers, protocol);

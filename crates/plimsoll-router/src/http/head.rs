@@ -1,13 +1,16 @@
 //! Headers of proxied requests and responses: hop-by-hop headers are removed, and forwarding headers added for upstreams.
 
+use std::borrow::Cow;
+
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
-use hyper::http::uri::{PathAndQuery, Scheme};
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Uri, Version};
 
+use super::path::{self, DotSegments};
 use super::{ClientConnection, HttpListenerKind};
 use crate::table::RouteConfig;
 
@@ -17,6 +20,13 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+
+/// What others may have said of a client: every field whose name begins so, and two more.
+const FORWARDED_FIELDS: &str = "x-forwarded-";
+const OTHER_FORWARDED: [&str; 2] = ["forwarded", "x-real-ip"];
+
+/// Fields that belong to the message whatever `Connection` says: without them it would be another one, or for another host.
+const NEVER_HOP_BY_HOP: [HeaderName; 2] = [HOST, CONTENT_LENGTH];
 
 /// Hop-by-hop headers: they concern one connection, not the message.
 const HOP_BY_HOP: [HeaderName; 7] =
@@ -45,7 +55,7 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(token))
 }
 
-/// Removes hop-by-hop headers, also those that `Connection` names.
+/// Removes hop-by-hop headers, also those that `Connection` names, but for the host and the length.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     // Most messages have none, and one pass is cheaper than a lookup for each.
     if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
@@ -57,6 +67,7 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|word| word.trim().parse().ok())
+        .filter(|name| !NEVER_HOP_BY_HOP.contains(name))
         .collect();
     // Trailers are forwarded, so that the client accepts them holds for the upstream too.
     let takes_trailers = headers.get_all(TE).iter().any(|value| {
@@ -87,8 +98,8 @@ pub(super) fn forward(
     route: &RouteConfig,
     is_http2: bool,
 ) {
-    strip_hop_by_hop(&mut parts.headers);
     let host = host_value(parts);
+    strip_hop_by_hop(&mut parts.headers);
     set_forwarded(&mut parts.headers, client, host.as_ref());
     if route.strip_path && route.path != "/" {
         strip_path(parts, &route.path);
@@ -105,23 +116,61 @@ fn host_value(parts: &Parts) -> Option<HeaderValue> {
     }
 }
 
+/// Says who asks, for which host and how. What a trusted proxy has said of that stays, and the proxy joins the list; what
+/// anybody else has said is dropped.
 fn set_forwarded(headers: &mut HeaderMap, client: &ClientConnection, host: Option<&HeaderValue>) {
-    let from = match headers.get(FORWARDED_FOR) {
-        None => client.address.clone(),
-        Some(before) => {
-            let both = [before.as_bytes(), b", ", client.address.as_bytes()].concat();
-            HeaderValue::from_bytes(&both).unwrap_or_else(|_| client.address.clone())
-        }
-    };
+    if !client.is_trusted {
+        remove_forwarded(headers);
+    }
+    let from = forwarded_for(headers, &client.address);
     headers.insert(FORWARDED_FOR, from);
-    let proto = match client.listener {
-        HttpListenerKind::Plain { .. } => HeaderValue::from_static("http"),
-        HttpListenerKind::Tls => HeaderValue::from_static("https"),
-    };
-    headers.insert(FORWARDED_PROTO, proto);
-    if let Some(host) = host {
+    // The proxy knows how the client came; this connection only tells how the proxy did.
+    if !(client.is_trusted && headers.contains_key(FORWARDED_PROTO)) {
+        let proto = match client.listener {
+            HttpListenerKind::Plain { .. } => HeaderValue::from_static("http"),
+            HttpListenerKind::Tls => HeaderValue::from_static("https"),
+        };
+        headers.insert(FORWARDED_PROTO, proto);
+    }
+    if let Some(host) = host
+        && !(client.is_trusted && headers.contains_key(FORWARDED_HOST))
+    {
         headers.insert(FORWARDED_HOST, host.clone());
     }
+}
+
+/// The list so far, in one field however many it came in, and the address after it.
+fn forwarded_for(headers: &HeaderMap, address: &HeaderValue) -> HeaderValue {
+    if !headers.contains_key(FORWARDED_FOR) {
+        return address.clone();
+    }
+    let before = headers.get_all(FORWARDED_FOR).iter().map(HeaderValue::as_bytes);
+    let all = before.chain([address.as_bytes()]).filter(|part| !part.is_empty());
+    let all = all.collect::<Vec<_>>().join(&b", "[..]);
+    HeaderValue::from_bytes(&all).unwrap_or_else(|_| address.clone())
+}
+
+fn remove_forwarded(headers: &mut HeaderMap) {
+    // Most requests have none.
+    if !headers.keys().any(is_forwarded) {
+        return;
+    }
+    let named: Vec<HeaderName> =
+        headers.keys().filter(|name| is_forwarded(name)).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
+/// Whether a field says something of a client on behalf of another. Servers that turn names into variables take `_` for `-`.
+fn is_forwarded(name: &HeaderName) -> bool {
+    let is = |name: &[u8], expected: &str| {
+        let letters = name.iter().map(|letter| if *letter == b'_' { b'-' } else { *letter });
+        letters.eq(expected.bytes())
+    };
+    let name = name.as_str().as_bytes();
+    name.get(..FORWARDED_FIELDS.len()).is_some_and(|start| is(start, FORWARDED_FIELDS))
+        || OTHER_FORWARDED.iter().any(|other| is(name, other))
 }
 
 /// `/api/x?y` below `/api` is `/x?y`. The upstream gets the prefix in `X-Forwarded-Prefix`.
@@ -140,12 +189,16 @@ fn strip_path(parts: &mut Parts, prefix: &str) {
     }
 }
 
-/// The request target in the form that the upstream's HTTP version takes.
+/// The request target in the form that the upstream's HTTP version takes. The host is said once, whichever way it came.
 fn set_target(parts: &mut Parts, host: Option<HeaderValue>, is_http2: bool) {
     if is_http2 {
         parts.version = Version::HTTP_2;
         let mut uri = std::mem::take(&mut parts.uri).into_parts();
         uri.scheme = Some(Scheme::HTTP);
+        if uri.authority.is_none() {
+            uri.authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        }
+        parts.headers.remove(HOST);
         parts.uri = Uri::from_parts(uri).unwrap_or_default();
         return;
     }
@@ -157,6 +210,25 @@ fn set_target(parts: &mut Parts, host: Option<HeaderValue>, is_http2: bool) {
     if let Some(host) = host {
         parts.headers.insert(HOST, host);
     }
+}
+
+/// Brings the path into the spelling that routes are matched against, which is also what the upstream gets.
+pub(super) fn resolve_path(uri: &mut Uri) -> Result<(), DotSegments> {
+    let Cow::Owned(path) = path::resolved(uri.path())? else { return Ok(()) };
+    let whole = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    let whole: PathAndQuery = whole.parse().expect("it is of letters that were in it before");
+    let mut parts = std::mem::take(uri).into_parts();
+    parts.path_and_query = Some(whole);
+    *uri = Uri::from_parts(parts).expect("only its path has changed");
+    Ok(())
+}
+
+/// Whether this can be a host with or without a port. Whatever else is in it, another reader may take for something else.
+pub(super) fn is_host(authority: &str) -> bool {
+    authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte))
 }
 
 #[cfg(test)]
@@ -183,6 +255,11 @@ mod tests {
                 "and a length beside chunks",
                 &[("content-length", "4"), ("transfer-encoding", "chunked")],
                 &[],
+            ),
+            (
+                "but neither the host nor the length",
+                &[("connection", "Host, content-length"), ("host", "a"), ("content-length", "4")],
+                &["content-length: 4", "host: a"],
             ),
             ("but not trailers", &[("te", "gzip, Trailers")], &["te: trailers"]),
         ] {

@@ -33,6 +33,9 @@ const ACCEPTED: Duration = Duration::from_millis(25);
 const BUFFERED: u64 = 16 << 10;
 const BUFFERED_FOR: Duration = Duration::from_secs(1);
 
+/// How often within its grace the rate of a body is looked at.
+const LOOKS: u32 = 4;
+
 /// An upstream's response, and what is needed until it has ended.
 pub(super) struct ProxiedResponse {
     pub(super) response: Response<Incoming>,
@@ -82,6 +85,8 @@ enum SendFailure {
     /// The connection was closed after it may have been sent.
     ConnectionLost,
     Timeout,
+    /// The client sends its body too slowly.
+    SlowBody,
 }
 
 impl<'a> ProxiedRequest<'a> {
@@ -102,7 +107,7 @@ impl<'a> ProxiedRequest<'a> {
             client,
             route,
             pool: Arc::clone(&route.pool),
-            source: RequestBody::of(body),
+            source: RequestBody::of(body, &client.slot),
             is_idempotent: parts.method.is_idempotent(),
             parts,
             near,
@@ -214,37 +219,39 @@ impl<'a> ProxiedRequest<'a> {
                 self.in_time(link.try_send_request(request), None).await
             }
         };
-        match answered {
-            Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => Err(lost(error)),
-            None => Err(SendFailure::Timeout),
-        }
+        answered?.map_err(lost)
     }
 
     /// What comes before the response timeout, which begins when the upstream has the whole request, so that a long body does
-    /// not count.
+    /// not count. A body has a least rate instead, except that of a call: those are as slow as what they tell of.
     async fn in_time<T>(
         &self,
         sending: impl Future<Output = T>,
         room: Option<OwnedSemaphorePermit>,
-    ) -> Option<T> {
-        let limit = self.client.core.limits.response_head;
+    ) -> Result<T, SendFailure> {
+        let limits = &self.client.core.limits;
         let mut sending = pin!(sending);
         if let Some(room) = room {
             if let Ok(answered) = timeout(ACCEPTED, sending.as_mut()).await {
-                return Some(answered);
+                return Ok(answered);
             }
             drop(room);
         }
-        let mut wait = limit;
+        let mut wait = limits.response_head;
         while !wait.is_zero() {
-            if let Ok(answered) = timeout(wait, sending.as_mut()).await {
-                return Some(answered);
+            let unsent = self.source.as_ref().filter(|source| !self.is_grpc && !source.is_done());
+            let step = if unsent.is_some() { wait.min(limits.body_grace / LOOKS) } else { wait };
+            if let Ok(answered) = timeout(step, sending.as_mut()).await {
+                return Ok(answered);
             }
-            let moved = self.source.as_ref().map(|source| clock::now().since(source.moved()));
-            wait = moved.map_or(Duration::ZERO, |moved| limit.saturating_sub(moved));
+            let now = clock::now();
+            if unsent.is_some_and(|source| source.is_too_slow(limits, now)) {
+                return Err(SendFailure::SlowBody);
+            }
+            let moved = self.source.as_ref().map(|source| now.since(source.moved()));
+            wait = moved.map_or(Duration::ZERO, |moved| limits.response_head.saturating_sub(moved));
         }
-        None
+        Err(SendFailure::Timeout)
     }
 
     /// Prepares a retry, or says why there is none.
@@ -261,6 +268,7 @@ impl<'a> ProxiedRequest<'a> {
                 let seconds = self.client.core.limits.response_head.as_secs();
                 return Err(ErrorPage::Timeout { service, seconds });
             }
+            SendFailure::SlowBody => return Err(ErrorPage::SlowBody),
             SendFailure::Unsent(parts) if is_untouched => self.parts = *parts,
             SendFailure::ConnectionLost if self.is_idempotent && is_untouched => {}
             SendFailure::Unsent(_) | SendFailure::ConnectionLost => {

@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -15,18 +15,31 @@ use crate::upstream::InFlight;
 
 /// Counts a request as in flight on the client's connection until it is dropped.
 #[derive(Debug)]
-pub(super) struct ActiveRequest(pub(super) Arc<ClientConnection>);
+pub(super) struct ActiveRequest {
+    pub(super) client: Arc<ClientConnection>,
+    /// Whether there is a response. If it is dropped before, the client has reset it.
+    is_answered: bool,
+}
 
 impl ActiveRequest {
     pub(super) fn new(client: Arc<ClientConnection>) -> Self {
         client.slot.activity.begin();
-        Self(client)
+        client.resets.begin();
+        Self { client, is_answered: false }
+    }
+
+    pub(super) fn answered(mut self) -> Self {
+        self.is_answered = true;
+        self
     }
 }
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.slot.activity.end();
+        self.client.slot.activity.end();
+        if !self.is_answered {
+            self.client.resets.reset(self.client.core.limits.resets);
+        }
     }
 }
 
@@ -59,7 +72,8 @@ pub(crate) struct ResponseBody {
 
 impl ResponseBody {
     pub(super) fn page(text: Bytes, busy: ActiveRequest) -> Self {
-        Self { content: BodyContent::Page((!text.is_empty()).then_some(text)), busy }
+        let content = BodyContent::Page((!text.is_empty()).then_some(text));
+        Self { content, busy: busy.answered() }
     }
 
     pub(super) fn streamed(
@@ -68,7 +82,7 @@ impl ResponseBody {
         held: ResponseResources,
         busy: ActiveRequest,
     ) -> Self {
-        Self { content: BodyContent::Streamed { first, body, held }, busy }
+        Self { content: BodyContent::Streamed { first, body, held }, busy: busy.answered() }
     }
 }
 
@@ -81,7 +95,11 @@ impl Drop for ResponseBody {
             && is_free
             && body.is_end_stream()
         {
-            upstream_connections::keep(&self.busy.0.core.limits, held.in_flight.upstream(), link);
+            upstream_connections::keep(
+                &self.busy.client.core.limits,
+                held.in_flight.upstream(),
+                link,
+            );
         }
     }
 }
@@ -94,13 +112,15 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.content {
-            BodyContent::Page(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+        let frame = match &mut self.content {
+            BodyContent::Page(text) => text.take().map(|text| Ok(Frame::data(text))),
             BodyContent::Streamed { first, .. } if !first.is_empty() => {
-                Poll::Ready(Some(Ok(Frame::data(std::mem::take(first)))))
+                Some(Ok(Frame::data(std::mem::take(first))))
             }
-            BodyContent::Streamed { body, .. } => Pin::new(body).poll_frame(cx),
-        }
+            BodyContent::Streamed { body, .. } => ready!(Pin::new(body).poll_frame(cx)),
+        };
+        self.busy.client.slot.activity.body_moved();
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -20,7 +20,7 @@ pub(super) struct MonitoredStream<S> {
     slot: Arc<ConnectionSlot>,
     /// What was read to find out the HTTP version.
     early: Bytes,
-    /// Whether bytes between requests need not be a request head: HTTP/2 has control frames.
+    /// Whether bytes need not be of a request or response: HTTP/2 has control frames, so that its bodies note what moves.
     has_frames: bool,
 }
 
@@ -51,9 +51,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            let (activity, now) = (&self.slot.activity, clock::now());
-            if self.has_frames { activity.moved(now) } else { activity.received(now) }
+        if buf.filled().len() > before && !self.has_frames {
+            self.slot.activity.received(clock::now());
         }
         Poll::Ready(Ok(()))
     }
@@ -61,7 +60,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
 
 impl<S: AsyncWrite + Unpin> MonitoredStream<S> {
     fn noted(&self, written: io::Result<usize>) -> Poll<io::Result<usize>> {
-        self.slot.activity.moved(clock::now());
+        if !self.has_frames {
+            self.slot.activity.moved(clock::now());
+        }
         Poll::Ready(written)
     }
 }

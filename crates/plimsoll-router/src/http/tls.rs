@@ -62,6 +62,9 @@ pub(super) async fn secure(
         }
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+    if is_http2 {
+        client.slot.activity.speaks_frames();
+    }
     let io = MonitoredStream::new(stream, Arc::clone(&client.slot), Bytes::new(), is_http2);
     Box::pin(connection::serve(client, io, is_http2, stage)).await;
 }

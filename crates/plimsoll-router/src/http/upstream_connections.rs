@@ -27,6 +27,9 @@ pub(super) type Http2Sender = http2::SendRequest<OutgoingBody>;
 /// retransmitted by the kernel only after a second.
 const OPENING: usize = 64;
 
+/// How many streams that were reset here an HTTP/2 connection remembers, for the frames that are still on their way.
+const RESET_STREAMS: usize = 50;
+
 /// The open connections of an upstream.
 pub(crate) struct UpstreamConnections {
     /// Last in, first out, so that those that are not needed time out.
@@ -185,6 +188,7 @@ pub(super) async fn http2(
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
+        .max_concurrent_reset_streams(RESET_STREAMS)
         .max_header_list_size(u32::try_from(core.limits.header_bytes).unwrap_or(u32::MAX));
     let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
     run(upstream, connection);

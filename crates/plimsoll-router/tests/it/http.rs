@@ -3,7 +3,7 @@
 mod abuse;
 mod basics;
 mod bodies;
-mod kit;
+pub(crate) mod kit;
 mod retries;
 mod rolling;
 mod second;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here has failed its test")]
 
+mod hostile;
 mod http;
 mod kit;
 mod tcp;

@@ -15,6 +15,7 @@ use plimsoll_daemon::sampler::INTERVALS;
 use plimsoll_kernel::Policy;
 use plimsoll_model::{CellId, Millis, NodeId, Zone};
 use plimsoll_peer::pki::JoinAddress;
+use plimsoll_router::{AddressBlock, AddressBlockError};
 use plimsoll_runtime::bridge::BlockError;
 use plimsoll_runtime::{Block, Description};
 use plimsoll_store::embedded::OpenError;
@@ -95,6 +96,9 @@ pub(crate) struct Args {
     /// Serve HTTPS routes on this address, such as 0.0.0.0:443
     #[arg(long, value_name = "ADDRESS:PORT")]
     https: Option<SocketAddr>,
+    /// Proxies in front of this node, whose X-Forwarded-* headers are kept, such as 10.0.0.0/8,fd00::/8
+    #[arg(long, value_name = "CIDR,...", value_delimiter = ',', value_parser = proxy)]
+    trusted_proxies: Vec<AddressBlock>,
     /// Address pool for container networks on this node [default: 10.208.0.0/12]
     #[arg(long, value_name = "ADDRESSES", value_parser = block)]
     address_pool: Option<Block>,
@@ -171,6 +175,10 @@ fn block(text: &str) -> Result<Block, String> {
     } else {
         Ok(block)
     }
+}
+
+fn proxy(text: &str) -> Result<AddressBlock, String> {
+    text.trim().parse().map_err(|error: AddressBlockError| error.to_string())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -288,6 +296,7 @@ fn options(args: &Args, who: &Who) -> NodeOptions {
         host: args.host_root.clone(),
         http: args.http,
         https: args.https,
+        trusted_proxies: args.trusted_proxies.clone(),
         address_pool: args.address_pool,
         // Read from where it is kept, which may fail.
         unlock: None,

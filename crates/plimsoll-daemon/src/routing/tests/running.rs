@@ -69,6 +69,7 @@ async fn bench() -> Bench {
         cell,
         &client,
         dir.path().join("certificates"),
+        RouterLimits::default(),
         Sockets::default(),
         None,
     ));

@@ -136,6 +136,7 @@ async fn bench() -> Bench {
         cell,
         &client,
         dir.path().join("certificates"),
+        RouterLimits::default(),
         Sockets::default(),
         None,
     ));

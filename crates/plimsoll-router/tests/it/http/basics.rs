@@ -41,15 +41,6 @@ async fn an_upstream_sees_the_request_and_who_asks() {
 }
 
 #[tokio::test]
-async fn who_asked_before_us_stays_in_the_list() {
-    let server = Server::new(mirror).await;
-    let site = Site::new(RouterLimits::default(), &[inside("web-1", server.at)]).await;
-    let heard = site.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.1.1.1\r\nX-Forwarded-Proto: https\r\n\r\n").await;
-    assert!(heard.body.contains("x-forwarded-for: 10.1.1.1, 127."), "{}", heard.body);
-    assert!(heard.body.contains("x-forwarded-proto: http\n"), "what came in is what we saw");
-}
-
-#[tokio::test]
 async fn a_prefix_is_stripped_where_the_route_says_so() {
     let server = Server::new(mirror).await;
     let routes = vec![route(None, "/api", true), route(None, "/raw", false)];

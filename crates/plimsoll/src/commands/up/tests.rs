@@ -72,6 +72,15 @@ fn a_join_token_comes_from_where_others_cannot_see_it() {
 }
 
 #[test]
+fn trusted_proxies_are_blocks_of_addresses() {
+    let options = parsed("--trusted-proxies 10.0.0.0/8,192.0.2.7 --trusted-proxies fd00::/8");
+    let expected = ["10.0.0.0/8", "192.0.2.7", "fd00::/8"].map(|block| block.parse().unwrap());
+    assert_eq!(options.trusted_proxies, expected);
+    let refused = Line::try_parse_from(["up", "--trusted-proxies", "10.0.0.1/8"]).unwrap_err();
+    assert!(refused.to_string().contains("is not a block of addresses"), "{refused}");
+}
+
+#[test]
 fn the_first_words_say_all_there_is_to_know() {
     let options = parsed("--data-dir /srv/node --listen 10.0.0.5:7654");
     let runtime = Description {
