@@ -76,15 +76,18 @@ pub fn next(wanted: &[Generation], local: &[LocalContainer]) -> Vec<ContainerSte
     let phase_of = |generation: Generation| {
         local.iter().find(|have| have.generation == generation).map(|have| have.phase)
     };
-    // The old container is not touched until the image of what replaces it here is there: a bad tag costs nothing.
-    let awaits_image =
-        wanted.iter().any(|new| matches!(phase_of(*new), None | Some(ContainerPhase::Pulling)));
+    // A container is not touched until the image of what replaces it here is there: a bad tag costs nothing. What is older
+    // than it does not replace it, and may be given up and never get an image.
+    let awaits_image = |have: &LocalContainer| {
+        let mut newer = wanted.iter().filter(|new| **new > have.generation);
+        newer.any(|new| matches!(phase_of(*new), None | Some(ContainerPhase::Pulling)))
+    };
 
     let mut steps = Vec::new();
     let is_leaving = |have: &&LocalContainer| !wanted.contains(&have.generation);
     for have in local.iter().filter(is_leaving) {
         match have.phase {
-            ContainerPhase::Up if awaits_image => {}
+            ContainerPhase::Up if awaits_image(have) => {}
             ContainerPhase::Starting | ContainerPhase::Up => {
                 steps.push(ContainerStep::Stop(have.generation))
             }
@@ -172,6 +175,22 @@ mod tests {
             vec![ContainerStep::Stop(Generation(7))],
             "an orphan"
         );
+    }
+
+    /// Least case of a chaos seed: an original was given up and its node lost its container; its successor was called off
+    /// for a newer one, and stayed up for ever, for the image of the original was waited for.
+    #[test]
+    fn a_container_waits_for_the_image_of_a_newer_one_alone() {
+        let given_up = Generation(1);
+        let (called_off, newest) = (local(2, ContainerPhase::Up), Generation(3));
+        let wanted = [given_up, newest];
+        let stop = ContainerStep::Stop(called_off.generation);
+        assert!(!next(&wanted, &[called_off]).contains(&stop), "the newest has no image yet");
+        let pulled = local(3, ContainerPhase::Pulled);
+        let steps = next(&wanted, &[called_off, pulled]);
+        assert!(steps.contains(&stop), "{steps:?}");
+        assert!(!steps.contains(&ContainerStep::Start(newest)), "it waits for the other to stop");
+        assert!(next(&[given_up], &[called_off]).contains(&stop), "nothing replaces it");
     }
 
     #[test]
