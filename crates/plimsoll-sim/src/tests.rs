@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::thread;
 
 use plimsoll_model::reason::UnplacedReason;
-use plimsoll_model::spec::{HealthTest, Healthcheck, OnFailure};
+use plimsoll_model::spec::{HealthTest, Healthcheck, OnFailure, UpdateOrder};
 use plimsoll_model::testkit::{cpus, global, hosts, node_id, pack, service_key, spread};
 use plimsoll_model::{
     AuditKind, DeploymentName, Millis, ServiceKey, ServiceName, ServiceSpec, SpecHash,
@@ -188,23 +188,24 @@ fn a_failing_scenario_shrinks_to_what_it_takes_to_fail() {
     assert_eq!(again.scenario, least.scenario);
 }
 
+/// It takes up to 88 seconds to become healthy.
+fn slow(mut spec: ServiceSpec) -> ServiceSpec {
+    spec.container.healthcheck = Some(Healthcheck {
+        test: HealthTest::Shell("true".to_owned()),
+        interval: None,
+        timeout: None,
+        start_period: Some(Millis::seconds(88)),
+        start_interval: None,
+        retries: None,
+    });
+    spec.hash = SpecHash::of(&spec.container);
+    spec
+}
+
 /// Seed 4713 of `sim chaos`, at its least: what leaves waited for the image of a replica that was given up, which never came.
 #[test]
 fn what_replaces_a_replica_that_was_given_up_is_not_held_up_by_it() {
     let app = |replicas| spread(replicas).image("app:1");
-    let slow = |replicas| {
-        let mut spec = app(replicas);
-        spec.container.healthcheck = Some(Healthcheck {
-            test: HealthTest::Shell("true".to_owned()),
-            interval: None,
-            timeout: None,
-            start_period: Some(Millis::seconds(88)),
-            start_interval: None,
-            retries: None,
-        });
-        spec.hash = SpecHash::of(&spec.container);
-        spec
-    };
     let mut scenario = Scenario::new("given-up", Millis::minutes(60));
     scenario.nodes.insert(node_id("ash"), cpus(4));
     scenario.deployments.insert(deployment("d"), services([("s", app(2))]));
@@ -214,9 +215,9 @@ fn what_replaces_a_replica_that_was_given_up_is_not_held_up_by_it() {
         (60, Action::Fail(service_key("d/s"))),
         (580, Action::Crash(node_id("ash"))),
         (660, Action::Mend("app:1".to_owned())),
-        (690, deploy(slow(2))),
+        (690, deploy(slow(app(2)))),
         (800, Action::Return(node_id("ash"))),
-        (864, deploy(slow(1))),
+        (864, deploy(slow(app(1)))),
     ] {
         scenario.script.push((Millis::seconds(second), action));
     }
@@ -282,5 +283,27 @@ fn a_rollout_to_what_never_starts_and_may_run_nowhere_settles_with_its_reason() 
         for seed in 1..=3 {
             assert_eq!(run_quietly(&scenario, seed).failure, None, "{on_failure:?}");
         }
+    }
+}
+
+/// Seed 309 of `sim chaos`, at its least: a replica that cannot run twice is lost, what replaces it is lost as well, and that one
+/// comes back while the next is starting, which is stopped for it.
+#[test]
+fn a_replica_that_cannot_run_twice_is_replaced_though_an_older_copy_comes_back() {
+    let mut once = slow(spread(1));
+    once.update.order = UpdateOrder::StopFirst;
+    let nodes = ["ash", "birch", "cedar", "dogwood", "elm"];
+    for (first, second) in nodes.iter().flat_map(|one| nodes.map(|other| (*one, other))) {
+        let mut scenario = Scenario::new("twice", Millis::minutes(40));
+        scenario.nodes = nodes.map(|node| (node_id(node), cpus(4))).into();
+        scenario.deployments.insert(deployment("d"), services([("s", once.clone())]));
+        for (at, action) in [
+            (200, Action::Crash(node_id(first))),
+            (220, Action::Cut(node_id(second))),
+            (250, Action::Return(node_id(second))),
+        ] {
+            scenario.script.push((Millis::seconds(at), action));
+        }
+        assert_eq!(run_quietly(&scenario, 1).failure, None, "{first}, {second}");
     }
 }
