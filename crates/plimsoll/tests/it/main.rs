@@ -18,6 +18,7 @@ mod explain;
 mod guide;
 mod harness;
 mod heirs;
+mod hostile;
 mod hosts;
 mod http;
 mod lab;
