@@ -121,10 +121,8 @@ fn with_closed_list(text: &str) -> String {
     let (begin, end) = ("<!-- the closed list -->\n", "<!-- end of the list -->\n");
     let (before, rest) = text.split_once(begin).unwrap();
     let (_, after) = rest.split_once(end).unwrap();
-    let mut table = "| field | role `deploy` may set |\n|---|---|\n".to_owned();
-    for field in Field::ALL {
-        table += &format!("| `{}` | {} |\n", field.word(), field.allowed());
-    }
+    let rows = Field::ALL.map(|field| format!("| `{}` | {} |\n", field.word(), field.allowed()));
+    let table = format!("| field | role `deploy` may set |\n|---|---|\n{}", rows.concat());
     format!("{before}{begin}{table}{end}{after}")
 }
 
