@@ -266,7 +266,6 @@ fn a_token_that_is_bound_to_deployments_sees_no_others_whichever_node_is_asked()
             "GET /v1/watch?deployment=blog",
             "GET /v1/snapshot",
             "GET /v1/audit",
-            "GET /metrics",
             "DELETE /v1/deployments/blog",
         ] {
             let (status, text) = ask(&cell, at, &ci, line, &Value::Null);
