@@ -187,6 +187,8 @@ codes! {
         /// The runtime cannot run the service.
         CannotRun = "cannot_run"
             => "change these in the compose file, or use a node with another runtime",
+        /// A field of a service has a value that no compose file can have, or a number above its ceiling.
+        BadSpec = "bad_spec" => "correct these fields",
         /// The replica is not one of the deployment or service named.
         NotOf = "not_of" => "name the service it is a replica of",
         /// There is no command to run.
@@ -311,6 +313,7 @@ impl ProblemCode {
             | Self::RouteNowhere
             | Self::BadRoute
             | Self::CannotRun
+            | Self::BadSpec
             | Self::NotOf
             | Self::NoCommand
             | Self::TooManyReplicas

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+pub(crate) use plimsoll_model::ceilings::MAX_FILE_BYTES as MAX_CONTENT_BYTES;
 use plimsoll_model::spec::{FileContent, VolumeSpec};
 
 use crate::diagnostic::{Finding, Findings, SourceSpan};
@@ -11,9 +12,6 @@ use crate::fields::Section;
 use crate::keys::KeyReader;
 use crate::yaml::{Mapping, YamlEntry};
 use crate::{Files, LoadOptions};
-
-/// What Swarm allows a config to be. Content travels through the replicated log, which is no file server.
-pub(crate) const MAX_CONTENT_BYTES: usize = 1_000 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Declared {

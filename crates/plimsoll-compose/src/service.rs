@@ -186,6 +186,9 @@ fn read_one(
         reschedule: extension.reschedule,
         replay: extension.replay,
     };
+    for excess in spec.excesses() {
+        context.report.error(entry.key_span, format!("service \"{}\": {excess}", entry.key));
+    }
     Some(Draft { spec, depends_on, ports })
 }
 

@@ -17,7 +17,7 @@ use plimsoll_model::{
 };
 use plimsoll_runtime::health::HealthReport;
 use plimsoll_runtime::health::probe::HealthState;
-use plimsoll_runtime::{BoxFuture, Error, Exit, PullError, Runtime, Tag, chain};
+use plimsoll_runtime::{BindRoots, BoxFuture, Error, Exit, PullError, Runtime, Tag, chain};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -80,6 +80,7 @@ pub struct Agent {
     sweeps: Sweeps,
     doomed: Doomed,
     traffic: Option<Arc<dyn Traffic>>,
+    bind_roots: BindRoots,
 }
 
 impl Agent {
@@ -116,6 +117,7 @@ impl Agent {
             sweeps: Sweeps::default(),
             doomed: Doomed::default(),
             traffic: None,
+            bind_roots: BindRoots::default(),
         }
     }
 
@@ -123,6 +125,13 @@ impl Agent {
     #[must_use]
     pub fn beside_traffic(mut self, traffic: Arc<dyn Traffic>) -> Self {
         self.traffic = Some(traffic);
+        self
+    }
+
+    /// From now on those who are no admins may bind below these.
+    #[must_use]
+    pub fn with_bind_roots(mut self, bind_roots: BindRoots) -> Self {
+        self.bind_roots = bind_roots;
         self
     }
 

@@ -39,6 +39,7 @@ mod requester;
 mod revocation;
 mod router;
 mod router_metrics;
+mod scope;
 mod socket;
 mod staleness;
 mod statuses;

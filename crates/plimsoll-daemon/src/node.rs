@@ -14,7 +14,7 @@
 //! certificates/  those of routes with `tls: files`, which somebody else puts there
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -126,6 +126,8 @@ pub struct NodeOptions {
     pub trusted_proxies: Vec<AddressBlock>,
     /// What networks of containers take their addresses from.
     pub address_pool: Option<Block>,
+    /// Directories below which anybody who may deploy may bind; whatever else is bound is an admin's to ask for.
+    pub bind_roots: BTreeSet<String>,
     pub policy: Policy,
     /// Where this host's counters are, if not at `/`.
     pub host: Option<PathBuf>,
@@ -336,7 +338,7 @@ impl RunningNode {
         let cell_id = engine.machine().read(|state| state.cell_id().clone());
         let opened = runtime::open(&options, kind, cell_id, &name).await?;
         let runtime::OpenRuntime { runtime, names } = opened;
-        facts.runtime = runtime::facts(kind, runtime.as_ref()).await;
+        facts.runtime = runtime::facts(&options, kind, runtime.as_ref()).await;
         let has_joined = joined.is_some();
         let (incarnation, name_kept) = (log.incarnation(), name.clone());
         let runtime_kept = Some(kind);
@@ -497,7 +499,8 @@ impl RunningNode {
         // On connections of its own: a stream that nobody reads must not hold up a heartbeat.
         let reach = Arc::new(Reach(client.apart()));
         self.keep("link", link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
-        let agent = Agent::new(&cell, reports).beside_traffic(routing);
+        let bind_roots = options.bind_roots.iter().map(PathBuf::from).collect();
+        let agent = Agent::new(&cell, reports).beside_traffic(routing).with_bind_roots(bind_roots);
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));

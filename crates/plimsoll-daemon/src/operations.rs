@@ -10,8 +10,8 @@ use plimsoll_model::privilege::Privilege;
 use plimsoll_model::spec::{HostPort, RouteSpec};
 use plimsoll_model::state::RevisionRecord;
 use plimsoll_model::{
-    Change, ContainerSpec, DeploymentName, NodeId, Refusal, Rejection, ReplicaId, ServiceKey,
-    ServiceName, ServiceSpec, State, Writer,
+    Change, DeploymentName, NodeId, Refusal, Rejection, ReplicaId, ServiceKey, ServiceName,
+    ServiceSpec, State, Writer,
 };
 use thiserror::Error;
 
@@ -24,6 +24,7 @@ mod check;
 mod delete;
 mod diff;
 mod nodes;
+mod privileges;
 mod problem;
 mod restart;
 mod revise;
@@ -120,11 +121,10 @@ pub enum Error {
     /// `of` is a deployment or a service: `shop`, `shop/web`.
     #[error("{replica} is not a replica of {of}")]
     NotOf { replica: ReplicaId, of: String },
-    #[error(
-        "service \"{service}\" has {}, which needs role admin; this token has role {}",
-        joined(privileges), role.word()
-    )]
-    Privileged { service: ServiceName, privileges: Vec<Privilege>, role: Role },
+    #[error("this needs role admin, and this token has role {}:{}", role.word(), privileges::list(fields))]
+    Privileged { fields: Vec<(ServiceName, Privilege)>, role: Role },
+    #[error("these fields cannot be used:{}", list(reasons))]
+    BadSpec { reasons: Vec<(ServiceName, String)> },
     #[error("there is no kind of event called {kind:?}")]
     NoSuchKind { kind: String, hint: String },
     #[error("there is no command to run")]
@@ -147,10 +147,6 @@ fn mismatch(deployment: &DeploymentName, expected: u64, found: u64) -> String {
     }
 }
 
-fn joined(privileges: &[Privilege]) -> String {
-    privileges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 fn list(reasons: &[(ServiceName, String)]) -> String {
     let lines = reasons.iter().map(|(service, reason)| format!("\n  {service}: {reason}"));
     lines.collect::<Vec<_>>().concat()
@@ -159,35 +155,6 @@ fn list(reasons: &[(ServiceName, String)]) -> String {
 impl Caller {
     pub fn new(identity: &str, role: Role) -> Self {
         Self { identity: Arc::from(identity), role }
-    }
-
-    /// Refuses whoever is no admin where one of these containers reaches beyond itself and is not what runs already.
-    fn check_privileges(&self, before: Option<&Services>, after: &Services) -> Result<(), Error> {
-        if self.role >= Role::Admin {
-            return Ok(());
-        }
-        let is_new = |service: &ServiceName, spec: &ServiceSpec| {
-            before.and_then(|before| before.get(service)).is_none_or(|known| **known != *spec)
-        };
-        let new = after.iter().filter(|(service, spec)| is_new(service, spec));
-        for (service, spec) in new {
-            self.check_privilege(service, &spec.container)?;
-        }
-        Ok(())
-    }
-
-    /// Refuses whoever is no admin where the container reaches beyond itself.
-    pub fn check_privilege(
-        &self,
-        service: &ServiceName,
-        container: &ContainerSpec,
-    ) -> Result<(), Error> {
-        let privileges = container.privileges();
-        if self.role >= Role::Admin || privileges.is_empty() {
-            return Ok(());
-        }
-        let (service, role) = (service.clone(), self.role);
-        Err(Error::Privileged { service, privileges, role })
     }
 
     async fn write(
@@ -229,9 +196,13 @@ async fn revise(
     decide: impl Fn(&State) -> Result<Revised, Error>,
 ) -> Result<(u64, Revised), Error> {
     for _ in 0..MAX_RETRIES {
-        let revised = cell.engine.machine().read(&decide)?;
-        let before = revised.before.as_ref().map(|(_, content)| &content.services);
-        caller.check_privileges(before, &revised.content.services)?;
+        let revised = cell.engine.machine().read(|state| {
+            let Revised { before, mut content } = decide(state)?;
+            let known = before.as_ref().map(|(_, content)| &content.services);
+            content.services = caller.vouch(state, known, content.services)?;
+            check::fields(&content.services)?;
+            Ok::<_, Error>(Revised { before, content })
+        })?;
         let change = revised.content.clone().deploy(name);
         let decided_on =
             revised.before.as_ref().map(|(revision, _)| plimsoll_model::Revision(*revision));

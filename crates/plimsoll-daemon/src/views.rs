@@ -28,7 +28,7 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
-pub use audit::{AuditSpan, audit, changed, changed_of, event};
+pub use audit::{AuditSpan, audit, changed, changed_of, changed_within, event};
 pub use explain::explanation;
 pub use leadership::leadership_info;
 pub use relief::account;

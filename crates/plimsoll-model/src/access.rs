@@ -1,13 +1,13 @@
 //! Who may be of the cell, and who may ask it for things: its authority, the tokens nodes join with, and the tokens
 //! operators hold. Secrets are here as hashes only, but for the authority's key, which the cell signs with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::hex::{self, Hex};
-use crate::ids::NodeId;
+use crate::ids::{DeploymentName, InvalidName, NodeId};
 use crate::units::{Millis, Timestamp};
 
 /// How many tokens of each kind there may be at once.
@@ -86,6 +86,72 @@ pub struct Operator {
     pub token: Digest,
     pub role: Role,
     pub created_at: Timestamp,
+    /// The deployments it is bound to.
+    #[serde(default)]
+    pub scope: Scope,
+}
+
+/// How many names and prefixes one operator may be bound to.
+pub const MAX_PATTERNS: usize = 100;
+
+/// Which deployments an operator may read and change; all of them where none is named.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Scope(BTreeSet<DeploymentPattern>);
+
+impl Scope {
+    /// Whether there are deployments that it leaves out.
+    pub fn is_bound(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub fn admits(&self, deployment: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pattern| pattern.admits(deployment))
+    }
+
+    pub fn patterns(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(|pattern| pattern.0.as_str())
+    }
+}
+
+impl FromIterator<DeploymentPattern> for Scope {
+    fn from_iter<T: IntoIterator<Item = DeploymentPattern>>(patterns: T) -> Self {
+        Self(patterns.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let patterns: Vec<&str> = self.patterns().collect();
+        f.write_str(if patterns.is_empty() { "*" } else { "" })?;
+        f.write_str(&patterns.join(", "))
+    }
+}
+
+/// Deployments by name, or by how their names begin: `shop`, `shop-*`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct DeploymentPattern(String);
+
+impl DeploymentPattern {
+    /// A deployment's name, or the beginning of one with `*` behind it.
+    pub fn new(text: &str) -> Result<Self, InvalidName> {
+        DeploymentName::new(text.strip_suffix('*').unwrap_or(text))?;
+        Ok(Self(text.to_owned()))
+    }
+
+    fn admits(&self, deployment: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(prefix) => deployment.starts_with(prefix),
+            None => deployment == self.0,
+        }
+    }
+}
+
+impl TryFrom<String> for DeploymentPattern {
+    type Error = InvalidName;
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::new(&text)
+    }
 }
 
 /// What an operator may do; each includes the ones before it.
@@ -114,5 +180,33 @@ impl Access {
     pub fn operator(&self, token: &Digest) -> Option<(&str, Role)> {
         let held = self.operators.iter().find(|(_, operator)| operator.token == *token);
         held.map(|(name, operator)| (name.as_str(), operator.role))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_is_bound_to_deployments_by_name_or_by_prefix() {
+        let scope = |patterns: &[&str]| -> Scope {
+            patterns.iter().map(|it| DeploymentPattern::new(it).unwrap()).collect()
+        };
+        for (patterns, deployment, admits) in [
+            (&[][..], "shop", true),
+            (&["shop"], "shop", true),
+            (&["shop"], "shop-eu", false),
+            (&["shop-*"], "shop-eu", true),
+            (&["shop-*"], "shop", false),
+            (&["shop-*"], "shopper", false),
+            (&["blog", "shop*"], "shopper", true),
+            (&["blog", "shop*"], "blog2", false),
+        ] {
+            assert_eq!(scope(patterns).admits(deployment), admits, "{patterns:?} {deployment}");
+        }
+        for wrong in ["", "*", "sh*p", "shop**", "Shop", "shop/web"] {
+            assert!(DeploymentPattern::new(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(scope(&["shop-*", "blog"]).to_string(), "blog, shop-*");
     }
 }

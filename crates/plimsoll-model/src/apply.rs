@@ -91,7 +91,9 @@ impl<'s> Txn<'s> {
                 self.create_join_token(*token, *expires_at)
             }
             Change::Join { token, node, facts, key } => self.join(token, node, facts, *key),
-            Change::PutOperator { name, token, role } => self.put_operator(name, *token, *role),
+            Change::PutOperator { name, token, role, scope } => {
+                self.put_operator(name, *token, *role, scope)
+            }
             Change::RevokeOperator { name } => self.revoke_operator(name),
             Change::Deploy { deployment, services, routes } => {
                 self.deploy(deployment, services, routes)

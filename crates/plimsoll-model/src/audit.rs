@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::Role;
+use crate::access::{Role, Scope};
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
@@ -72,6 +72,7 @@ pub enum AuditKind {
     OperatorAdded {
         name: String,
         role: Role,
+        scope: Scope,
     },
     OperatorRevoked {
         name: String,
@@ -288,7 +289,10 @@ impl fmt::Display for AuditKind {
             }
             Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
             Self::JoinTokenCreated { .. } => f.write_str("a join token was made"),
-            Self::OperatorAdded { name, role } => write!(f, "{name} may {}", role.word()),
+            Self::OperatorAdded { name, role, scope } if scope.is_bound() => {
+                write!(f, "{name} may {} in {scope}", role.word())
+            }
+            Self::OperatorAdded { name, role, .. } => write!(f, "{name} may {}", role.word()),
             Self::OperatorRevoked { name } => write!(f, "the token of {name} is revoked"),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
@@ -457,7 +461,8 @@ mod tests {
             H::DrainTimedOut { .. } => Some(H::NodeRemoved { node: node.clone() }),
             H::NodeRemoved { .. } => Some(H::JoinTokenCreated { expires_at: Timestamp(0) }),
             H::JoinTokenCreated { .. } => {
-                Some(H::OperatorAdded { name: "ann".to_owned(), role: Role::Read })
+                let scope = Scope::default();
+                Some(H::OperatorAdded { name: "ann".to_owned(), role: Role::Read, scope })
             }
             H::OperatorAdded { .. } => Some(H::OperatorRevoked { name: "ann".to_owned() }),
             H::OperatorRevoked { .. } => {

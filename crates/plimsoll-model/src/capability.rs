@@ -14,6 +14,12 @@ use crate::spec::{ContainerSpec, MountSource, PortMode};
 pub struct RuntimeFacts {
     pub name: String,
     pub lacks: BTreeSet<Capability>,
+    /// Directories of the node below which anybody who may deploy may bind.
+    #[serde(default)]
+    pub bind_roots: BTreeSet<String>,
+    /// Whether root in a container is root of the node, and a group in it a group of the node.
+    #[serde(default)]
+    pub root_is_host: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,10 +41,14 @@ pub enum Capability {
     ExtraHosts,
     /// `network_mode: none`.
     NoNetwork,
+    /// For who is no admin, to bind a path that lies below none of the node's bind roots.
+    BindPath,
+    /// For who is no admin, to run as root of the node or in a group of it.
+    HostUser,
 }
 
 impl Capability {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ImageCommand,
         Self::NoImage,
         Self::PortMapping,
@@ -48,6 +58,8 @@ impl Capability {
         Self::Sysctls,
         Self::ExtraHosts,
         Self::NoNetwork,
+        Self::BindPath,
+        Self::HostUser,
     ];
 
     /// What to do where no node has it.
@@ -62,6 +74,8 @@ impl Capability {
             Self::Sysctls => "remove `sysctls`",
             Self::ExtraHosts => "remove `extra_hosts`",
             Self::NoNetwork => "remove `network_mode: none`",
+            Self::BindPath => "bind below a --bind-root of a node, or apply with role admin",
+            Self::HostUser => "set `user` to one other than root, or apply with role admin",
         }
     }
 }
@@ -79,7 +93,20 @@ impl fmt::Display for Capability {
             Self::Sysctls => "set sysctls",
             Self::ExtraHosts => "add extra_hosts",
             Self::NoNetwork => "run without a network",
+            Self::BindPath => "bind a path outside its bind roots for role deploy",
+            Self::HostUser => "run as root for role deploy",
         })
+    }
+}
+
+impl RuntimeFacts {
+    /// Whether a container that needs this does not find it here.
+    fn is_without(&self, capability: Capability, spec: &ContainerSpec) -> bool {
+        match capability {
+            Capability::BindPath => !spec.binds_below(&self.bind_roots),
+            Capability::HostUser => self.root_is_host,
+            other => self.lacks.contains(&other),
+        }
     }
 }
 
@@ -105,12 +132,23 @@ impl ContainerSpec {
             Capability::Sysctls => !self.sysctls.is_empty(),
             Capability::ExtraHosts => !self.extra_hosts.is_empty(),
             Capability::NoNetwork => self.network_mode.as_deref() == Some("none"),
+            Capability::BindPath => self.asked_by.is_some() && self.has_binds(),
+            Capability::HostUser => self.asked_by.is_some() && self.wants_host_user(),
         }
+    }
+
+    /// Everything it needs that the runtime lacks.
+    pub fn all_lacking(&self, runtime: &RuntimeFacts) -> impl Iterator<Item = Capability> {
+        Capability::ALL.into_iter().filter(|it| runtime.is_without(*it, self) && self.needs(*it))
     }
 
     /// The first thing it needs that the runtime lacks.
     pub fn lacking(&self, runtime: &RuntimeFacts) -> Option<Capability> {
-        runtime.lacks.iter().copied().find(|capability| self.needs(*capability))
+        self.all_lacking(runtime).next()
+    }
+
+    fn has_binds(&self) -> bool {
+        self.mounts.iter().any(|mount| matches!(mount.source, MountSource::Bind { .. }))
     }
 
     fn has_nested_mounts(&self) -> bool {
@@ -248,7 +286,7 @@ mod tests {
     #[test]
     fn what_a_runtime_lacks_is_missed_only_by_who_needs_it() {
         let lacks = BTreeSet::from([Capability::Sysctls, Capability::ImageCommand]);
-        let runtime = RuntimeFacts { name: "process".into(), lacks };
+        let runtime = RuntimeFacts { name: "process".into(), lacks, ..RuntimeFacts::default() };
         assert_eq!(plain().lacking(&runtime), None);
         let spec = ContainerSpec { command: None, ..plain() };
         assert_eq!(spec.lacking(&runtime), Some(Capability::ImageCommand));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::access::{Authority, Digest, Role};
+use crate::access::{Authority, Digest, Role, Scope};
 use crate::audit::Author;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::level::Level;
@@ -111,6 +111,7 @@ pub enum Change {
         name: String,
         token: Digest,
         role: Role,
+        scope: Scope,
     },
     RevokeOperator {
         name: String,

@@ -8,6 +8,7 @@ pub mod access;
 pub mod apply;
 pub mod audit;
 pub mod capability;
+pub mod ceilings;
 pub mod command;
 mod hex;
 pub mod ids;
@@ -20,6 +21,7 @@ pub mod reason;
 pub mod rebalance;
 pub mod replica;
 pub mod rollout;
+pub mod shape;
 pub mod spec;
 pub mod state;
 #[cfg(any(test, feature = "testkit"))]

@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Role;
 use crate::hex::{self, Hex};
 use crate::ids::{DeploymentName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
@@ -362,6 +363,10 @@ pub struct ContainerSpec {
     pub runtime: Option<String>,
     pub logging: Option<Logging>,
     pub annotations: BTreeMap<String, String>,
+    /// The role of who asked for it where that is less than admin: its node holds it to what that role may have. Written
+    /// where a spec is applied, whatever it says itself.
+    #[serde(default)]
+    pub asked_by: Option<Role>,
 }
 
 impl ContainerSpec {

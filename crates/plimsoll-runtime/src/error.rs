@@ -122,6 +122,10 @@ pub enum Reason {
     UnknownUser { user: String },
     #[error("group {group:?} is not known on this host")]
     UnknownGroup { group: String },
+    #[error(
+        "it would run as root of this node, which needs role admin; set `user` to one other than root"
+    )]
+    RootUser,
     #[error("running as user {user:?} requires root")]
     NotRoot { user: String },
     #[error("unknown stop signal {signal:?}")]
@@ -138,6 +142,14 @@ pub enum Reason {
         "volume {volume} needs the driver {driver:?}; the process runtime supports local directories only"
     )]
     VolumeDriver { volume: String, driver: String },
+    #[error(
+        "{path} is below no bind root of this node; bind below one, start the node with `--bind-root`, or apply with role admin"
+    )]
+    BindOutside { path: String },
+    #[error("a symlink of {path} leads out of the bind root {root}; remove the symlink")]
+    BindEscapes { path: String, root: String },
+    #[error("cannot bind {path}: {error}; create it on this node first")]
+    BindUnresolved { path: String, error: String },
     #[error("{name} is external: this node cannot read its content")]
     ExternalFile { name: String },
     #[error("port {target} cannot be published as {published}; a process binds its own ports")]

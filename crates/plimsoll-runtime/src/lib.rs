@@ -5,6 +5,7 @@
 //! of this host; [`fake`] runs nothing and is for tests. [`health`] turns a spec's healthcheck into transitions over any runtime, and [`pressure`] reads how
 //! busy the node is. What to do next about a replica is decided in `plimsoll-kernel`; here it is only done.
 
+pub mod bind_roots;
 pub mod bridge;
 pub mod docker;
 pub mod error;
@@ -18,6 +19,7 @@ mod refusal;
 pub mod runtime;
 pub mod usage;
 
+pub use bind_roots::BindRoots;
 pub use bridge::{Block, Bridge, Names};
 pub use docker::DockerRuntime;
 pub use error::{Error, Operation, PullError, Reason, Result, chain};

@@ -51,6 +51,11 @@ use record::RunState;
 use stop::settled;
 use watch::ExitWatch;
 
+/// Whether services can be other users of this host, and are its root where nobody says otherwise.
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
 /// Where and how processes are run.
 #[derive(Debug, Clone)]
 pub struct Settings {

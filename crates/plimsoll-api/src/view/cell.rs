@@ -75,12 +75,18 @@ pub struct Operator {
     /// `read`, `deploy` or `admin`.
     pub role: String,
     pub created_at: Time,
+    /// The deployments it is bound to, by name or by prefix; none: all.
+    #[serde(default)]
+    pub deployments: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewOperator {
     pub name: String,
     pub role: String,
+    /// Bind it to these deployments, by name or by prefix: `shop`, `shop-*`. None: all.
+    #[serde(default)]
+    pub deployments: Vec<String>,
 }
 
 /// A token, told once and never again.

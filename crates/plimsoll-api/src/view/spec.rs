@@ -223,6 +223,9 @@ pub struct ContainerSpec {
     pub runtime: Option<String>,
     pub logging: Option<LoggingSpec>,
     pub annotations: BTreeMap<String, String>,
+    /// Written by the cell: the role of who asked for it where that is less than admin.
+    #[serde(default)]
+    pub asked_by: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

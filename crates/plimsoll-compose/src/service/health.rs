@@ -1,5 +1,6 @@
 //! How a container says that it is well.
 
+use plimsoll_model::ceilings::MAX_RETRIES;
 use plimsoll_model::spec::{ContainerSpec, HealthTest, Healthcheck};
 
 use crate::diagnostic::{Finding, Findings};
@@ -22,7 +23,7 @@ pub(super) fn fill(report: &mut Findings, service: &Mapping, container: &mut Con
         timeout: keys.parse("timeout"),
         start_period: keys.parse("start_period"),
         start_interval: keys.parse("start_interval"),
-        retries: keys.integer("retries", 0, 1_000),
+        retries: keys.integer("retries", 0, MAX_RETRIES.into()),
     });
 }
 

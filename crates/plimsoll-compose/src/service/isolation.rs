@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_model::shape::{CGROUP_MODES, IPC_MODES, PID_MODES, UTS_MODES};
 use plimsoll_model::spec::{ContainerSpec, Device, Ulimit};
 
 use super::networks::mode;
@@ -21,10 +22,10 @@ pub(super) fn fill(report: &mut Findings, service: &Mapping, container: &mut Con
     container.device_cgroup_rules = keys.texts("device_cgroup_rules");
     container.sysctls = keys.pairs("sysctls");
     container.storage_opt = keys.pairs("storage_opt");
-    container.ipc = mode(&mut keys, "ipc", &["host", "private", "shareable", "none"]);
-    container.pid = mode(&mut keys, "pid", &["host"]);
-    container.uts = mode(&mut keys, "uts", &["host"]);
-    container.cgroup = mode(&mut keys, "cgroup", &["host", "private"]);
+    container.ipc = mode(&mut keys, "ipc", &IPC_MODES);
+    container.pid = mode(&mut keys, "pid", &PID_MODES);
+    container.uts = mode(&mut keys, "uts", &UTS_MODES);
+    container.cgroup = mode(&mut keys, "cgroup", &CGROUP_MODES);
     container.userns_mode = keys.text("userns_mode");
     container.cgroup_parent = keys.text("cgroup_parent");
     container.devices = devices(&mut keys);

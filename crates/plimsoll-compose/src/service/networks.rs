@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_model::shape::NETWORK_MODES;
 use plimsoll_model::spec::{ContainerSpec, NetworkAttachment};
 
 use super::ServiceContext;
@@ -25,7 +26,7 @@ pub(super) fn fill(
     container.dns_opt = keys.one_or_many("dns_opt");
     container.dns_search = keys.one_or_many("dns_search");
     container.extra_hosts = extra_hosts(&mut keys);
-    container.network_mode = mode(&mut keys, "network_mode", &["bridge", "host", "none"]);
+    container.network_mode = mode(&mut keys, "network_mode", &NETWORK_MODES);
     let (mode, networks) = (service.get("network_mode"), service.get("networks"));
     match (mode, networks) {
         (Some(mode), Some(networks)) => {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll_model::spec::{Attribute, Constraint, Mode, Placement};
+use plimsoll_model::state::MAX_REPLICAS;
 
 use super::plimsoll::{Extension, ModeName};
 use crate::diagnostic::{Finding, Findings};
@@ -11,9 +12,6 @@ use crate::fields::Section;
 use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::{Mapping, YamlEntry};
-
-/// More replicas than a cell is built for is a typing error.
-const MAX_REPLICAS: i64 = 1_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DeployMode {
@@ -41,7 +39,7 @@ pub(super) fn read(
     let Some(mut keys) = deploy.section("placement", Section::Placement) else {
         return Some(placement);
     };
-    let max: Option<u32> = keys.integer("max_replicas_per_node", 0, MAX_REPLICAS);
+    let max: Option<u32> = keys.integer("max_replicas_per_node", 0, MAX_REPLICAS.into());
     placement.max_per_node = max.filter(|max| *max > 0);
     if let Some(entry) = keys.get("constraints") {
         for text in read::texts(keys.report, entry) {
@@ -141,7 +139,7 @@ fn replicas<'n>(
 ) -> Option<(u32, &'n YamlEntry)> {
     let mut count = |mapping: &'n Mapping, key: &str| -> Option<(u32, &'n YamlEntry)> {
         let entry = mapping.get(key)?;
-        Some((read::integer(report, entry, 0, MAX_REPLICAS)?, entry))
+        Some((read::integer(report, entry, 0, MAX_REPLICAS.into())?, entry))
     };
     let scale = count(mapping, "scale");
     let replicas = deploy.and_then(|deploy| count(deploy, "replicas"));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_model::shape::{CONSISTENCIES, PROPAGATIONS, TMPFS_NUMBERS, TMPFS_OPTIONS};
 use plimsoll_model::spec::{ContainerSpec, Mount, MountSource, VolumeSpec};
 
 use super::ServiceContext;
@@ -10,27 +11,6 @@ use crate::fields::Section;
 use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::{Mapping, Value, YamlNode};
-
-const PROPAGATIONS: [&str; 6] = ["shared", "slave", "private", "rshared", "rslave", "rprivate"];
-const CONSISTENCIES: [&str; 4] = ["consistent", "cached", "delegated", "default"];
-
-/// Options of a tmpfs that have no value; `ro` and `rw` are fields of their own.
-const TMPFS_OPTIONS: [&str; 14] = [
-    "exec",
-    "noexec",
-    "suid",
-    "nosuid",
-    "dev",
-    "nodev",
-    "sync",
-    "async",
-    "atime",
-    "noatime",
-    "diratime",
-    "nodiratime",
-    "relatime",
-    "norelatime",
-];
 
 /// The kinds a long form can name.
 #[derive(Clone, Copy)]
@@ -273,7 +253,7 @@ fn tmpfs(report: &mut Findings, text: &read::Text) -> Option<Mount> {
             },
             None if option == "ro" => read_only = true,
             None if option == "rw" => {}
-            Some(("uid" | "gid" | "nr_inodes" | "nr_blocks", _)) => {
+            Some((key, _)) if TMPFS_NUMBERS.contains(&key) => {
                 others.insert(option.to_owned());
             }
             None if TMPFS_OPTIONS.contains(&option) => {

@@ -265,7 +265,7 @@ deploy:
         6 |     stop_grace_period: -5s
           |                        ^^^
 
-        error: `replicas` must be a whole number between 0 and 1000000, found "-2"
+        error: `replicas` must be a whole number between 0 and 100000, found "-2"
          --> compose.yaml:8:17
           |
         8 |       replicas: -2

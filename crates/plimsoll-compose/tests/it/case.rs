@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use plimsoll_compose::{ComposeSource, Files, LoadOptions, Loaded, load};
+use plimsoll_model::shape::Mistake;
 use plimsoll_model::spec::{ContainerSpec, ServiceSpec};
 
 /// Files that exist in a test only.
@@ -77,7 +78,15 @@ impl Case {
     }
 
     pub(crate) fn load(&self) -> Loaded {
-        self.try_load().unwrap_or_else(|errors| panic!("the file was refused:\n{errors}"))
+        let loaded =
+            self.try_load().unwrap_or_else(|errors| panic!("the file was refused:\n{errors}"));
+        // What a file may say, the API takes; only where a relative path begins a test may leave open.
+        for (name, spec) in &loaded.deployment.services {
+            let mut mistakes = spec.mistakes();
+            mistakes.retain(|mistake| !matches!(mistake, Mistake::RelativeBind { .. }));
+            assert!(mistakes.is_empty(), "{name}: {mistakes:?}");
+        }
+        loaded
     }
 
     pub(crate) fn service(&self, name: &str) -> ServiceSpec {

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod case;
+mod ceilings;
 mod diagnostics;
 mod environment;
 mod field_table;

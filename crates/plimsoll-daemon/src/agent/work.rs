@@ -11,8 +11,8 @@ use plimsoll_model::{
 };
 use plimsoll_runtime::health::{Check, HealthReport, Monitor};
 use plimsoll_runtime::{
-    Binding, BoxFuture, ContainerInfo, Description, Error, Pull, PullError, Runtime, StartRequest,
-    Tag, chain,
+    BindRoots, Binding, BoxFuture, ContainerInfo, Description, Error, Pull, PullError, Runtime,
+    StartRequest, Tag, chain,
 };
 use tokio::time::sleep;
 
@@ -90,9 +90,14 @@ impl Agent {
         let order =
             StartRequest { bindings: bindings(&container), ..StartRequest::new(tag, container) };
         let (runtime, starts) = (Arc::clone(&self.runtime), Arc::clone(&self.starts));
+        let roots = self.bind_roots.clone();
         self.spawn(id, generation, async move {
             let _turn = starts.acquire().await;
-            WorkOutcome::Started(runtime.start(&order).await)
+            // Before every start: who writes below a root can plant a symlink there at any time.
+            WorkOutcome::Started(match held(roots, order).await {
+                Ok(order) => runtime.start(&order).await,
+                Err(refused) => Err(refused),
+            })
         });
     }
 
@@ -197,6 +202,16 @@ async fn check(runtime: &dyn Runtime, spec: &ContainerSpec) -> Check {
     // Without a word from the runtime the image is taken to bring no check: the service's own still counts.
     let image = runtime.image_check(&spec.image).await.unwrap_or_default();
     Check::of(spec.healthcheck.as_ref(), image.as_ref())
+}
+
+/// The order with its binds as they are found below the node's roots, or why it may not start.
+async fn held(roots: BindRoots, order: StartRequest) -> Result<StartRequest, Error> {
+    if order.spec.asked_by.is_none() {
+        return Ok(order);
+    }
+    // A path on a network file system can keep whoever looks at it waiting.
+    let held = tokio::task::spawn_blocking(move || roots.hold(order));
+    held.await.expect("looking at a path does not panic")
 }
 
 async fn until_done<'a>(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use plimsoll_model::access::Role;
+use plimsoll_model::access::{DeploymentPattern, Role, Scope};
 use plimsoll_model::{Change, Millis, Writer};
 
 use super::answer::{Answer, ErrorResponse, json};
@@ -118,6 +118,7 @@ pub(super) async fn operators(
                     name: name.clone(),
                     role: operator.role.word().to_owned(),
                     created_at: Time(operator.created_at),
+                    deployments: operator.scope.patterns().map(str::to_owned).collect(),
                 })
                 .collect::<Vec<_>>())
         })
@@ -149,8 +150,9 @@ pub(super) async fn add_operator(
         .hint("shorten it, or leave other characters out");
         return Err(problem.into());
     }
+    let scope = bounds(role, &asked.deployments)?;
     let token = OperatorToken::new().map_err(|error| unmade(&error))?;
-    let change = Change::PutOperator { name: asked.name.clone(), token: token.hash(), role };
+    let change = Change::PutOperator { name: asked.name.clone(), token: token.hash(), role, scope };
     let cell = &context.cell;
     cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
     Ok(json(&view::OperatorToken { name: asked.name, role: asked.role, token: token.to_string() }))
@@ -169,8 +171,23 @@ pub(super) async fn revoke_operator(
     let change = Change::RevokeOperator { name: name.clone() };
     cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
     let role = known.as_ref().map(|known| known.role.word().to_owned()).unwrap_or_default();
-    let created_at = Time(known.map(|known| known.created_at).unwrap_or_default());
-    Ok(json(&view::Operator { name, role, created_at }))
+    let created_at = Time(known.as_ref().map(|known| known.created_at).unwrap_or_default());
+    let scope = known.map(|known| known.scope).unwrap_or_default();
+    let deployments = scope.patterns().map(str::to_owned).collect();
+    Ok(json(&view::Operator { name, role, created_at, deployments }))
+}
+
+/// The deployments a token is to be bound to. An admin's cannot be: who makes tokens makes one without bounds.
+fn bounds(role: Role, deployments: &[String]) -> Result<Scope, ErrorResponse> {
+    if role == Role::Admin && !deployments.is_empty() {
+        let message = "a token with role admin cannot be bound to deployments";
+        return Err(Problem::new(ProblemCode::BadRole, message).hint("use read or deploy").into());
+    }
+    let patterns = deployments.iter().map(|text| DeploymentPattern::new(text));
+    patterns.collect::<Result<Scope, _>>().map_err(|error| {
+        let problem = Problem::new(ProblemCode::BadName, error.to_string());
+        problem.hint("name a deployment, or the beginning of names with * behind it: shop-*").into()
+    })
 }
 
 fn unmade(error: &plimsoll_peer::pki::Error) -> ErrorResponse {

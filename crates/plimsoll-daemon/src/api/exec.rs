@@ -64,7 +64,7 @@ fn held(context: &Context, caller: &Caller, name: &str) -> Result<(Tag, NodeId),
         let Some(assignment) = held else { return Err(Error::NotAssigned { replica }) };
         let service = state.service(&replica.service);
         if let Some(spec) = service.and_then(|service| service.spec_of(assignment)) {
-            caller.check_privilege(&replica.service.service, &spec.container)?;
+            caller.check_entry(&replica.service.service, spec, state)?;
         }
         let (cell_id, generation) = (state.cell_id().clone(), assignment.generation);
         Ok((Tag { cell_id, replica, generation }, assignment.node.clone()))

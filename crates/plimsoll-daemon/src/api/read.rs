@@ -11,6 +11,7 @@ use plimsoll_model::{AuditKind, DeploymentName, NodeId};
 use super::answer::Answer;
 use super::context::Context;
 use super::extract::{Named, QueryParams};
+use super::scope::{self, Within};
 use super::watching;
 use crate::operations::{self, find_replica, no_such_deployment};
 use crate::views::{self, Source, Subjects};
@@ -25,10 +26,18 @@ const DEFAULT_AUDIT: u32 = 1_000;
 pub(super) async fn status(
     State(context): State<Arc<Context>>,
     QueryParams(query): QueryParams<view::StatusQuery>,
+    within: Within,
 ) -> Answer {
     let Some(name) = query.deployment else {
-        return context.look(|source| Ok(source.status())).await;
+        return context
+            .look(move |source| {
+                let mut status = source.status();
+                status.deployments.retain(|deployment| within.0.admits(&deployment.name));
+                Ok(status)
+            })
+            .await;
     };
+    scope::check(&within, &name)?;
     let name = DeploymentName::new(&name).map_err(operations::Error::Name)?;
     let view = |source: &Source<'_>, name: &_| Ok(source.status_of(name));
     context.look_at(name, Subjects::of_deployment, view).await
@@ -56,8 +65,15 @@ pub(super) async fn nodes(
 pub(super) async fn deployments(
     State(context): State<Arc<Context>>,
     QueryParams(page): QueryParams<view::Page>,
+    Within(scope): Within,
 ) -> Answer {
-    context.look_at_list(page, |source| Ok(source.deployments())).await
+    context
+        .look_at_list(page, move |source| {
+            let mut deployments = source.deployments();
+            deployments.retain(|deployment| scope.admits(&deployment.name));
+            Ok(deployments)
+        })
+        .await
 }
 
 /// One deployment
@@ -108,13 +124,24 @@ pub(super) async fn revision(
 pub(super) async fn replicas(
     State(context): State<Arc<Context>>,
     QueryParams(query): QueryParams<view::ReplicaQuery>,
+    Within(scope): Within,
 ) -> Answer {
     let page = view::Page::new(query.limit, query.offset);
+    let own = move |source: &Source<'_>, mut replicas: Vec<view::Replica>| {
+        let is_own = |replica: &view::Replica| {
+            let id = source.state.find_replica(&replica.id);
+            id.is_some_and(|id| scope.admits(id.service.deployment.as_str()))
+        };
+        if scope.is_bound() {
+            replicas.retain(is_own);
+        }
+        Ok(replicas)
+    };
     let Some(node) = query.node else {
-        return context.look_at_list(page, |source| Ok(source.replicas())).await;
+        return context.look_at_list(page, move |source| own(source, source.replicas())).await;
     };
     let node = NodeId::new(&node).map_err(operations::Error::Name)?;
-    let view = |source: &Source<'_>, node: &_| Ok(source.replicas_on(node));
+    let view = move |source: &Source<'_>, node: &_| own(source, source.replicas_on(node));
     context.look_at_list_of(node, Subjects::of_node, page, view).await
 }
 
@@ -199,8 +226,15 @@ pub(super) async fn snapshot(State(context): State<Arc<Context>>) -> Answer {
 pub(super) async fn routes(
     State(context): State<Arc<Context>>,
     QueryParams(page): QueryParams<view::Page>,
+    Within(scope): Within,
 ) -> Answer {
-    context.look_at_list(page, |source| Ok(views::routes(source))).await
+    context
+        .look_at_list(page, move |source| {
+            let mut routes = views::routes(source);
+            routes.retain(|route| scope.admits(&route.deployment));
+            Ok(routes)
+        })
+        .await
 }
 
 /// Where a request goes, and why nowhere else

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::answer::with_type;
 use super::context::Context;
 use super::{
-    backup, cell, examples, exec, forward, health, logs, metrics, read, staleness, statuses,
+    backup, cell, examples, exec, forward, health, logs, metrics, read, scope, staleness, statuses,
     watching, write,
 };
 
@@ -34,6 +34,7 @@ pub(super) fn router(context: Arc<Context>) -> Router {
     router
         .fallback(health::no_such_path)
         .method_not_allowed_fallback(health::no_such_method)
+        .layer(from_fn_with_state(Arc::clone(&context), scope::bound))
         .layer(from_fn_with_state(Arc::clone(&context), staleness::stamp))
         .layer(from_fn_with_state(Arc::clone(&context), forward::pass_on))
         .with_state(context)

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use plimsoll_model::DeploymentName;
+use plimsoll_model::access::Scope;
 use plimsoll_store::{Lagged, Machine, Watcher};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -21,6 +22,7 @@ use super::answer::Answer;
 use super::connections::ended;
 use super::context::Context;
 use super::extract::QueryParams;
+use super::scope::{self, Within};
 use crate::operations;
 use crate::views;
 use plimsoll_api::view::{AuditEvent, Changed, Time};
@@ -43,8 +45,12 @@ pub(super) struct WatchQuery {
 pub(super) async fn watch(
     State(context): State<Arc<Context>>,
     QueryParams(query): QueryParams<WatchQuery>,
+    within: Within,
     headers: HeaderMap,
 ) -> Answer {
+    if let Some(deployment) = &query.deployment {
+        scope::check(&within, deployment)?;
+    }
     let only = query.deployment.map(DeploymentName::new).transpose();
     let only = only.map_err(operations::Error::Name)?;
     let machine = context.cell.engine.machine();
@@ -54,11 +60,12 @@ pub(super) async fn watch(
     let watcher = machine.watch(after.saturating_add(1));
     let changes = unfold((watcher, only), move |(mut watcher, only)| {
         let (machine, ending) = (Arc::clone(&machine), ending.clone());
+        let Within(scope) = within.clone();
         async move {
             let changed = tokio::select! {
                 biased;
                 () = ended(ending) => return None,
-                changed = next_of(&machine, &mut watcher, only.as_ref()) => changed,
+                changed = next_of(&machine, &mut watcher, only.as_ref(), &scope) => changed,
             };
             Some((event("changed", changed.index, &changed), (watcher, only)))
         }
@@ -66,11 +73,12 @@ pub(super) async fn watch(
     Ok(events(changes))
 }
 
-/// The next change of what is watched: everything, or one deployment.
+/// The next change of what is watched: everything that may be seen, or one deployment.
 async fn next_of(
     machine: &Machine,
     watcher: &mut Watcher,
     only: Option<&DeploymentName>,
+    scope: &Scope,
 ) -> Changed {
     loop {
         let applied = match watcher.next().await {
@@ -78,6 +86,7 @@ async fn next_of(
             Err(lagged) => return missed(lagged),
         };
         let changed = match only {
+            None if scope.is_bound() => views::changed_within(scope, &applied),
             None => Some(views::changed(&applied)),
             Some(name) => machine.read(|state| views::changed_of(state, name, &applied)),
         };

@@ -75,12 +75,21 @@ pub(super) async fn open(
 
 /// What the node says of its runtime. An engine that does not answer at once is taken for one that lacks nothing more: it
 /// refuses itself what it cannot do.
-pub(super) async fn facts(kind: RuntimeKind, runtime: &dyn Runtime) -> RuntimeFacts {
+pub(super) async fn facts(
+    options: &NodeOptions,
+    kind: RuntimeKind,
+    runtime: &dyn Runtime,
+) -> RuntimeFacts {
     if kind == RuntimeKind::Docker {
         // Which version of the API it speaks is known once it was asked for anything.
         let _ = tokio::time::timeout(INTRODUCE, runtime.describe()).await;
     }
-    RuntimeFacts { name: kind.word().to_owned(), lacks: runtime.lacks() }
+    RuntimeFacts {
+        name: kind.word().to_owned(),
+        lacks: runtime.lacks(),
+        bind_roots: options.bind_roots.clone(),
+        root_is_host: kind == RuntimeKind::Process && process::is_root(),
+    }
 }
 
 /// Who answers for names. Where that cannot be, engines do, each for its own containers.

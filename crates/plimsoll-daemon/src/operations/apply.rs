@@ -20,7 +20,7 @@ pub async fn apply(
     apply: Apply,
 ) -> Result<Applied, Error> {
     let name = DeploymentName::new(name)?;
-    let (expected, content) = (apply.expect, checked(cell, &name, apply)?);
+    let (expected, content) = (apply.expect, checked(cell, caller, &name, apply)?);
     let decide = |state: &State| {
         let before = current(state, &name);
         expect(&name, expected, before.as_ref())?;
@@ -38,12 +38,13 @@ pub fn dry_run(
     apply: Apply,
 ) -> Result<Applied, Error> {
     let name = DeploymentName::new(name)?;
-    let (expected, content) = (apply.expect, checked(cell, &name, apply)?);
+    let (expected, mut content) = (apply.expect, checked(cell, caller, &name, apply)?);
     let state = cell.engine.machine().read(Clone::clone);
     let before = current(&state, &name);
     expect(&name, expected, before.as_ref())?;
     let had = before.as_ref().map(|(_, content)| &content.services);
-    caller.check_privileges(had, &content.services)?;
+    content.services = caller.vouch(&state, had, content.services)?;
+    check::fields(&content.services)?;
     let (revision, plan) = planned(cell, state, &name, &content, now())?;
     let old = before.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
     let routed = routes::changes(&old.routes, &content.routes);
@@ -105,11 +106,18 @@ pub(super) fn applied(
 
 fn checked(
     cell: &NodeContext,
+    caller: &Caller,
     name: &DeploymentName,
     asked: Apply,
 ) -> Result<DeploymentContent, Error> {
     let services = check::services(name, asked.services)?;
-    cell.engine.machine().read(|state| check::can_run(state, &services))?;
+    cell.engine.machine().read(|state| {
+        // What the caller may not ask for is said before what no node can run.
+        let before = current(state, name);
+        let before = before.as_ref().map(|(_, content)| &content.services);
+        caller.vouch(state, before, services.clone())?;
+        check::can_run(state, &services)
+    })?;
     routes::check(&asked.routes)?;
     Ok(DeploymentContent { services, routes: asked.routes })
 }

@@ -36,6 +36,17 @@ pub(super) fn services(
     Ok(services.collect())
 }
 
+/// Refuses every field that no file could have, and every number above its ceiling.
+pub(super) fn fields(services: &Services) -> Result<(), Error> {
+    let mut reasons = Vec::new();
+    for (service, spec) in services {
+        let mistakes = spec.mistakes().into_iter().map(|mistake| mistake.to_string());
+        let excesses = spec.excesses().into_iter().map(|excess| excess.to_string());
+        reasons.extend(mistakes.chain(excesses).map(|why| (service.clone(), why)));
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(Error::BadSpec { reasons }) }
+}
+
 /// Everything that keeps the services from running on any node of the cell, by what nodes say of their runtimes. What only
 /// some nodes can run is placed on those.
 pub(super) fn can_run(state: &State, services: &Services) -> Result<(), Error> {
@@ -49,8 +60,7 @@ pub(super) fn can_run(state: &State, services: &Services) -> Result<(), Error> {
         }
         if runtimes.iter().all(|runtime| spec.container.lacking(runtime).is_some()) {
             for runtime in &runtimes {
-                let needed = runtime.lacks.iter().filter(|it| spec.container.needs(**it));
-                for it in needed {
+                for it in spec.container.all_lacking(runtime) {
                     say(format!("the {} runtime cannot {it}; {}", runtime.name, it.remedy()));
                 }
             }

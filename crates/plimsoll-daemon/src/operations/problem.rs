@@ -55,7 +55,8 @@ impl From<&Error> for Problem {
                 said(ProblemCode::NotOf).hint(format!("it is a replica of {}", replica.service))
             }
             Error::Privileged { .. } => said(ProblemCode::Forbidden)
-                .hint("leave these out, or use a token with role admin: `plimsoll token create NAME --role admin`"),
+                .hint("change these, or use a token with role admin: `plimsoll token create NAME --role admin`"),
+            Error::BadSpec { .. } => said(ProblemCode::BadSpec),
             Error::NoSuchKind { hint, .. } => said(ProblemCode::NoSuchKind).hint(hint),
             Error::NoCommand => said(ProblemCode::NoCommand),
             Error::TooManyLogs { .. } => said(ProblemCode::TooManyReplicas),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_model::access::Scope;
 use plimsoll_model::audit::AuditEvent as Event;
 use plimsoll_model::{DeploymentName, Event as Change, State};
 use plimsoll_store::AppliedCommand;
@@ -57,6 +58,23 @@ pub fn changed_of(
 ) -> Option<Changed> {
     let own: Vec<&Change> =
         applied.events.iter().filter(|event| concerns(state, name, event)).collect();
+    (!own.is_empty()).then(|| named(applied.index, own.into_iter()))
+}
+
+/// What it changed of the deployments in the scope, or of any node; none where that is nothing.
+pub fn changed_within(scope: &Scope, applied: &AppliedCommand) -> Option<Changed> {
+    let is_own = |event: &&Change| match event {
+        Change::Deployment(deployment) => scope.admits(deployment.as_str()),
+        Change::Service(service) => scope.admits(service.deployment.as_str()),
+        Change::Replica(replica) => scope.admits(replica.service.deployment.as_str()),
+        Change::Node(_) => true,
+        Change::Load(_)
+        | Change::Freed(_)
+        | Change::Access
+        | Change::Audit(_)
+        | Change::Volumes(_) => false,
+    };
+    let own: Vec<&Change> = applied.events.iter().filter(is_own).collect();
     (!own.is_empty()).then(|| named(applied.index, own.into_iter()))
 }
 

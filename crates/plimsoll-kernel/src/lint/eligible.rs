@@ -1,7 +1,10 @@
 //! Nothing goes to a node that is down, cordoned, draining, not listed, that does not meet the constraints, or whose runtime
 //! cannot run it.
 
+use std::path::Path;
+
 use plimsoll_model::Mode;
+use plimsoll_model::spec::MountSource;
 
 use super::BatchPlan;
 
@@ -31,6 +34,21 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
         let lacks = &node.facts.runtime.lacks;
         for capability in lacks.iter().filter(|it| new.spec.container.needs(**it)) {
             say(&format!("has a runtime that cannot {capability}"));
+        }
+        // Who is no admin binds below a root of the node, and is nobody's root.
+        let (container, runtime) = (&new.spec.container, &node.facts.runtime);
+        if container.asked_by.is_some() {
+            for mount in &container.mounts {
+                if let MountSource::Bind { path, .. } = &mount.source
+                    && !runtime.bind_roots.iter().any(|root| Path::new(path).starts_with(root))
+                {
+                    say(&format!("has no bind root for {path}"));
+                }
+            }
+            let user = container.user.as_deref().unwrap_or("root");
+            if runtime.root_is_host && matches!(user, "" | "0" | "root") {
+                say("would run it as root");
+            }
         }
     }
     broken

@@ -2,8 +2,8 @@
 
 use super::Txn;
 use crate::access::{
-    Access, Authority, Digest, JoinCheck, JoinToken, KEY_MEMORY, MAX_TOKENS, Operator, Role,
-    TOKEN_MEMORY,
+    Access, Authority, Digest, JoinCheck, JoinToken, KEY_MEMORY, MAX_PATTERNS, MAX_TOKENS,
+    Operator, Role, Scope, TOKEN_MEMORY,
 };
 use crate::audit::AuditKind;
 use crate::command::Refusal;
@@ -133,19 +133,25 @@ impl Txn<'_> {
         name: &str,
         token: Digest,
         role: Role,
+        scope: &Scope,
     ) -> Result<(), Refusal> {
         let mut access = self.state.access.clone();
         if let Some(known) = access.operators.get(name) {
-            if known.token == token && known.role == role {
+            if known.token == token && known.role == role && known.scope == *scope {
                 return Ok(());
             }
             return Err(Refusal::OperatorExists { name: name.to_owned() });
         }
         check_room("operator tokens", access.operators.len())?;
-        let operator = Operator { token, role, created_at: self.at };
+        let found = scope.patterns().len();
+        if found > MAX_PATTERNS {
+            let what = "deployments that a token is bound to".to_owned();
+            return Err(Refusal::TooMany { what, found, max: MAX_PATTERNS });
+        }
+        let operator = Operator { token, role, created_at: self.at, scope: scope.clone() };
         access.operators.insert(name.to_owned(), operator);
         self.set_access(access);
-        self.audit(AuditKind::OperatorAdded { name: name.to_owned(), role });
+        self.audit(AuditKind::OperatorAdded { name: name.to_owned(), role, scope: scope.clone() });
         Ok(())
     }
 

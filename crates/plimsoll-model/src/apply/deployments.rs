@@ -228,6 +228,9 @@ fn within_bounds(services: &Services) -> Result<(), Refusal> {
         much("the cpu reservation", request.cpu.0, MAX_REQUEST.cpu.0)?;
         much("the memory reservation", request.memory.0, MAX_REQUEST.memory.0)?;
         much("the gpu reservation", request.gpus.into(), MAX_REQUEST.gpus.into())?;
+        if let Some(excess) = spec.excesses().first() {
+            much(excess.field, excess.found.number(), excess.max.number())?;
+        }
     }
     Ok(())
 }

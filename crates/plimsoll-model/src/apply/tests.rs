@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::access::{Authority, Digest, JoinCheck, Role};
+use crate::access::{Authority, DeploymentPattern, Digest, JoinCheck, Role, Scope};
 use crate::audit::{Author, MAX_AUDIT};
 use crate::command::{Change, Command, Guarded, Refusal, Require};
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
@@ -153,8 +153,10 @@ fn any_access() -> impl Strategy<Value = Change> {
             facts: cpus(2),
             key
         }),
-        (name.clone(), digest, select(Role::ALL.to_vec()))
-            .prop_map(|(name, token, role)| Change::PutOperator { name, token, role }),
+        (name.clone(), digest, select(Role::ALL.to_vec())).prop_map(|(name, token, role)| {
+            let scope = [DeploymentPattern::new("shop-*").unwrap()].into_iter().collect();
+            Change::PutOperator { name, token, role, scope }
+        }),
         name.prop_map(|name| Change::RevokeOperator { name }),
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
             Change::Survive { node, server, lost: lost.into_iter().collect() }
@@ -517,7 +519,8 @@ fn a_cell_that_goes_on_with_one_server_forgets_the_lost_and_lets_nobody_in_by_ol
     let by = Writer::Operator;
     let token = Digest([1; 32]);
     cell.change(by, Change::CreateJoinToken { token, expires_at: Timestamp(u64::MAX) });
-    let operator = Change::PutOperator { name: "ann".into(), token, role: Role::Admin };
+    let (role, scope) = (Role::Admin, Scope::default());
+    let operator = Change::PutOperator { name: "ann".into(), token, role, scope };
     cell.change(by, operator);
     let cell = &mut cell.deploy("shop", [("web", spread(3))]);
     let place = |node: &str, slot: u32| Change::Place {

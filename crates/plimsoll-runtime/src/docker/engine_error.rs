@@ -27,6 +27,10 @@ pub(super) enum EngineError {
         "network {name} is external and not there; create it with: docker network create {name}"
     )]
     NoNetwork { name: String },
+    #[error(
+        "volume {name} was made with a driver or options of its own, which needs role admin; use another volume"
+    )]
+    DrivenVolume { name: String },
     #[error("cannot write its file {name}")]
     File { name: String, source: io::Error },
     #[error("cannot read the security profile {path}")]

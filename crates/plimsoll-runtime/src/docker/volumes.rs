@@ -27,6 +27,9 @@ pub(super) async fn ensure(
         let MountSource::Volume { name: key, .. } = &mount.source else { continue };
         let declared = spec.volumes.get(key).cloned().unwrap_or_default();
         let name = ensure_one(docker, tag, key, &declared).await?;
+        if spec.asked_by.is_some() {
+            check_plain(docker, &name).await?;
+        }
         names.insert(key.clone(), name);
     }
     Ok(names)
@@ -58,6 +61,17 @@ async fn ensure_one(
             Ok(scoped)
         }
         _ => Ok(name),
+    }
+}
+
+/// A volume stays as it was made, also by an admin, who may have made it a directory of the node.
+async fn check_plain(docker: &Docker, name: &str) -> Result<(), EngineError> {
+    let is_plain = |volume: &Volume| volume.driver == "local" && volume.options.is_empty();
+    match find(docker, name).await? {
+        Some(volume) if !is_plain(&volume) => {
+            Err(EngineError::DrivenVolume { name: name.to_owned() })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -24,6 +24,10 @@ pub(super) fn credentials(
     is_root: bool,
 ) -> Result<Option<ProcessUser>, Reason> {
     let asked = spec.user.as_deref().unwrap_or("");
+    let is_held = is_root && spec.asked_by.is_some();
+    if is_held && asked.is_empty() {
+        return Err(Reason::RootUser);
+    }
     if asked.is_empty() && spec.group_add.is_empty() {
         return Ok(None);
     }
@@ -45,6 +49,9 @@ pub(super) fn credentials(
     if !is_root {
         return Err(Reason::NotRoot { user: asked.to_owned() });
     }
+    if is_held {
+        confine(&mut credentials)?;
+    }
     credentials.groups.sort_unstable();
     credentials.groups.dedup();
     Ok(Some(credentials))
@@ -53,6 +60,19 @@ pub(super) fn credentials(
 /// The group of a user that the host does not know: the one that owns nothing. Docker would give root's own, whose files a
 /// container has not; here they are the host's.
 const NOGROUP: u32 = 65_534;
+
+/// For who is no admin: never root by whatever name, and no group that could be as good as root, such as that of an
+/// engine's socket.
+fn confine(credentials: &mut ProcessUser) -> Result<(), Reason> {
+    if credentials.uid == 0 {
+        return Err(Reason::RootUser);
+    }
+    credentials.groups.clear();
+    if credentials.gid == 0 {
+        credentials.gid = credentials.uid;
+    }
+    Ok(())
+}
 
 /// A number need not be known, as in a container: it is what it is.
 fn lookup(passwd: &str, group: &str, user: &str) -> Option<ProcessUser> {
@@ -92,6 +112,8 @@ fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::access::Role;
+
     use super::*;
 
     #[test]
@@ -99,7 +121,7 @@ mod tests {
         let etc = tempfile::tempdir().unwrap();
         fs::write(
             etc.path().join("passwd"),
-            "root:x:0:0:root:/root:/bin/sh\nann:x:7:8::/home/ann:/bin/sh\n",
+            "root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:/bin/sh\nann:x:7:8::/home/ann:/bin/sh\n",
         )
         .unwrap();
         fs::write(etc.path().join("group"), "root:x:0:\nann:x:8:\nvideo:x:44:bob,ann\n").unwrap();
@@ -130,6 +152,20 @@ mod tests {
                 ..ContainerSpec::default()
             };
             assert_eq!(credentials(etc.path(), &spec, true), expected, "{case}");
+        }
+        for (case, user, expected) in [
+            ("nobody asked", None, Err(Reason::RootUser)),
+            ("root", Some("root"), Err(Reason::RootUser)),
+            ("root by another name", Some("toor"), Err(Reason::RootUser)),
+            ("somebody, without their groups", Some("ann"), who(7, 8, &[], Some("/home/ann"))),
+            ("a number nobody has", Some("1234"), who(1234, 1234, &[], None)),
+        ] {
+            let spec = ContainerSpec {
+                user: user.map(str::to_owned),
+                asked_by: Some(Role::Deploy),
+                ..ContainerSpec::default()
+            };
+            assert_eq!(credentials(etc.path(), &spec, true), expected, "for deploy: {case}");
         }
         let spec = ContainerSpec { user: Some("ann".into()), ..ContainerSpec::default() };
         let refused = Err(Reason::NotRoot { user: "ann".into() });

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_model::access::Role;
+use plimsoll_model::access::{DeploymentPattern, Role};
 use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::{
     AuditEntry, Availability, Change, DeploymentName, Guarded, Level, Millis, Mode, NodeId,
@@ -37,7 +37,8 @@ impl World<'_> {
             }
             Action::AddOperator(name) => {
                 let (token, role) = (self.secret(), Role::Deploy);
-                vec![Change::PutOperator { name, token, role }.free()]
+                let bound = DeploymentPattern::new("shop-*").into_iter();
+                vec![Change::PutOperator { name, token, role, scope: bound.collect() }.free()]
             }
             Action::RevokeOperator(name) => vec![Change::RevokeOperator { name }.free()],
             Action::Exec(node) => self.exec(&node),

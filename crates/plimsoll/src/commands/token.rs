@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll token create-join                  one string, for one node, within a day
   plimsoll token create ann --role deploy     a token for a person or a program
+  plimsoll token create ci --role deploy --deployments 'shop-*'
   plimsoll token revoke ann";
 
 /// Manage join tokens and API tokens.
@@ -64,6 +65,9 @@ pub(crate) struct CreateArgs {
     /// Role of the token; each includes the previous ones
     #[arg(long, value_enum, default_value_t = RoleWord::Deploy)]
     role: RoleWord,
+    /// Bind the token to these deployments, by name or prefix: shop, 'shop-*' [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    deployments: Vec<String>,
     #[command(flatten)]
     host: HostArgs,
 }
@@ -121,10 +125,15 @@ fn create(args: &CreateArgs) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
         let role = args.role.to_possible_value().map(|value| value.get_name().to_owned());
-        let asked = NewOperator { name: args.name.clone(), role: role.unwrap_or_default() };
+        let (name, deployments) = (args.name.clone(), args.deployments.clone());
+        let asked = NewOperator { name, role: role.unwrap_or_default(), deployments };
         let made = client.add_operator(&asked).await?;
         data(&format!("{}\n", made.token))?;
-        note(&format!("token {} has role {}; it is shown only once", made.name, made.role));
+        let bound = match args.deployments.as_slice() {
+            [] => String::new(),
+            bound => format!(" in {}", bound.join(", ")),
+        };
+        note(&format!("token {} has role {}{bound}; it is shown only once", made.name, made.role));
         Ok(())
     })
 }
@@ -150,9 +159,14 @@ fn text(operators: &[Operator], now: Timestamp) -> String {
     if operators.is_empty() {
         return "Nobody has a token. Make one with: plimsoll token create NAME\n".to_owned();
     }
-    let mut table = Table::new(["NAME", "ROLE", ">AGE"]);
+    let mut table = Table::new(["NAME", "ROLE", "DEPLOYMENTS", ">AGE"]);
     for operator in operators {
-        table.row([operator.name.clone(), operator.role.clone(), age(operator.created_at, now)]);
+        let bound = match operator.deployments.as_slice() {
+            [] => "*".to_owned(),
+            bound => bound.join(","),
+        };
+        let age = age(operator.created_at, now);
+        table.row([operator.name.clone(), operator.role.clone(), bound, age]);
     }
     table.within(None)
 }

@@ -102,6 +102,9 @@ pub(crate) struct Args {
     /// Address pool for container networks on this node [default: 10.208.0.0/12]
     #[arg(long, value_name = "ADDRESSES", value_parser = block)]
     address_pool: Option<Block>,
+    /// Directory below which services applied with role deploy may bind; repeatable [default: none]
+    #[arg(long = "bind-root", value_name = "DIR", value_parser = bind_root)]
+    bind_roots: Vec<String>,
     /// Address that other nodes connect to [default: this host's address, port 7117]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     address: Option<String>,
@@ -179,6 +182,18 @@ fn block(text: &str) -> Result<Block, String> {
 
 fn proxy(text: &str) -> Result<AddressBlock, String> {
     text.trim().parse().map_err(|error: AddressBlockError| error.to_string())
+}
+
+/// A directory by its full name: paths are compared with it as they are written.
+fn bind_root(text: &str) -> Result<String, String> {
+    let trimmed = text.trim_end_matches('/');
+    if !text.starts_with('/') || text.split('/').any(|part| matches!(part, "." | "..")) {
+        return Err("write an absolute path without . and ..".to_owned());
+    }
+    if trimmed.is_empty() {
+        return Err("/ is the whole node; name a directory".to_owned());
+    }
+    Ok(trimmed.to_owned())
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -300,6 +315,7 @@ fn options(args: &Args, who: &Who) -> NodeOptions {
         address_pool: args.address_pool,
         // Read from where it is kept, which may fail.
         unlock: None,
+        bind_roots: args.bind_roots.iter().cloned().collect(),
     }
 }
 

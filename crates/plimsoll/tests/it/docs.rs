@@ -6,6 +6,10 @@ use std::process::Command;
 
 use expect_test::expect_file;
 use plimsoll_kernel::Policy;
+use plimsoll_model::access::MAX_PATTERNS;
+use plimsoll_model::ceilings;
+use plimsoll_model::privilege::Field;
+use plimsoll_model::state::{MAX_REPLICAS, MAX_SERVICES};
 use plimsoll_sim::chaos::alphabet::{Draw, WEIGHTS};
 use plimsoll_sim::scenario::Dwell;
 
@@ -110,6 +114,40 @@ fn the_scenario_format_quotes_the_numbers_the_code_has() {
     }
     let quote = format!("lie at least {} before the", plimsoll_sim::SETTLING);
     assert!(text.contains(&quote), "{quote}");
+}
+
+/// The page with the list as the code has it.
+fn with_closed_list(text: &str) -> String {
+    let (begin, end) = ("<!-- the closed list -->\n", "<!-- end of the list -->\n");
+    let (before, rest) = text.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    let rows = Field::ALL.map(|field| format!("| `{}` | {} |\n", field.word(), field.allowed()));
+    let table = format!("| field | role `deploy` may set |\n|---|---|\n{}", rows.concat());
+    format!("{before}{begin}{table}{end}{after}")
+}
+
+#[test]
+fn the_page_on_roles_lists_what_the_code_allows() {
+    let text = fs::read_to_string(root().join("docs/reference/roles.md")).unwrap();
+    expect_file!["../../../../docs/reference/roles.md"].assert_eq(&with_closed_list(&text));
+    for (what, most) in [
+        ("`stop_grace_period`", ceilings::MAX_STOP_GRACE.to_string()),
+        ("`healthcheck.interval`, `timeout`, `start_interval`", ceilings::MAX_PROBE.to_string()),
+        ("`healthcheck.start_period`", ceilings::MAX_START_PERIOD.to_string()),
+        ("`healthcheck.retries`", ceilings::MAX_RETRIES.to_string()),
+        ("`update_config.delay`, `monitor`", ceilings::MAX_UPDATE_PAUSE.to_string()),
+        ("`replicas` of a service", MAX_REPLICAS.to_string()),
+        ("services of a deployment", MAX_SERVICES.to_string()),
+        ("`environment` of a service", ceilings::MAX_ENVIRONMENT.to_string()),
+        ("`labels` and `annotations` of a service", ceilings::MAX_LABELS.to_string()),
+        ("a config or secret", format!("{} KiB", ceilings::MAX_FILE_BYTES >> 10)),
+        ("ports of a service", ceilings::MAX_PORTS.to_string()),
+        ("volumes of a service; configs and secrets", ceilings::MAX_MOUNTS.to_string()),
+    ] {
+        let quote = format!("| {what} | {most} |");
+        assert!(text.contains(&quote), "{quote}");
+    }
+    assert!(text.contains(&format!("up to {MAX_PATTERNS}, separated")));
 }
 
 #[test]

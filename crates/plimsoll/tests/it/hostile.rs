@@ -18,6 +18,7 @@ use crate::harness::{Cell, Site};
 use crate::run::{Ran, run_in};
 
 mod api;
+mod deploy;
 mod files;
 mod join;
 mod panics;

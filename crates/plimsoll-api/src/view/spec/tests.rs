@@ -19,6 +19,7 @@ fn full() -> Value {
     service["reschedule"] = json!({"above": 500});
     service["replay"] = json!("off");
     let container = service["container"].as_object_mut().unwrap();
+    container.insert("asked_by".into(), json!("deploy"));
     for field in ["platform", "working_dir", "user", "hostname", "domainname", "network_mode"] {
         container.insert(field.into(), json!("x"));
     }

@@ -249,7 +249,8 @@ async fn every_write_is_in_the_audit_with_who_asked_and_when() {
     client.restart("shop", &Restart::default()).await.unwrap();
     let exec = Exec { command: vec!["true".to_owned()], timeout_seconds: None };
     client.exec("shop-web-1", &exec).await.unwrap();
-    let ann = NewOperator { name: "ann".to_owned(), role: "read".to_owned() };
+    let ann =
+        NewOperator { name: "ann".to_owned(), role: "read".to_owned(), deployments: Vec::new() };
     client.add_operator(&ann).await.unwrap();
     client.revoke_operator("ann").await.unwrap();
     client.backup(&mut tokio::io::sink()).await.unwrap();

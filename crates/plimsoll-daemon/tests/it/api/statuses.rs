@@ -317,7 +317,11 @@ pub(super) async fn prepare(daemon: &Daemon) -> String {
     client.scale("old", &Scale { services: [("web".to_owned(), 1)].into() }).await.unwrap();
     daemon.pass().await;
     client.apply("shop", &shop("app:2")).await.unwrap();
-    let operator = |name: &str, role: &str| NewOperator { name: name.into(), role: role.into() };
+    let operator = |name: &str, role: &str| NewOperator {
+        name: name.into(),
+        role: role.into(),
+        deployments: Vec::new(),
+    };
     client.add_operator(&operator("ci", "deploy")).await.unwrap();
     client.add_operator(&operator("viewer", "read")).await.unwrap().token
 }

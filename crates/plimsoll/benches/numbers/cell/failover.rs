@@ -86,7 +86,10 @@ async fn longest_wait(client: &Client, gone: &str, begun: Instant) -> Duration {
 async fn write(client: &Client) -> Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = format!("bench-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    client.add_operator(&NewOperator { name, role: "read".to_owned() }).await.map(drop)
+    client
+        .add_operator(&NewOperator { name, role: "read".to_owned(), deployments: Vec::new() })
+        .await
+        .map(drop)
 }
 
 /// Takes all tokens back: there may be so many, and no more.
