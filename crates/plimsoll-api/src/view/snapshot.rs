@@ -446,6 +446,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }

@@ -69,7 +69,7 @@ impl Agent {
         let Some(unit) = self.touch(id, generation) else { return };
         let Some(spec) = unit.spec.clone() else { return };
         unit.phase = Some(ContainerPhase::Pulling);
-        if unit.pull_failures == 0 {
+        if unit.pull_failures == 0 && unit.subnet_failures == 0 {
             self.tell(id, generation, (ObservedState::Pulling, None));
         }
         let (runtime, pull) = (Arc::clone(&self.runtime), Pull::of(&spec.container));

@@ -603,7 +603,7 @@ fn a_late_step_of_a_replica_that_ends_in_the_same_pass_is_no_part_of_its_rollout
 }
 
 /// The spec asks for so many processors of its node.
-fn wants_cpus(cpus: u64) -> plimsoll_model::ServiceSpec {
+fn wants_cpus(cpus: u64) -> ServiceSpec {
     spread(1).volume("d").reserve(cpus * 1_000, 0)
 }
 
@@ -652,7 +652,7 @@ fn a_host_port_that_another_replica_holds_is_waited_for() {
 fn what_may_leave_its_node_finds_the_room_it_asks_for_elsewhere() {
     let stop_first = |cpu| {
         let mut spec = spread(1).reserve(cpu, 0);
-        spec.update.order = plimsoll_model::spec::UpdateOrder::StopFirst;
+        spec.update.order = UpdateOrder::StopFirst;
         spec
     };
     let cell = cell().node("ash", cpus(4)).deploy("d", [("s", stop_first(1_000))]).settle();
@@ -704,7 +704,7 @@ fn stacks_that_reserve_nothing_leave_no_node_more_than_one_above_another() {
         let mut cell = (0..3 + seed % 5).fold(cell(), |it, n| it.node(&format!("n{n}"), cpus(4)));
         let mut draw = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for stack in 0..=seed % 4 {
-            let services: Vec<(String, plimsoll_model::ServiceSpec)> = (0..=draw % 7)
+            let services: Vec<(String, ServiceSpec)> = (0..=draw % 7)
                 .map(|service| {
                     draw = draw.rotate_left(13).wrapping_mul(5).wrapping_add(seed);
                     let replicas = u32::try_from(draw % 4).unwrap();

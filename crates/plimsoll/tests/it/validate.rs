@@ -62,7 +62,8 @@ fn the_same_facts_come_as_json_and_yaml() {
               "reserves": {
                 "cpus": "0",
                 "memory_bytes": 0,
-                "gpus": 0
+                "gpus": 0,
+                "all_gpus": false
               },
               "ports": [
                 "*:80/tcp"
@@ -94,6 +95,7 @@ fn the_same_facts_come_as_json_and_yaml() {
             cpus: "0"
             memory_bytes: 0
             gpus: 0
+            all_gpus: false
           ports:
           - "*:80/tcp"
           stateful: false
