@@ -123,7 +123,7 @@ fn exchange(
         head += "connection: close\r\n";
     }
     for (name, value) in headers {
-        head += &format!("{name}: {value}\r\n");
+        head.extend([*name, ": ", *value, "\r\n"]);
     }
     stream.write_all((head + "\r\n").as_bytes()).ok()?;
     stream.write_all(body).ok()?;

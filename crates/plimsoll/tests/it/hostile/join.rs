@@ -65,9 +65,17 @@ fn what_a_deployment_keeps_is_bounded_and_the_refusal_says_by_how_much() {
     let mut cell = Cell::idle(Site::Loopback);
     cell.up(0, None);
     let dir = cell.dir.path();
-    let compose = "name: big\nservices:\n  web:\n    image: any\n    command: [sleep, '1000']\n    configs: [big]\nconfigs:\n  big: {file: ./big.txt}\n";
+    // Each as large as a file may be.
+    let names: Vec<String> = (0..9).map(|nth| format!("big-{nth}")).collect();
+    let files: Vec<String> =
+        names.iter().map(|name| format!("  {name}: {{file: ./big.txt}}\n")).collect();
+    let compose = format!(
+        "name: big\nservices:\n  web:\n    image: any\n    command: [sleep, '1000']\n    configs: [{}]\nconfigs:\n{}",
+        names.join(", "),
+        files.concat()
+    );
     fs::write(dir.join("compose.yaml"), compose).unwrap();
-    fs::write(dir.join("big.txt"), "x".repeat(9 << 20)).unwrap();
+    fs::write(dir.join("big.txt"), "x".repeat(1_000_000)).unwrap();
     let refused = cell.run(0, "apply -f compose.yaml -d");
     assert_eq!(refused.code(), 1, "{}", refused.text());
     let said = refused.stderr();
