@@ -386,7 +386,7 @@ impl RunningNode {
         node.begin(&options, facts, key, endpoints, &stop)?;
         let cell = node.cell.clone();
         let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop.clone());
-        node.keep("certificate renewal", renewal);
+        node.guard("certificate renewal", renewal);
         node.close_unclaimed(stop);
         // An engine that hangs holds this up, and by now nothing else.
         node.description = node.cell.runtime.describe().await.ok();
@@ -466,7 +466,7 @@ impl RunningNode {
         let fence = Fence::open(path.clone());
         let fence = fence.map_err(|source| Error::Io { action: "read", path, source })?;
         let machine = Arc::clone(cell.engine.machine());
-        let dispatch = Dispatch::start_with(machine, self.part("dispatcher"));
+        let dispatch = Dispatch::start_with(machine, self.part("dispatcher", MayEnd::Yes));
 
         let (reports, seen) = mpsc::unbounded_channel();
         let routing = self.open_routing(options, &client, names)?;
@@ -484,11 +484,11 @@ impl RunningNode {
                 limiter: Mutex::default(),
             };
             let router = peer_api::router(Arc::new(gate), server.for_peers());
-            self.keep("peer port", peers.serve_beside(router, stop.clone(), self.plane.stay()));
+            self.guard("peer port", peers.serve_beside(router, stop.clone(), self.plane.stay()));
         }
-        self.keep("API", server.run(stopped(stop.clone())));
-        self.keep("membership", log.keep_seats(cell.clone(), key, stop.clone()));
-        self.keep("quorum check", quorum::run(cell.clone(), client.clone(), stop.clone()));
+        self.guard("API", server.run(stopped(stop.clone())));
+        self.guard("membership", log.keep_seats(cell.clone(), key, stop.clone()));
+        self.guard("quorum check", quorum::run(cell.clone(), client.clone(), stop.clone()));
 
         self.keep(
             "heartbeat",
@@ -504,19 +504,25 @@ impl RunningNode {
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));
-        self.keep("leader", leader::run(cell, stop.clone()));
+        self.guard("leader", leader::run(cell, stop.clone()));
         Ok(())
     }
 
     /// Runs a part that the node cannot be without, and notes when it ends unasked.
     fn keep(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
-        let kept = self.part(name);
+        let kept = self.part(name, MayEnd::No);
         self.tasks.spawn(kept.run(part));
     }
 
-    fn part(&self, name: &'static str) -> Part {
+    /// Runs a part that may end by itself, as with the log that it serves, and notes when it panics.
+    fn guard(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        let kept = self.part(name, MayEnd::Yes);
+        self.tasks.spawn(kept.run(part));
+    }
+
+    fn part(&self, name: &'static str, may_end: MayEnd) -> Part {
         let (ended, stop) = (self.ended.clone(), self.shutdown.subscribe());
-        Part { name, ended, stop }
+        Part { name, may_end, ended, stop }
     }
 
     /// What leads to this node's replicas and, where it listens on published ports, to all others.
@@ -547,7 +553,7 @@ impl RunningNode {
         };
         let routing = Arc::new(Routing::new(cell, client, certificates, limits, sockets, names));
         let stage = self.plane.stage();
-        let kept = self.part("router");
+        let kept = self.part("router", MayEnd::Yes);
         self.plane.spawn(kept.run(Arc::clone(&routing).run(listens, entrances, stage)));
         Ok(routing)
     }
@@ -662,9 +668,17 @@ impl RunningNode {
     }
 }
 
+/// Whether a part may end though nobody told it to. None may panic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MayEnd {
+    Yes,
+    No,
+}
+
 /// Dropped with the part it is about, also where that panics.
 struct Part {
     name: &'static str,
+    may_end: MayEnd,
     ended: watch::Sender<Option<&'static str>>,
     stop: watch::Receiver<bool>,
 }
@@ -678,7 +692,8 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if !*self.stop.borrow() {
+        let is_allowed = self.may_end == MayEnd::Yes && !std::thread::panicking();
+        if !is_allowed && !*self.stop.borrow() {
             self.ended.send_replace(Some(self.name));
         }
     }

@@ -83,6 +83,9 @@ pub const ROOM: u64 = 2 * SEGMENT_SIZE;
 /// How long a command may take, in election timeouts, before its proposer is told that nobody knows.
 const PROPOSAL_ELECTIONS: u32 = 20;
 
+/// How long openraft may take to let go of the log once it has ended.
+const LET_GO: Duration = Duration::from_secs(10);
+
 /// How a server starts.
 #[derive(Debug, Clone)]
 pub struct EmbeddedConfig {
@@ -351,8 +354,9 @@ impl Embedded {
         let ended = ended.map_err(|error| Error::Disk(error.to_string().into()));
         let store = self.store.lock().expect("no holder of the store panics").take();
         if let Some(store) = store {
-            // Openraft's own tasks end a moment after it does.
-            while !store.is_last() {
+            // Openraft's own tasks end a moment after it does. After a panic one may not, and then nobody waits for it.
+            let begun = std::time::Instant::now();
+            while !store.is_last() && begun.elapsed() < LET_GO {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             // Dropping it waits for the disk.

@@ -388,6 +388,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_message_costs_memory_for_what_a_server_sends_and_no_more() {
+        let vote = Ballot { term: 1, server: ServerId(1), won: true };
+        let append = |count: usize, size: usize| {
+            let entry = Blob(vec![0; size].into());
+            let entries = vec![entry; count];
+            encode(&Append { vote, previous: None, committed: None, first: 0, entries })
+        };
+        for (case, bytes, is_read) in [
+            ("as many as there may be", append(MAX_APPENDED, ENTRY_OVERHEAD), true),
+            ("one more", append(MAX_APPENDED + 1, ENTRY_OVERHEAD), false),
+            ("a million of no size", append(1 << 20, 0), false),
+            ("one that the log does not take", append(1, MAX_ENTRY + 1), false),
+        ] {
+            assert_eq!(decode::<Append>(&bytes).is_ok(), is_read, "{case}");
+        }
+    }
+
+    #[test]
     fn a_message_that_is_not_ours_is_refused_in_words() {
         let ours = encode(&RaftResponse::More);
         assert!(decode::<RaftResponse>(&ours).is_ok());

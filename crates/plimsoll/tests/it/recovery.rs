@@ -173,6 +173,50 @@ fn an_old_majority_that_comes_back_gives_up_and_can_join_again() {
     assert_eq!(cell.run(1, "scale shop web=8 --timeout 60s").code(), 0);
 }
 
+#[test]
+fn a_server_that_was_given_up_returns_where_it_is_told_to_and_the_recovered_cell_gives_up_for_it() {
+    let mut cell = Cell::of_three(Site::Loopback);
+    cell.apply(SHOP);
+    for at in 0..3 {
+        cell.kill(at);
+    }
+    // The wrong one is recovered, and birch joins it.
+    assert_eq!(cell.offline("cell recover --data-dir cedar -y").code(), 0);
+    cell.up(2, None);
+    cell.until("it leads", |cell| ready(cell, 2).is_some_and(|it| it.is_ready));
+    fs::remove_dir_all(cell.path(1)).unwrap();
+    let token = cell.token(2);
+    cell.up(1, Some(&token));
+    cell.until("two servers vote", |cell| cell.servers_vote(2, 2));
+    cell.up(0, None);
+    cell.until("ash gave up", |cell| {
+        cell.run(0, "scale shop web=9 -d").stderr().contains("superseded: the cell was recovered")
+    });
+    cell.kill(0);
+
+    let unforced = cell.offline("cell recover --data-dir ash -y");
+    assert_eq!(unforced.code(), 1, "{}", unforced.text());
+    assert!(unforced.stderr().contains("say `--force`"), "{}", unforced.text());
+    let forced = cell.offline("cell recover --data-dir ash --force -y");
+    assert_eq!(forced.code(), 0, "{}", forced.text());
+    assert!(forced.stderr().contains("returns     from incarnation"), "{}", forced.text());
+    cell.up(0, None);
+    cell.until("it leads again", |cell| ready(cell, 0).is_some_and(|it| it.is_ready));
+    assert_eq!(cell.names(0), ["ash"]);
+    assert_eq!(cell.run(0, "scale shop web=4 -d").code(), 0, "and it takes writes");
+
+    // Birch comes over, and cedar hears from it that its cell is over.
+    cell.kill(1);
+    fs::remove_dir_all(cell.path(1)).unwrap();
+    let token = cell.token(0);
+    cell.up(1, Some(&token));
+    cell.until("cedar gives up", |cell| {
+        cell.run(2, "scale shop web=9 -d").stderr().contains("superseded: the cell was recovered")
+    });
+    cell.until("the cell that returned goes on", |cell| cell.servers_vote(0, 2));
+    assert_eq!(cell.run(1, "scale shop web=5 -d").code(), 0);
+}
+
 /// How many replicas the process runtime of a data directory has running.
 fn supervised(dir: &std::path::Path) -> usize {
     let marker = dir.join("process");
