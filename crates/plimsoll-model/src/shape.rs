@@ -195,22 +195,22 @@ mod tests {
         spec.mistakes().iter().map(ToString::to_string).collect()
     }
 
-    fn mount(source: Value) -> Value {
+    fn mount(source: &Value) -> Value {
         json!([{"source": source, "target": "/x", "read_only": false, "consistency": null}])
     }
 
     fn bind(path: &str, propagation: &str) -> Value {
         mount(
-            json!({"bind": {"path": path, "propagation": propagation, "create_host_path": true, "selinux": null}}),
+            &json!({"bind": {"path": path, "propagation": propagation, "create_host_path": true, "selinux": null}}),
         )
     }
 
     #[test]
     fn what_no_file_can_say_is_a_mistake_of_the_spec_too() {
         let tmpfs = |option: &str| {
-            mount(json!({"tmpfs": {"size": null, "mode": null, "options": [option]}}))
+            mount(&json!({"tmpfs": {"size": null, "mode": null, "options": [option]}}))
         };
-        let volume = mount(json!({"volume": {"name": "data", "subpath": null, "nocopy": false}}));
+        let volume = mount(&json!({"volume": {"name": "data", "subpath": null, "nocopy": false}}));
         let port = |ip: Value| json!([{"target": 80, "published": 80, "host_ip": ip, "protocol": "tcp", "mode": "host"}]);
         for (field, value, expected) in [
             ("network_mode", json!("host"), ""),

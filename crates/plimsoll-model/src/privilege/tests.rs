@@ -36,7 +36,7 @@ fn tmpfs(option: &str) -> Value {
     json!([{"source": {"tmpfs": tmpfs}, "target": "/x", "read_only": false, "consistency": null}])
 }
 
-fn volume(patch: Value) -> Value {
+fn volume(patch: &Value) -> Value {
     let mut volume =
         json!({"name": null, "external": false, "driver": null, "driver_opts": {}, "labels": {}});
     volume.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
@@ -52,12 +52,18 @@ fn file(mode: u32) -> Value {
     json!([{"name": "key", "target": "/key", "content": {"inline": [1]}, "uid": "0", "gid": "0", "mode": mode}])
 }
 
-fn gpu(driver: Option<&str>, options: Value) -> Value {
+fn gpu(driver: Option<&str>, options: &Value) -> Value {
     json!([{"driver": driver, "count": 1, "device_ids": [], "capabilities": ["gpu"], "options": options}])
 }
 
 /// A field, a value, and what is said of it; nothing where `deploy` may have it.
-fn rows() -> Vec<(&'static str, Value, &'static [&'static str])> {
+type Row = (&'static str, Value, &'static [&'static str]);
+
+fn rows() -> Vec<Row> {
+    rows_of_rights().into_iter().chain(rows_of_resources()).collect()
+}
+
+fn rows_of_rights() -> Vec<Row> {
     let device = json!([{"source": "/dev/kvm", "target": "/dev/kvm", "permissions": "rwm"}]);
     let limit = json!({"soft": 1, "hard": 1});
     vec![
@@ -115,14 +121,20 @@ fn rows() -> Vec<(&'static str, Value, &'static [&'static str])> {
         ),
         ("devices", device, &["devices: /dev/kvm"]),
         ("device_cgroup_rules", json!(["a *:* rwm"]), &["device_cgroup_rules: a *:* rwm"]),
-        ("gpu_requests", gpu(None, json!({})), &[]),
-        ("gpu_requests", gpu(Some("cdi"), json!({})), &["gpus: cdi"]),
-        ("gpu_requests", gpu(None, json!({"a": "b"})), &["gpus: a"]),
+        ("gpu_requests", gpu(None, &json!({})), &[]),
+        ("gpu_requests", gpu(Some("cdi"), &json!({})), &["gpus: cdi"]),
+        ("gpu_requests", gpu(None, &json!({"a": "b"})), &["gpus: a"]),
         ("ulimits", json!({"nofile": limit}), &[]),
         ("ulimits", json!({"rtprio": limit}), &["ulimits: rtprio"]),
         ("sysctls", json!({"net.ipv4.tcp_syncookies": "1", "net.core.somaxconn": "9"}), &[]),
         ("sysctls", json!({"kernel.core_pattern": "|/x"}), &["sysctls: kernel.core_pattern"]),
         ("sysctls", json!({"net.core.somaxconn2": "9"}), &["sysctls: net.core.somaxconn2"]),
+    ]
+}
+
+/// The same of files, networks and what a node counts.
+fn rows_of_resources() -> Vec<Row> {
+    vec![
         ("oom_kill_disable", json!(false), &[]),
         ("oom_kill_disable", json!(true), &["oom_kill_disable: true"]),
         ("oom_score_adj", json!(500), &[]),
@@ -148,13 +160,17 @@ fn rows() -> Vec<(&'static str, Value, &'static [&'static str])> {
         ("networks", network(None, false), &[]),
         ("networks", network(Some("host"), false), &["networks: back with name host"]),
         ("networks", network(None, true), &["networks: back, external"]),
-        ("volumes", volume(json!({"labels": {"a": "b"}, "driver": "local"})), &[]),
-        ("volumes", volume(json!({"name": "other_data"})), &["volumes: data with name other_data"]),
-        ("volumes", volume(json!({"external": true})), &["volumes: data with external"]),
-        ("volumes", volume(json!({"driver": "nfs"})), &["volumes: data with driver nfs"]),
+        ("volumes", volume(&json!({"labels": {"a": "b"}, "driver": "local"})), &[]),
         (
             "volumes",
-            volume(json!({"driver_opts": {"type": "none", "o": "bind", "device": "/"}})),
+            volume(&json!({"name": "other_data"})),
+            &["volumes: data with name other_data"],
+        ),
+        ("volumes", volume(&json!({"external": true})), &["volumes: data with external"]),
+        ("volumes", volume(&json!({"driver": "nfs"})), &["volumes: data with driver nfs"]),
+        (
+            "volumes",
+            volume(&json!({"driver_opts": {"type": "none", "o": "bind", "device": "/"}})),
             &[
                 "volumes: data with driver_opts.device",
                 "volumes: data with driver_opts.o",
