@@ -96,7 +96,7 @@ pub(crate) struct Args {
     /// Serve HTTPS routes on this address, such as 0.0.0.0:443
     #[arg(long, value_name = "ADDRESS:PORT")]
     https: Option<SocketAddr>,
-    /// Proxies in front of this node, whose X-Forwarded-* headers are kept, such as 10.0.0.0/8,fd00::/8
+    /// Proxies in front of this node, whose X-Forwarded-* headers are kept, such as 10.0.0.0/8
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',', value_parser = proxy)]
     trusted_proxies: Vec<AddressBlock>,
     /// Address pool for container networks on this node [default: 10.208.0.0/12]

@@ -158,14 +158,14 @@ async fn services_reach_each_other_by_name_however_many_clients_come_from_outsid
 async fn a_quiet_connection_makes_room_where_there_is_none_and_a_busy_one_does_not() {
     let limits = RouterLimits {
         connections: 2,
-        carried_quiet: Duration::from_millis(400),
+        carried_quiet: Duration::from_secs(1),
         ..RouterLimits::default()
     };
     let bench = Bench::new(Protocol::Tcp, limits, &[inside("web-1", echo("A").await)]);
     let (mut quiet, mut busy) = (from(2, bench.at.address).await, from(3, bench.at.address).await);
     assert_eq!((text(&mut quiet, 1).await, text(&mut busy, 1).await), ("A".into(), "A".into()));
     let talking = tokio::spawn(async move {
-        for _ in 0..60 {
+        for _ in 0..80 {
             busy.write_all(b"x").await.unwrap();
             assert_eq!(text(&mut busy, 1).await, "x");
             tokio::time::sleep(Duration::from_millis(20)).await;
