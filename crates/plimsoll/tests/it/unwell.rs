@@ -3,6 +3,8 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::harness::{Cell, PATIENCE, Site};
@@ -62,31 +64,45 @@ services:
     assert!(took < Duration::from_secs(8), "its grace is 10 s, and it needs none of it: {took:?}");
 }
 
-/// Words of a daemon to its service manager, until so many of one have come.
-fn told(manager: &UnixDatagram, word: &str, times: usize) -> Vec<String> {
-    let mut words = Vec::new();
-    while words.iter().filter(|told| *told == word).count() < times {
+/// What a service manager at this socket is told. It listens all the time, as a real one does.
+fn manager(socket: &Path) -> Receiver<String> {
+    let bound = UnixDatagram::bind(socket).unwrap();
+    let (sender, words) = channel();
+    std::thread::spawn(move || {
         let mut heard = [0; 100];
-        let length = manager.recv(&mut heard).expect("the daemon says that it lives");
-        words.push(String::from_utf8_lossy(&heard[..length]).into_owned());
-    }
+        while let Ok(length) = bound.recv(&mut heard) {
+            let word = String::from_utf8_lossy(&heard[..length]).into_owned();
+            if sender.send(word).is_err() {
+                return;
+            }
+        }
+    });
     words
+}
+
+/// Waits until this was told so many times more.
+#[track_caller]
+fn until_told(words: &Receiver<String>, word: &str, times: usize) {
+    let mut count = 0;
+    while count < times {
+        let told = words.recv_timeout(PATIENCE).expect("the daemon says that it lives");
+        count += usize::from(told == word);
+    }
 }
 
 #[test]
 fn a_service_manager_hears_that_a_daemon_lives_and_that_its_heir_does() {
     let mut cell = Cell::idle(Site::Loopback);
     let socket = cell.dir.path().join("notify");
-    let manager = UnixDatagram::bind(&socket).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let words = manager(&socket);
     cell.setups[0].environment = vec![
         ("NOTIFY_SOCKET".to_owned(), socket.to_str().unwrap().to_owned()),
         ("WATCHDOG_USEC".to_owned(), "300000".to_owned()),
     ];
     cell.up(0, None);
-    told(&manager, "READY=1", 1);
-    told(&manager, "WATCHDOG=1", 3);
+    until_told(&words, "READY=1", 1);
+    until_told(&words, "WATCHDOG=1", 3);
     let heir = cell.hand_over(0);
-    told(&manager, &format!("MAINPID={heir}\nREADY=1"), 1);
-    told(&manager, "WATCHDOG=1", 3);
+    until_told(&words, &format!("MAINPID={heir}\nREADY=1"), 1);
+    until_told(&words, "WATCHDOG=1", 3);
 }

@@ -1,7 +1,7 @@
 //! Tells the service manager how the daemon stands, in the words of `sd_notify(3)`. Where none asked for it, nobody is told.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, ErrorKind::WouldBlock};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -25,8 +25,11 @@ pub(super) enum SystemdState {
 
 pub(super) fn tell(standing: SystemdState) {
     let Some(socket) = std::env::var_os(SOCKET).filter(|socket| !socket.is_empty()) else { return };
-    if let Err(error) = send(&socket, &text(standing)) {
-        tracing::warn!(?socket, %error, "cannot notify the service manager");
+    match send(&socket, standing) {
+        Ok(()) => {}
+        // It has many of these waiting.
+        Err(error) if standing == SystemdState::Alive && error.kind() == WouldBlock => {}
+        Err(error) => tracing::warn!(?socket, %error, "cannot notify the service manager"),
     }
 }
 
@@ -41,12 +44,15 @@ fn text(standing: SystemdState) -> String {
 }
 
 /// A path, or a name after an `@` that no file has.
-fn send(socket: &OsStr, text: &str) -> io::Result<()> {
+fn send(socket: &OsStr, standing: SystemdState) -> io::Result<()> {
     let address = match socket.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(socket)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address).map(drop)
+    let sender = UnixDatagram::unbound()?;
+    // A manager that does not listen must not hold up a daemon that lives.
+    sender.set_nonblocking(standing == SystemdState::Alive)?;
+    sender.send_to_addr(text(standing).as_bytes(), &address).map(drop)
 }
 
 #[cfg(test)]
@@ -63,12 +69,12 @@ mod tests {
             (path.clone().into_os_string(), UnixDatagram::bind(&path).unwrap()),
             (format!("@{name}").into(), UnixDatagram::bind_addr(&at_name).unwrap()),
         ] {
-            send(&socket, &text(SystemdState::ReadyInstead)).unwrap();
+            send(&socket, SystemdState::ReadyInstead).unwrap();
             let mut heard = [0; 100];
             let length = manager.recv(&mut heard).unwrap();
             let expected = format!("MAINPID={}\nREADY=1", std::process::id());
             assert_eq!(String::from_utf8_lossy(&heard[..length]), expected);
         }
-        assert!(send(dir.path().join("nobody").as_os_str(), "READY=1").is_err());
+        assert!(send(dir.path().join("nobody").as_os_str(), SystemdState::Ready).is_err());
     }
 }
