@@ -1,7 +1,9 @@
 //! What a node does next about one replica: given its orders and what it has, one step. The node's edge carries the
 //! step out and reports; the simulator does both under its own clock.
 
-use plimsoll_model::{Assignment, Generation, Node, NodeId, NodeStatus, Replica, ReplicaId, State};
+use plimsoll_model::{
+    Assignment, Generation, Node, NodeId, NodeStatus, ObservedState, Replica, ReplicaId, State,
+};
 
 /// A container, or the beginnings of one, on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +42,27 @@ pub fn wanted<'s>(
     id: &'s ReplicaId,
 ) -> impl Iterator<Item = &'s Assignment> {
     let replica = state.replica(id);
-    let is_held = replica.is_some_and(|replica| {
-        is_cleared_away(state, node, replica) || awaits_stop(state, node, id, replica)
-    });
+    let is_cleared = replica.is_some_and(|replica| is_cleared_away(state, node, replica));
+    let awaits_stop = replica.is_some_and(|replica| awaits_stop(state, node, id, replica));
+    // What has begun is not stopped for another copy that stops anyway: what has stopped never starts again.
+    let is_held = move |assignment: &Assignment| {
+        awaits_stop && !replica.is_some_and(|replica| has_begun(replica, assignment))
+    };
     // What was stopped has ended: what comes after it is another generation.
     let has_ended =
         move |assignment: &Assignment| replica.is_some_and(|r| r.is_stopped(assignment));
     replica
         .into_iter()
-        .filter(move |_| !is_held)
+        .filter(move |_| !is_cleared)
         .flat_map(|r| r.assignment.iter().chain(r.successor.as_ref().map(|s| &s.assignment)))
-        .filter(move |assignment| assignment.node == *node && !has_ended(assignment))
+        .filter(move |assignment| assignment.node == *node)
+        .filter(move |assignment| !has_ended(assignment) && !is_held(assignment))
+}
+
+/// Whether its node has said that it is on the way, or there.
+fn has_begun(replica: &Replica, assignment: &Assignment) -> bool {
+    let seen = replica.observation(assignment).map(|seen| seen.state);
+    !matches!(seen, None | Some(ObservedState::Pending | ObservedState::Stopped))
 }
 
 /// Its node is drained by force, and it cannot go anywhere else: it is stopped there, and keeps its assignment.
@@ -59,7 +71,7 @@ pub(crate) fn is_cleared_away(state: &State, node: &NodeId, replica: &Replica) -
     is_stuck && state.node(node).is_some_and(Node::is_cleared)
 }
 
-/// It cannot run twice, and an older copy of it is still stopping on another node that lives.
+/// It cannot run twice, and another copy of it is still stopping on another node that lives.
 fn awaits_stop(state: &State, node: &NodeId, id: &ReplicaId, replica: &Replica) -> bool {
     let is_live = |at: &NodeId| state.node(at).is_some_and(|at| at.status == NodeStatus::Ready);
     let mut elsewhere = replica.leaving.iter().filter(|leaving| leaving.node != *node);
@@ -76,15 +88,18 @@ pub fn next(wanted: &[Generation], local: &[LocalContainer]) -> Vec<ContainerSte
     let phase_of = |generation: Generation| {
         local.iter().find(|have| have.generation == generation).map(|have| have.phase)
     };
-    // The old container is not touched until the image of what replaces it here is there: a bad tag costs nothing.
-    let awaits_image =
-        wanted.iter().any(|new| matches!(phase_of(*new), None | Some(ContainerPhase::Pulling)));
+    // A container is not touched until the image of what replaces it here is there: a bad tag costs nothing. What is older
+    // than it does not replace it, and may be given up and never get an image.
+    let awaits_image = |have: &LocalContainer| {
+        let mut newer = wanted.iter().filter(|new| **new > have.generation);
+        newer.any(|new| matches!(phase_of(*new), None | Some(ContainerPhase::Pulling)))
+    };
 
     let mut steps = Vec::new();
     let is_leaving = |have: &&LocalContainer| !wanted.contains(&have.generation);
     for have in local.iter().filter(is_leaving) {
         match have.phase {
-            ContainerPhase::Up if awaits_image => {}
+            ContainerPhase::Up if awaits_image(have) => {}
             ContainerPhase::Starting | ContainerPhase::Up => {
                 steps.push(ContainerStep::Stop(have.generation))
             }
@@ -112,6 +127,8 @@ pub fn next(wanted: &[Generation], local: &[LocalContainer]) -> Vec<ContainerSte
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::reason::AbandonReason;
+    use plimsoll_model::spec::UpdateOrder;
     use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, spread};
     use plimsoll_model::{Change, MoveCause, Writer};
 
@@ -172,6 +189,55 @@ mod tests {
             vec![ContainerStep::Stop(Generation(7))],
             "an orphan"
         );
+    }
+
+    /// Least case of a chaos seed: an original was given up and its node lost its container; its successor was called off
+    /// for a newer one, and stayed up for ever, for the image of the original was waited for.
+    #[test]
+    fn a_container_waits_for_the_image_of_a_newer_one_alone() {
+        let given_up = Generation(1);
+        let (called_off, newest) = (local(2, ContainerPhase::Up), Generation(3));
+        let wanted = [given_up, newest];
+        let stop = ContainerStep::Stop(called_off.generation);
+        assert!(!next(&wanted, &[called_off]).contains(&stop), "the newest has no image yet");
+        let pulled = local(3, ContainerPhase::Pulled);
+        let steps = next(&wanted, &[called_off, pulled]);
+        assert!(steps.contains(&stop), "{steps:?}");
+        assert!(!steps.contains(&ContainerStep::Start(newest)), "it waits for the other to stop");
+        assert!(next(&[given_up], &[called_off]).contains(&stop), "nothing replaces it");
+    }
+
+    /// Least case of a chaos seed: an original that came back was stopped for good, because its successor was still stopping.
+    #[test]
+    fn what_cannot_run_twice_waits_for_another_copy_to_stop_unless_it_has_begun() {
+        let mut once = spread(1);
+        once.update.order = UpdateOrder::StopFirst;
+        let (replica, spec, cause) = (replica_id("shop/web/1"), once.hash, MoveCause::NodeLost);
+        let mut cell = cell().node("ash", cpus(4)).node("birch", cpus(4));
+        cell = cell.deploy("shop", [("web", once)]);
+        let (id, node) = (|| replica.clone(), node_id("ash"));
+        cell.change(Writer::Scheduler, Change::Place { replica: id(), node: node.clone(), spec });
+        let dst = node_id("birch");
+        cell.change(Writer::Scheduler, Change::Succeed { replica: id(), node: dst, spec, cause });
+        let why = AbandonReason::Needless;
+        cell.change(Writer::Scheduler, Change::Abandon { replica: id(), why });
+        for (state, is_wanted) in [
+            (None, false),
+            (Some(ObservedState::Pending), false),
+            (Some(ObservedState::Pulling), true),
+            (Some(ObservedState::Starting), true),
+            (Some(ObservedState::Running), true),
+        ] {
+            let mut cell = cell.clone();
+            if let Some(state) = state {
+                cell.report(&replica, Generation(1), state, None);
+            }
+            let wanted = wanted(&cell.state, &node, &replica).count();
+            assert_eq!(wanted, usize::from(is_wanted), "{state:?}");
+            cell.report(&replica, Generation(2), ObservedState::Stopped, None);
+            let wanted = super::wanted(&cell.state, &node, &replica).count();
+            assert_eq!(wanted, 1, "the other has stopped: {state:?}");
+        }
     }
 
     #[test]

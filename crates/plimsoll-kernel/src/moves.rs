@@ -51,6 +51,11 @@ pub(crate) fn step(replica: &Replica, given: &MoveContext<'_>) -> MoveStep {
     if replica.runs(&successor.assignment) {
         return MoveStep::Promote;
     }
+    // Its node stopped it, for it cannot run twice and an older copy turned up elsewhere. What has stopped never starts
+    // again; another successor does.
+    if replica.is_stopped(&successor.assignment) {
+        return MoveStep::Abandon(AbandonReason::Needless);
+    }
     // A lost node came back with the original still running, or its drain was called off.
     let has_reason = successor.cause == MoveCause::Pressure;
     if given.is_settled && replica.is_running() && !has_reason {

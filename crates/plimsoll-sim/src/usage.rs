@@ -28,7 +28,27 @@ pub enum Shape {
     },
 }
 
+impl Usage {
+    /// Whether it does not change between these times.
+    pub(crate) fn is_steady(&self, from: Millis, to: Millis) -> bool {
+        self.cpu.is_steady(from, to) && self.memory.is_steady(from, to)
+    }
+}
+
 impl Shape {
+    fn is_steady(&self, from: Millis, to: Millis) -> bool {
+        match self {
+            Self::Constant(_) => true,
+            Self::Wave { low, high, .. } => low == high,
+            Self::Trace { step, .. } => {
+                let step = step.0.max(1);
+                let mut values = (from.0 / step..=to.0 / step).map(|n| self.at(Millis(n * step)));
+                let first = values.next();
+                values.all(|value| Some(value) == first)
+            }
+        }
+    }
+
     pub fn at(&self, time: Millis) -> u64 {
         match self {
             Self::Constant(value) => *value,

@@ -55,6 +55,15 @@ fn a_successor_that_failed_once_has_failed_even_if_it_starts_again() {
     assert_eq!(next(&cell, false), MoveStep::Abandon(AbandonReason::SuccessorFailed));
 }
 
+/// Least case of a chaos seed: what replaces a lost replica has no time-out, so it was waited for without end.
+#[test]
+fn a_successor_that_was_stopped_is_not_waited_for() {
+    let mut cell = moving_for(MoveCause::NodeLost, &spread(1));
+    cell.report(&replica_id("shop/web/1"), Generation(2), ObservedState::Starting, None);
+    cell.report(&replica_id("shop/web/1"), Generation(2), ObservedState::Stopped, None);
+    assert_eq!(next(&cell, false), MoveStep::Abandon(AbandonReason::Needless));
+}
+
 /// Whether a successor that has been in this state for so long is given up.
 fn is_given_up(cell: &Cell, state: ObservedState, after: Millis) -> bool {
     let mut cell = cell.clone();

@@ -1,21 +1,33 @@
-//! Nothing is moved on and on: what fails wherever it goes is tried again ever later.
+//! Nothing is moved on and on: what fails wherever it goes is tried again ever later, and where the load does not change no
+//! replica is moved back to a node that it was moved off for relief.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_model::{Event, Generation, Millis, ReplicaId, Timestamp};
+use plimsoll_model::{Event, Generation, Millis, MoveCause, NodeId, ReplicaId, Timestamp};
 
 use super::Invariant;
+use crate::run::SETTLING;
 use crate::world::World;
 
-/// So many moves of one replica may begin within the time. To be 30 once a replica of a lost node that fails elsewhere is
-/// tried again with a back-off: until then, a service that never starts is sent off about twice a second.
-const MOST: u32 = 2_000;
+/// So many moves of one replica may begin within the time: each failure of late doubles the wait before the next try.
+const MOST: u32 = 30;
 const WITHIN: Millis = Millis::minutes(5);
 
 #[derive(Debug, Default)]
 pub(super) struct Restless {
-    /// The last successor of each replica, and how many there were since when.
-    moves: BTreeMap<ReplicaId, (Generation, u32, Timestamp)>,
+    moves: BTreeMap<ReplicaId, Moves>,
+    /// From when on nothing happens to the cell and its load does not change; none yet where that is not known.
+    steady_from: Option<Millis>,
+}
+
+#[derive(Debug)]
+struct Moves {
+    /// The last successor, and how many there were since when.
+    last: Generation,
+    count: u32,
+    since: Timestamp,
+    /// The nodes that were relieved of it while nothing changed.
+    relieved: BTreeSet<NodeId>,
 }
 
 impl Invariant for Restless {
@@ -31,19 +43,41 @@ impl Invariant for Restless {
                 self.moves.remove(id);
                 continue;
             };
-            let Some(next) = &replica.successor else { continue };
+            let (Some(src), Some(next)) = (&replica.assignment, &replica.successor) else {
+                continue;
+            };
             let generation = next.assignment.generation;
-            let (last, count, since) = self.moves.entry(id.clone()).or_insert((generation, 0, now));
-            if now.since(*since) > WITHIN {
-                (*count, *since) = (0, now);
+            let is_steady =
+                world.elapsed() > *self.steady_from.get_or_insert_with(|| steady_from(world));
+            let moves = self.moves.entry(id.clone()).or_insert_with(|| {
+                let relieved = BTreeSet::new();
+                Moves { last: generation, count: 0, since: now, relieved }
+            });
+            if now.since(moves.since) > WITHIN {
+                (moves.count, moves.since) = (0, now);
             }
-            if *last != generation {
-                (*last, *count) = (generation, *count + 1);
+            if moves.last != generation {
+                (moves.last, moves.count) = (generation, moves.count + 1);
             }
-            if *count > MOST {
-                return Err(format!("{id} was sent off {count} times within {WITHIN}"));
+            if moves.count > MOST {
+                return Err(format!("{id} was sent off {} times within {WITHIN}", moves.count));
+            }
+            if next.cause == MoveCause::Pressure && is_steady {
+                let dst = &next.assignment.node;
+                if moves.relieved.contains(dst) {
+                    return Err(format!("{id} goes back to {dst}, which was relieved of it"));
+                }
+                moves.relieved.insert(src.node.clone());
             }
         }
         Ok(())
     }
+}
+
+/// Some time after the last event, if the load is the same to the end; never if not.
+fn steady_from(world: &World<'_>) -> Millis {
+    let scenario = world.scenario;
+    let from = Millis(scenario.last_action().0 + SETTLING.0);
+    let is_steady = scenario.usage.values().all(|usage| usage.is_steady(from, scenario.length));
+    if is_steady { from } else { Millis(u64::MAX) }
 }
