@@ -28,8 +28,8 @@ pub use nodes::{
 };
 pub use page::Page;
 pub use plan::{
-    Plan, PlannedMove, PlannedPlacement, PlannedRetirement, PlannedStay, ScoreParts, Shortfall,
-    UnplacedReplicas,
+    Plan, PlannedMove, PlannedPlacement, PlannedRetirement, PlannedRolloutStop, PlannedStay,
+    ScoreParts, Shortfall, UnplacedReplicas,
 };
 pub use relief::{Gate, NodeAccount, Relief, WeighedMove};
 pub use routes::{Route, RouteContainer, RouteExplanation, RouteQuery};

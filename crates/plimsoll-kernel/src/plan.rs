@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_model::reason::Unplaced;
+use plimsoll_model::rollout::RolloutHalt;
 use plimsoll_model::{
     Change, MoveCause, NodeId, Rejection, ReplicaId, ServiceKey, State, Timestamp, Writer,
 };
@@ -31,6 +32,16 @@ pub struct Plan {
     pub unplaced: BTreeMap<ServiceKey, Unplaced>,
     /// Services that have fewer replicas running at some moment than they have now and should have, and how few.
     pub shortfalls: BTreeMap<ServiceKey, ReplicaShortfall>,
+    /// Rollouts that are stopped because too many of their steps failed.
+    pub stopped_rollouts: BTreeMap<ServiceKey, StoppedRollout>,
+}
+
+/// What is done about a rollout, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoppedRollout {
+    /// The service goes back to the spec before.
+    Aborted(RolloutHalt),
+    Paused(RolloutHalt),
 }
 
 /// What becomes of one replica.
@@ -123,11 +134,28 @@ impl Plan {
         self.outcomes.retain(|it| services.contains(&it.id.service) && is_news(&it.fate));
         self.unplaced.retain(|service, _| services.contains(service));
         self.shortfalls.retain(|service, _| services.contains(service));
+        self.stopped_rollouts.retain(|service, _| services.contains(service));
         self
     }
 
     pub fn outcome(&self, id: &ReplicaId) -> Option<&ReplicaOutcome> {
         self.outcomes.iter().find(|outcome| outcome.id == *id)
+    }
+}
+
+impl StoppedRollout {
+    pub fn why(self) -> RolloutHalt {
+        match self {
+            Self::Aborted(why) | Self::Paused(why) => why,
+        }
+    }
+
+    /// The word that programs compare.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Aborted(_) => "aborted",
+            Self::Paused(_) => "paused",
+        }
     }
 }
 

@@ -16,7 +16,8 @@ pub(crate) enum Scores {
 
 /// What becomes of replicas. Rounds are shown where there is more than one.
 pub(crate) fn tables(plan: &Plan, scores: Scores) -> String {
-    let tables = [placed(plan), moved(plan), retired(plan), stays(plan), unplaced(plan)];
+    let tables =
+        [rollouts(plan), placed(plan), moved(plan), retired(plan), stays(plan), unplaced(plan)];
     let has_rounds = rounds(plan).any(|round| round > 1);
     let rendered = tables.into_iter().filter(|table| !table.is_empty()).map(|mut table| {
         if !has_rounds {
@@ -73,6 +74,14 @@ fn rounds(plan: &Plan) -> impl Iterator<Item = u32> {
     let placed = plan.placed.iter().map(|it| it.round);
     let moved = plan.moved.iter().map(|it| it.round);
     placed.chain(moved).chain(plan.retired.iter().map(|it| it.round))
+}
+
+fn rollouts(plan: &Plan) -> Table {
+    let mut table = Table::new(["ROLLOUT", "RESULT", "DETAIL"]);
+    for it in &plan.rollouts {
+        table.row([it.service.clone(), it.result.clone(), it.detail.clone()]);
+    }
+    table
 }
 
 fn placed(plan: &Plan) -> Table {
@@ -150,8 +159,8 @@ fn number(score: Option<u16>) -> String {
 mod tests {
     use expect_test::expect;
     use plimsoll_api::view::{
-        PlannedMove, PlannedPlacement, PlannedRetirement, PlannedStay, ReasonCode, Shortfall,
-        UnplacedReplicas,
+        PlannedMove, PlannedPlacement, PlannedRetirement, PlannedRolloutStop, PlannedStay,
+        ReasonCode, Shortfall, UnplacedReplicas,
     };
 
     use super::*;
@@ -212,8 +221,16 @@ mod tests {
                 why: serde_json::Value::Null,
             }],
             short: vec![Shortfall { service: "shop/db".into(), least: 0, of: 1 }],
+            rollouts: vec![PlannedRolloutStop {
+                service: "shop/web".into(),
+                result: "aborted".into(),
+                detail: "1 of 3 replicas failed".into(),
+            }],
         };
         expect![[r#"
+            ROLLOUT   RESULT   DETAIL
+            shop/web  aborted  1 of 3 replicas failed
+
             PLACED        ROUND  NODE
             shop-cache-1      1  birch
 
@@ -235,6 +252,9 @@ mod tests {
         "#]]
         .assert_eq(&text(&plan, Scores::Hidden));
         expect![[r#"
+            ROLLOUT   RESULT   DETAIL
+            shop/web  aborted  1 of 3 replicas failed
+
             PLACED        ROUND  NODE   SCORE  WHY
             shop-cache-1      1  birch      -  one on every node that may hold it
 

@@ -22,6 +22,9 @@ pub struct Plan {
     pub unplaced: Vec<UnplacedReplicas>,
     /// Services that have fewer replicas running at some moment than they have now and should have.
     pub short: Vec<Shortfall>,
+    /// Rollouts that are stopped because too many of their steps failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rollouts: Vec<PlannedRolloutStop>,
 }
 
 /// A new replica.
@@ -93,6 +96,15 @@ pub struct Shortfall {
     pub of: u32,
 }
 
+/// A rollout that is stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlannedRolloutStop {
+    pub service: String,
+    /// `aborted`: the service goes back to the spec before. `paused`: it stays as it is.
+    pub result: String,
+    pub detail: String,
+}
+
 /// What a score is the sum of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScoreParts {
@@ -123,6 +135,12 @@ impl From<&plan::Plan> for Plan {
             of: short.of,
         });
         told.short = short.collect();
+        let stopped = plan.stopped_rollouts.iter().map(|(service, it)| PlannedRolloutStop {
+            service: service.to_string(),
+            result: it.word().to_owned(),
+            detail: it.why().to_string(),
+        });
+        told.rollouts = stopped.collect();
         told
     }
 }
@@ -143,7 +161,7 @@ impl Plan {
     /// Whether nothing is begun and nothing is lacking.
     pub fn is_empty(&self) -> bool {
         let is_calm = self.placed.is_empty() && self.moved.is_empty() && self.retired.is_empty();
-        is_calm && self.stays.is_empty() && self.unplaced.is_empty()
+        is_calm && self.stays.is_empty() && self.unplaced.is_empty() && self.rollouts.is_empty()
     }
 
     fn add(&mut self, ReplicaOutcome { id, node, fate }: &ReplicaOutcome) {

@@ -7,7 +7,7 @@ use plimsoll_model::{
     Replica, ReplicaId, ServiceKey, State, Term, Timestamp, Writer,
 };
 
-use super::{Plan, ReplicaFate, ReplicaOutcome, ReplicaShortfall, StayReason};
+use super::{Plan, ReplicaFate, ReplicaOutcome, ReplicaShortfall, StayReason, StoppedRollout};
 use crate::agent::wanted;
 use crate::condition::ReplicaCondition;
 use crate::dirty::Dirty;
@@ -182,6 +182,16 @@ impl<'f> Foresight<'f> {
                 }
                 Change::Abandon { replica, .. } => {
                     self.plan.outcomes.retain(|outcome| outcome.id != *replica);
+                    continue;
+                }
+                Change::AbortRollout { service, why } => {
+                    let stopped = StoppedRollout::Aborted(*why);
+                    self.plan.stopped_rollouts.insert(service.clone(), stopped);
+                    continue;
+                }
+                Change::PauseRollout { service, why } => {
+                    let stopped = StoppedRollout::Paused(*why);
+                    self.plan.stopped_rollouts.insert(service.clone(), stopped);
                     continue;
                 }
                 _ => continue,

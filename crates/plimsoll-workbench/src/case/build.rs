@@ -149,33 +149,64 @@ impl CaseBuilder {
         let index = |entry: &ReplicaEntry| entry.index.as_ref().map_or(u32::MAX, |i| i.value);
         let mut sorted: Vec<&ReplicaEntry> = entries.iter().collect();
         sorted.sort_by_key(|entry| (entry.service.value.0.clone(), index(entry)));
-        let mut moving = Vec::new();
+        let mut placed = Vec::new();
         for entry in sorted {
             let key = &entry.service.value.0;
             let spec = desired.get(&key.deployment).and_then(|all| all.get(&key.service));
             let Some(spec) = spec else { return Err(self.no_such_service(entry)) };
-            let older = older(spec, entry);
+            let own = older(spec, entry);
             let services = deployments.get_mut(&key.deployment).expect("looked up just above");
-            if services.get(&key.service) != Some(&older) {
-                services.insert(key.service.clone(), older.clone());
+            if services.get(&key.service) != Some(&own) {
+                services.insert(key.service.clone(), own.clone());
                 let services = services.clone();
                 self.deploy(&key.deployment, &services).map_err(|refusal| {
                     Mistake::new(entry.service.referenced, format!("{refusal}"))
                 })?;
             }
-            let id = self.replica(entry, &older)?;
-            moving.push((id, entry, spec.hash));
+            let id = self.replica(entry, &own)?;
+            placed.push(PlacedRow { id, entry, own, desired: spec.hash });
         }
-        for (name, services) in &desired {
+        // The failures of an older spec were forgotten with it; those of the present one belong to its rollout.
+        self.report(placed.iter().filter(|row| row.is_older()))?;
+        self.begin_rollouts(&placed, deployments, &desired);
+        self.report(placed.iter().filter(|row| !row.is_older()))?;
+        // What is on its way goes to the spec that the service has now.
+        for row in placed {
+            self.successor(&row.id, row.entry, row.desired)?;
+        }
+        Ok(())
+    }
+
+    fn report<'r>(&mut self, rows: impl Iterator<Item = &'r PlacedRow<'r>>) -> Result<(), Mistake> {
+        for PlacedRow { id, entry, .. } in rows {
+            self.observe(id, placed_at(entry), entry.state)
+                .map_err(|refusal| refused(entry.service.referenced, &refusal))?;
+        }
+        Ok(())
+    }
+
+    /// Every service goes to the spec it has now, from the one before it.
+    fn begin_rollouts(
+        &mut self,
+        placed: &[PlacedRow<'_>],
+        deployments: &mut BTreeMap<DeploymentName, Services>,
+        desired: &BTreeMap<DeploymentName, Services>,
+    ) {
+        let earlier = earlier_specs(placed);
+        for (key, spec) in &earlier {
+            let services = deployments.get_mut(&key.deployment).expect("it has replicas");
+            if services.insert(key.service.clone(), spec.clone()).as_ref() != Some(spec) {
+                let services = services.clone();
+                self.deploy(&key.deployment, &services).expect("it was deployed before");
+            }
+            let end = Change::EndRollout { service: key.clone() };
+            self.apply(LONG_AGO, Writer::Scheduler, end).expect("it was rolled out for a replica");
+        }
+        for (name, services) in desired {
             if deployments.get(name) != Some(services) {
                 self.deploy(name, services).expect("it was deployed before");
             }
         }
-        // What is on its way goes to the spec that the service has now.
-        for (id, entry, spec) in moving {
-            self.successor(&id, entry, spec)?;
-        }
-        Ok(())
     }
 
     fn replica(&mut self, entry: &ReplicaEntry, spec: &ServiceSpec) -> Result<ReplicaId, Mistake> {
@@ -202,10 +233,9 @@ impl CaseBuilder {
             return Err(Mistake::new(entry.node.referenced, message)
                 .hint("put one of them on another node"));
         }
-        let placed_at = entry.at.map_or(LONG_AGO, |at| Timestamp(at.0.0.0));
         let place = Change::Place { replica: id.clone(), node: node.clone(), spec: spec.hash };
-        self.apply(placed_at, Writer::Scheduler, place).map_err(|refusal| refused(at, &refusal))?;
-        self.observe(&id, placed_at, entry.state).map_err(|refusal| refused(at, &refusal))?;
+        self.apply(placed_at(entry), Writer::Scheduler, place)
+            .map_err(|refusal| refused(at, &refusal))?;
         Ok(id)
     }
 
@@ -276,6 +306,42 @@ fn refused(at: Location, refusal: &Refusal) -> Mistake {
         Refusal::ReplicaExists { .. } => mistake.hint("give one of them another `index`"),
         _ => mistake,
     }
+}
+
+/// A replica of the case that has been placed.
+struct PlacedRow<'c> {
+    id: ReplicaId,
+    entry: &'c ReplicaEntry,
+    /// What it was started from.
+    own: Arc<ServiceSpec>,
+    /// What its service has now.
+    desired: SpecHash,
+}
+
+impl PlacedRow<'_> {
+    fn is_older(&self) -> bool {
+        self.own.hash != self.desired
+    }
+}
+
+fn placed_at(entry: &ReplicaEntry) -> Timestamp {
+    entry.at.map_or(LONG_AGO, |at| Timestamp(at.0.0.0))
+}
+
+/// What services had before the spec they have now, as far as their replicas tell: what one of them was given last; of two
+/// given at the same time, what more of them run, and then the greater hash. The order of rows says nothing.
+fn earlier_specs(placed: &[PlacedRow<'_>]) -> BTreeMap<ServiceKey, Arc<ServiceSpec>> {
+    let mut found: BTreeMap<(&ServiceKey, SpecHash), (Timestamp, u32, &Arc<ServiceSpec>)> =
+        BTreeMap::new();
+    for row in placed.iter().filter(|row| row.is_older()) {
+        let none_yet = (LONG_AGO, 0, &row.own);
+        let (last, count, _) = found.entry((&row.id.service, row.own.hash)).or_insert(none_yet);
+        (*last, *count) = (placed_at(row.entry).max(*last), *count + 1);
+    }
+    let mut ranked: Vec<_> = found.into_iter().collect();
+    ranked.sort_by_key(|((_, hash), (last, count, _))| (*last, *count, *hash));
+    // The last of a service is the one that stays.
+    ranked.into_iter().map(|((key, _), (_, _, spec))| (key.clone(), spec.clone())).collect()
 }
 
 /// The spec a replica was started from, where it is not the one the service has now.

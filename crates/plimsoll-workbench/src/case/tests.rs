@@ -11,6 +11,8 @@ use plimsoll_model::{
 };
 
 use super::*;
+use crate::decide::PlanReport;
+use crate::decided::Decided;
 
 fn signals(cell: &Cell, rebalancer: &Rebalancer) -> Signals {
     let mut signals = Signals::default();
@@ -205,5 +207,94 @@ fn what_nodes_said_of_replicas_is_written_down() {
     assert_eq!(
         replica.assignment.as_ref().unwrap().at,
         cell.state.replica(&id).unwrap().assignment.as_ref().unwrap().at
+    );
+}
+
+/// A global service whose rollout to `app:3` has failed on cedar.
+fn failed_rollout(rows: &[&str]) -> Case {
+    let text = format!(
+        "nodes:\n\
+         - {{name: ash, cpus: 4, memory: 8gb}}\n\
+         - {{name: birch, cpus: 4, memory: 8gb}}\n\
+         - {{name: cedar, cpus: 4, memory: 8gb}}\n\
+         deployments:\n\
+         - {{name: d, services: {{all: {{image: app:3, placement: global, update: {{failure_action: rollback}}}}}}}}\n\
+         replicas:\n{}\n",
+        rows.join("\n")
+    );
+    of_text(InputText { name: "case.yaml".to_owned(), text }, Path::new(".")).unwrap()
+}
+
+fn image_before(case: &Case) -> Option<String> {
+    let service = case.cell.state.services().values().next()?;
+    let from = service.row.rollout.as_ref()?.from.as_ref()?;
+    Some(from.spec.container.image.clone())
+}
+
+#[test]
+fn the_order_of_rows_says_nothing_of_what_a_service_goes_back_to() {
+    const CEDAR: &str = "- {service: d/all, node: cedar, state: failed}";
+    for (case, ash, birch, expected) in [
+        (
+            "what was given last",
+            "- {service: d/all, node: ash, image: app:1, at: 2000}",
+            "- {service: d/all, node: birch, image: app:2, at: 1000}",
+            "app:1",
+        ),
+        (
+            "whoever has it",
+            "- {service: d/all, node: ash, image: app:1, at: 1000}",
+            "- {service: d/all, node: birch, image: app:2, at: 2000}",
+            "app:2",
+        ),
+        (
+            "one that all of them have",
+            "- {service: d/all, node: ash, image: app:2}",
+            "- {service: d/all, node: birch, image: app:2}",
+            "app:2",
+        ),
+    ] {
+        for rows in [
+            [ash, birch, CEDAR],
+            [ash, CEDAR, birch],
+            [birch, ash, CEDAR],
+            [birch, CEDAR, ash],
+            [CEDAR, ash, birch],
+            [CEDAR, birch, ash],
+        ] {
+            let read = failed_rollout(&rows);
+            assert_eq!(image_before(&read).as_deref(), Some(expected), "{case}: {rows:?}");
+            let aborts = next_pass(&read).iter().filter(|it| it.contains("AbortRollout")).count();
+            assert_eq!(aborts, 1, "{case}: {rows:?}");
+        }
+    }
+    let numbered = |first: &str, second: &str| {
+        let text = format!(
+            "nodes: [{{name: ash, cpus: 4, memory: 8gb}}]\n\
+             deployments: [{{name: d, services: {{s: {{image: app:2, replicas: 2}}}}}}]\n\
+             replicas: [{{service: d/s, index: 1, node: ash{first}}}, \
+             {{service: d/s, index: 2, node: ash{second}}}]\n"
+        );
+        of_text(InputText { name: "case.yaml".to_owned(), text }, Path::new(".")).unwrap()
+    };
+    for (first, second) in [(", image: app:1", ""), ("", ", image: app:1")] {
+        let read = numbered(first, second);
+        assert_eq!(image_before(&read).as_deref(), Some("app:1"), "whichever index has it");
+    }
+}
+
+#[test]
+fn a_plan_says_that_it_aborts_a_rollout() {
+    let read = failed_rollout(&[
+        "- {service: d/all, node: ash, image: app:2}",
+        "- {service: d/all, node: birch, image: app:2}",
+        "- {service: d/all, node: cedar, state: failed}",
+    ]);
+    let report = PlanReport::of(&Decided::new(read.cell).unwrap());
+    let told: Vec<_> = report.plan.rollouts.iter().collect();
+    let [stop] = told[..] else { panic!("{told:?}") };
+    assert_eq!(
+        (stop.service.as_str(), stop.result.as_str(), stop.detail.as_str()),
+        ("d/all", "aborted", "1 of 3 replicas failed")
     );
 }
