@@ -1,6 +1,7 @@
 //! What every part of a daemon holds: the replicated state, the runtime, and who this node is.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use plimsoll_kernel::{Leader, Policy};
@@ -34,6 +35,8 @@ pub struct NodeContext {
     pub quorum: Shared<Option<Quorum>>,
     /// What this node keeps while it leads; none while it does not.
     pub leader: Shared<Option<Leader>>,
+    /// How many batches of this node's decisions were refused since it started.
+    pub refused_batches: Arc<AtomicU64>,
 }
 
 /// Why a batch was not written.
@@ -71,6 +74,7 @@ impl NodeContext {
             levels: Shared::default(),
             quorum: Shared::default(),
             leader: Shared::default(),
+            refused_batches: Arc::default(),
         }
     }
 

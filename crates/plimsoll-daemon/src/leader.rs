@@ -4,6 +4,7 @@
 //! it is by then, and committed as one batch before the next. A batch that was overtaken is decided again. It keeps nothing
 //! that a new leader could not build in a moment.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use plimsoll_kernel::leader::{DEBOUNCE, MAX_DEBOUNCE};
@@ -123,6 +124,7 @@ impl<'c> LeaderLoop<'c> {
         match self.cell.write(step.writer(), IDENTITY, batch.clone()).await {
             Ok(_) => true,
             Err(WriteError::Refused(rejection)) => {
+                self.cell.refused_batches.fetch_add(1, Ordering::Relaxed);
                 let waits = self.cell.engine.machine().read(|state| {
                     let note = |leader: &mut Leader| {
                         leader.refused(step, state, &batch, &rejection, now())

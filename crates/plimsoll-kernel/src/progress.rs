@@ -334,6 +334,7 @@ impl fmt::Display for ProgressReason {
             Self::RolledBack(RolloutNote { to, from, why }) => {
                 write!(f, "revision {} was undone, {} runs: {why}", to.0, shown(*from))
             }
+            Self::Unplaced(Unplaced { missing: 0, why, .. }) => why.fmt(f),
             Self::Unplaced(Unplaced { missing, why, .. }) => {
                 write!(f, "{missing} without a place: {why}")
             }

@@ -322,6 +322,7 @@ impl fmt::Display for AuditKind {
             Self::ReplicaFailed { replica, node, code: Some(code) } => {
                 write!(f, "{replica} failed on {node}: {code}")
             }
+            Self::Unplaced { service, missing: 0, why } => write!(f, "{service} waits: {why}"),
             Self::Unplaced { service, missing, why } => {
                 write!(f, "{service} lacks {missing} replicas: {why}")
             }

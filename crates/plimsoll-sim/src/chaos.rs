@@ -119,6 +119,11 @@ impl Writer {
                 let off = i64::try_from(self.chance.below(240_000)).unwrap_or(0) - 120_000;
                 self.say(at, Action::Skew(off));
             }
+            Draw::Poison => {
+                if let Some(service) = self.service_of(&name) {
+                    self.for_a_while(at, back, Action::Poison, Action::Cure, service);
+                }
+            }
             Draw::Cordon => self.for_a_while(at, back, Action::Cordon, Action::Uncordon, node),
             Draw::Drain => {
                 let all = [DRAIN_TIMEOUT, Millis::seconds(20), Millis::minutes(1)];
@@ -198,6 +203,12 @@ impl Writer {
     ) {
         self.say(at, begin(what.clone()));
         self.say(back, end(what));
+    }
+
+    fn service_of(&mut self, name: &DeploymentName) -> Option<ServiceKey> {
+        let services: Vec<_> = self.deployments[name].keys().cloned().collect();
+        let service = self.chance.pick(&services)?;
+        Some(ServiceKey::new(name.clone(), service.clone()))
     }
 
     fn image_of(&mut self, name: &DeploymentName) -> String {

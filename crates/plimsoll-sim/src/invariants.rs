@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::world::World;
 
+mod alone;
 mod capacity;
 mod data;
 mod identity;
@@ -43,6 +44,7 @@ pub trait Invariant: fmt::Debug {
 pub fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::<lint::Lint>::default(),
+        Box::<alone::Alone>::default(),
         Box::<capacity::Capacity>::default(),
         Box::<data::DataStays>::default(),
         Box::<identity::Identity>::default(),

@@ -96,6 +96,10 @@ pub enum Action {
     NewLeader,
     /// The leader is lost, and the clock of the next one is off by so many milliseconds.
     Skew(i64),
+    /// From now on what a leader decides for the replicas of the service is refused by the state.
+    Poison(ServiceKey),
+    /// What is decided for it is right again.
+    Cure(ServiceKey),
     /// From now on containers of this image fail when started.
     Break(String),
     Mend(String),
@@ -188,7 +192,10 @@ impl Action {
             | Self::Rollback(deployment, _)
             | Self::Restart(deployment, _)
             | Self::Rollout(deployment, _) => Some(deployment),
-            Self::Fail(service) | Self::Scale(service, _) => Some(&service.deployment),
+            Self::Fail(service)
+            | Self::Poison(service)
+            | Self::Cure(service)
+            | Self::Scale(service, _) => Some(&service.deployment),
             _ => None,
         }
     }

@@ -128,7 +128,10 @@ impl Shrinking {
             }
             candidate.script.retain(|(_, action)| match action {
                 Action::Deploy(_, services) => !services.is_empty(),
-                Action::Fail(service) | Action::Scale(service, _) => *service != key,
+                Action::Fail(service)
+                | Action::Poison(service)
+                | Action::Cure(service)
+                | Action::Scale(service, _) => *service != key,
                 _ => true,
             });
             candidate.deployments.retain(|_, services| !services.is_empty());

@@ -2,12 +2,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
-use plimsoll_model::testkit::{cpus, global, hosts, node_id, pack, spread};
-use plimsoll_model::{AuditKind, DeploymentName, Millis, ServiceName, ServiceSpec};
+use plimsoll_model::reason::UnplacedReason;
+use plimsoll_model::spec::{HealthTest, Healthcheck, OnFailure, UpdateOrder};
+use plimsoll_model::testkit::{cpus, global, hosts, node_id, pack, service_key, spread};
+use plimsoll_model::{
+    AuditKind, DeploymentName, Millis, ServiceKey, ServiceName, ServiceSpec, SpecHash,
+};
 
 use crate::chaos::{Chaos, any_scenario};
 use crate::scenario::{Action, Scenario, Services};
 use crate::shrink::shrink;
+use crate::world::{EPOCH, World};
 use crate::{RunOutcome, run};
 
 fn services<const N: usize>(services: [(&str, ServiceSpec); N]) -> Services {
@@ -181,4 +186,124 @@ fn a_failing_scenario_shrinks_to_what_it_takes_to_fail() {
     assert_eq!(replicas.count(), 1, "{}", least.scenario.to_text());
     let again = shrink(&scenario, 3, 400).expect("it fails again");
     assert_eq!(again.scenario, least.scenario);
+}
+
+/// It takes up to 88 seconds to become healthy.
+fn slow(mut spec: ServiceSpec) -> ServiceSpec {
+    spec.container.healthcheck = Some(Healthcheck {
+        test: HealthTest::Shell("true".to_owned()),
+        interval: None,
+        timeout: None,
+        start_period: Some(Millis::seconds(88)),
+        start_interval: None,
+        retries: None,
+    });
+    spec.hash = SpecHash::of(&spec.container);
+    spec
+}
+
+/// Seed 4713 of `sim chaos`, at its least: what leaves waited for the image of a replica that was given up, which never came.
+#[test]
+fn what_replaces_a_replica_that_was_given_up_is_not_held_up_by_it() {
+    let app = |replicas| spread(replicas).image("app:1");
+    let mut scenario = Scenario::new("given-up", Millis::minutes(60));
+    scenario.nodes.insert(node_id("ash"), cpus(4));
+    scenario.deployments.insert(deployment("d"), services([("s", app(2))]));
+    let deploy = |spec| Action::Deploy(deployment("d"), services([("s", spec)]));
+    for (second, action) in [
+        (60, Action::Break("app:1".to_owned())),
+        (60, Action::Fail(service_key("d/s"))),
+        (580, Action::Crash(node_id("ash"))),
+        (660, Action::Mend("app:1".to_owned())),
+        (690, deploy(slow(app(2)))),
+        (800, Action::Return(node_id("ash"))),
+        (864, deploy(slow(app(1)))),
+    ] {
+        scenario.script.push((Millis::seconds(second), action));
+    }
+    assert_eq!(run_quietly(&scenario, 1).failure, None);
+}
+
+/// The decisions of one service go wrong while every service is scaled up: the others get all they ask for, it waits alone
+/// and says so, and it has all it asks for some time after its decisions are right again.
+#[test]
+fn one_bad_service_stops_nobody_and_recovers() {
+    let mut scenario = Scenario::new("poisoned", Millis::minutes(40));
+    for node in ["ash", "birch", "cedar"] {
+        scenario.nodes.insert(node_id(node), cpus(8));
+    }
+    let three = [("good", spread(1)), ("bad", spread(1)), ("everywhere", global())];
+    scenario.deployments.insert(deployment("d"), services(three));
+    let (good, bad) = (service_key("d/good"), service_key("d/bad"));
+    for (second, action) in [
+        (60, Action::Poison(bad.clone())),
+        (61, Action::Scale(bad.clone(), 5)),
+        (62, Action::Scale(good.clone(), 6)),
+        (90, Action::Join(node_id("dogwood"), cpus(8))),
+        (1_000, Action::Cure(bad.clone())),
+    ] {
+        scenario.script.push((Millis::seconds(second), action));
+    }
+    assert_eq!(run_quietly(&scenario, 5).failure, None);
+
+    let mut world = World::new(&scenario, 5);
+    while world.step(EPOCH.plus(Millis::seconds(120))) {}
+    let placed =
+        |world: &World<'_>, key: &ServiceKey| world.state.service(key).unwrap().replicas.len();
+    assert_eq!((placed(&world, &good), placed(&world, &bad)), (6, 1));
+    assert_eq!(placed(&world, &service_key("d/everywhere")), 4, "the new node has one");
+    let said = world.state.service(&bad).unwrap().row.unplaced.as_ref();
+    assert!(
+        said.is_some_and(|it| matches!(it.why, UnplacedReason::DecisionRefused { .. })),
+        "{said:?}"
+    );
+    assert!(world.refused < 12, "{} batches were refused", world.refused);
+    while world.step(EPOCH.plus(scenario.length)) {}
+    assert_eq!(placed(&world, &bad), 5);
+    assert_eq!(world.state.service(&bad).unwrap().row.unplaced, None, "the alarm clears itself");
+}
+
+/// Seed 3803 of `sim chaos` was of this kind.
+#[test]
+fn a_rollout_to_what_never_starts_and_may_run_nowhere_settles_with_its_reason() {
+    for on_failure in [OnFailure::Rollback, OnFailure::Pause, OnFailure::Continue] {
+        let mut scenario = small(Millis::minutes(60));
+        let mut never = spread(4).image("app:2").wants_label("disk", "none");
+        never.update.on_failure = on_failure;
+        let deploy = Action::Deploy(deployment("shop"), services([("web", never)]));
+        for (minute, action) in [
+            (1, Action::Break("app:2".to_owned())),
+            (5, deploy),
+            (20, Action::Crash(node_id("ash"))),
+            (22, Action::Restart(deployment("shop"), None)),
+            (30, Action::Return(node_id("ash"))),
+        ] {
+            scenario.script.push((Millis::minutes(minute), action));
+        }
+        for seed in 1..=3 {
+            assert_eq!(run_quietly(&scenario, seed).failure, None, "{on_failure:?}");
+        }
+    }
+}
+
+/// Seed 309 of `sim chaos`, at its least: a replica that cannot run twice is lost, what replaces it is lost as well, and that one
+/// comes back while the next is starting, which is stopped for it.
+#[test]
+fn a_replica_that_cannot_run_twice_is_replaced_though_an_older_copy_comes_back() {
+    let mut once = slow(spread(1));
+    once.update.order = UpdateOrder::StopFirst;
+    let nodes = ["ash", "birch", "cedar", "dogwood", "elm"];
+    for (first, second) in nodes.iter().flat_map(|one| nodes.map(|other| (*one, other))) {
+        let mut scenario = Scenario::new("twice", Millis::minutes(40));
+        scenario.nodes = nodes.map(|node| (node_id(node), cpus(4))).into();
+        scenario.deployments.insert(deployment("d"), services([("s", once.clone())]));
+        for (at, action) in [
+            (200, Action::Crash(node_id(first))),
+            (220, Action::Cut(node_id(second))),
+            (250, Action::Return(node_id(second))),
+        ] {
+            scenario.script.push((Millis::seconds(at), action));
+        }
+        assert_eq!(run_quietly(&scenario, 1).failure, None, "{first}, {second}");
+    }
 }

@@ -7,8 +7,8 @@ use plimsoll_kernel::Leader;
 use plimsoll_kernel::rebalance::ReplicaUsage;
 use plimsoll_model::{
     Author, CellId, Command, DeploymentName, Event, Generation, Guarded, Millis, NodeId,
-    NodePressure, ObservedCode, ObservedState, Rejection, ReplicaId, Revision, State, Term,
-    Timestamp, Writer,
+    NodePressure, ObservedCode, ObservedState, Rejection, ReplicaId, Revision, ServiceKey, State,
+    Term, Timestamp, Writer,
 };
 
 use crate::chaos::alphabet;
@@ -105,11 +105,23 @@ pub struct Applied {
     pub events: Vec<Event>,
 }
 
+/// A batch that was refused for what it says of a poisoned service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoisonRefusal {
+    pub service: ServiceKey,
+    /// The leader leaves the service alone from now on.
+    pub waits: bool,
+}
+
 #[derive(Debug)]
 pub struct World<'s> {
     pub scenario: &'s Scenario,
     pub state: State,
     pub machines: BTreeMap<NodeId, Machine>,
+    /// Services for which nothing is decided that the state takes.
+    pub poisoned: BTreeSet<ServiceKey>,
+    /// Whether the last step refused a batch for what it says of one of those.
+    pub poison_refusal: Option<PoisonRefusal>,
     /// Images that fail when started.
     pub broken: BTreeSet<String>,
     /// Images that cannot be pulled.
@@ -153,6 +165,8 @@ impl<'s> World<'s> {
             scenario,
             state: State::new(cell_id),
             machines: BTreeMap::new(),
+            poisoned: BTreeSet::new(),
+            poison_refusal: None,
             broken: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
             applied: Vec::new(),
@@ -208,6 +222,7 @@ impl<'s> World<'s> {
     pub fn step(&mut self, end: Timestamp) -> bool {
         self.applied.clear();
         self.complaints.clear();
+        self.poison_refusal = None;
         self.is_cycle = false;
         let Some(due) = self.clock.next(end) else { return false };
         match due {

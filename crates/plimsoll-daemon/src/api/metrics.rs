@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+
+use plimsoll_model::reason::UnplacedReason;
 
 use super::answer::with_type;
 use super::context::Context;
@@ -25,6 +28,10 @@ const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) async fn metrics(State(context): State<Arc<Context>>) -> Response {
     let health = health::health(&context, &HealthQuery::default()).await;
     let mut page = text(&health);
+    if context.cell.holds_log() {
+        let refused = context.cell.refused_batches.load(Ordering::Relaxed);
+        decisions(&mut page, refused, context.cell.engine.machine().read(waiting_services));
+    }
     if let Some(routing) = context.routing.get() {
         routed(&mut page, &routing.read());
     }
@@ -70,6 +77,20 @@ fn text(health: &Health) -> MetricsPage {
     page
 }
 
+/// Decisions that the state did not take: now and then something was faster; twice in a row it is a bug, and one service waits.
+fn decisions(page: &mut MetricsPage, refused: u64, waiting: u64) {
+    let what =
+        "Batches of decisions of this node, leading, that the state refused since it started";
+    page.number("plimsoll_batches_refused_total", "counter", what, refused);
+    let what = "Services that wait because a decision for them was refused twice";
+    page.number("plimsoll_services_decision_refused", "gauge", what, waiting);
+}
+
+fn waiting_services(state: &plimsoll_model::State) -> u64 {
+    let said = state.unplaced().iter().filter_map(|key| state.service(key)?.row.unplaced.as_ref());
+    said.filter(|it| matches!(it.why, UnplacedReason::DecisionRefused { .. })).count() as u64
+}
+
 #[derive(Debug, Default)]
 pub(super) struct MetricsPage(pub(super) String);
 
@@ -105,6 +126,33 @@ mod tests {
 
     use super::*;
     use plimsoll_api::view::LeadershipInfo;
+    use plimsoll_model::reason::Unplaced;
+    use plimsoll_model::testkit::{cell, service_key, spread};
+    use plimsoll_model::{Change, Writer};
+
+    #[test]
+    fn services_whose_decisions_are_refused_are_counted_from_the_state() {
+        let services = [("bad", spread(1)), ("good", spread(1)), ("large", spread(1))];
+        let mut cell = cell().deploy("d", services);
+        let why = UnplacedReason::DecisionRefused { why: "d-bad-1 does not exist".into() };
+        for (service, missing, why) in [("d/bad", 0, why), ("d/large", 1, UnplacedReason::NoNodes)]
+        {
+            let unplaced = Some(Unplaced { missing, why, since: cell.now });
+            let service = service_key(service);
+            cell.change(Writer::Scheduler, Change::SetUnplaced { service, unplaced });
+        }
+        let mut page = MetricsPage::default();
+        decisions(&mut page, 7, waiting_services(&cell.state));
+        expect![[r#"
+            # HELP plimsoll_batches_refused_total Batches of decisions of this node, leading, that the state refused since it started
+            # TYPE plimsoll_batches_refused_total counter
+            plimsoll_batches_refused_total 7
+            # HELP plimsoll_services_decision_refused Services that wait because a decision for them was refused twice
+            # TYPE plimsoll_services_decision_refused gauge
+            plimsoll_services_decision_refused 1
+        "#]]
+        .assert_eq(&page.0);
+    }
 
     #[test]
     fn what_is_known_is_said_in_numbers_and_what_is_not_is_left_out() {

@@ -8,8 +8,8 @@ use plimsoll_model::rollout::RolloutPhase;
 use plimsoll_model::spec::{HealthTest, Healthcheck};
 use plimsoll_model::testkit::{cpus, node_id, service_key, spread};
 use plimsoll_model::{
-    CellId, Change, DeploymentName, Millis, ObservedCode, ServiceName, ServiceSpec, SpecHash,
-    State, Writer,
+    CellId, Change, DeploymentName, Millis, ObservedCode, ReplicaId, ServiceName, ServiceSpec,
+    SpecHash, State, Writer,
 };
 use plimsoll_runtime::fake::Script;
 use plimsoll_runtime::{FakeRuntime, Runtime};
@@ -232,4 +232,39 @@ async fn services_start_in_the_order_they_depend_on_each_other() {
         })
         .collect();
     assert_eq!(starts, ["c-db", "b-migrate", "a-web", "a-web"]);
+}
+
+/// A loop of its own over a real log, with decisions of the test's making.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_is_refused_twice_is_counted_and_its_service_says_so() {
+    let dir = TempDir::new().unwrap();
+    let engine = Embedded::start(EmbeddedConfig::alone(dir.path(), cell_id())).await.unwrap();
+    let runtime = Arc::new(FakeRuntime::new(cell_id()));
+    let cell = NodeContext::new(engine, runtime, node_id("ash"), Arc::default(), Policy::default());
+    let services = ["bad", "good"].map(|name| (ServiceName::new(name).unwrap(), spread(1).into()));
+    let (deployment, services) = (DeploymentName::new("shop").unwrap(), services.into());
+    let begin = vec![
+        Change::PutNode { node: node_id("ash"), facts: cpus(8) }.free(),
+        Change::Deploy { deployment, services, routes: Vec::new() }.free(),
+    ];
+    cell.write(Writer::Operator, "test", begin).await.unwrap();
+    let mut leading = LeaderLoop::new(&cell);
+    let schedule = LeaderStep::Schedule;
+    let (bad, good) = (service_key("shop/bad"), service_key("shop/good"));
+    for _ in 0..2 {
+        let nobody = ReplicaId::indexed(&bad, 99);
+        assert!(leading.commit(schedule, vec![Change::Retire { replica: nobody }.free()]).await);
+    }
+    assert_eq!(cell.refused_batches.load(Ordering::Relaxed), 2);
+    let batch = leading.decide(schedule);
+    assert!(leading.commit(schedule, batch).await);
+    cell.engine.machine().read(|state| {
+        let said = state.service(&bad).unwrap().row.unplaced.as_ref().unwrap();
+        assert_eq!((said.missing, said.why.word()), (0, "decision_refused"));
+        let audit: Vec<String> = state.audit().events().map(|it| it.what.to_string()).collect();
+        assert!(audit.iter().any(|it| it.contains("the state refused")), "{audit:?}");
+        assert_eq!(state.service(&good).unwrap().replicas.len(), 1, "the other is placed");
+    });
+    assert_eq!(cell.refused_batches.load(Ordering::Relaxed), 2);
+    cell.engine.shutdown().await.unwrap();
 }

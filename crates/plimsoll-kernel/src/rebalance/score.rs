@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_model::reason::FilterWord;
+use plimsoll_model::reason::{FilterWord, UnplacedReason};
 use plimsoll_model::state::Service;
 use plimsoll_model::{
     Assignment, Change, Guarded, Millis, Mode, MoveCause, NodeId, NodePressure, Pressure, Replica,
@@ -295,7 +295,12 @@ impl<'a> MoveSearch<'a> {
         let ask = PlacementRequest::new(spec, &service.row.failures, policy, now);
         let is_misplaced =
             roster.place_of(self.src).is_none_or(|at| misplaced(&ask, roster, at).is_some());
-        if !spec.can_run_twice() || spec.placement.mode == Mode::Global || is_misplaced {
+        // No pass would take such a move any further: what is decided for the service is refused.
+        let said = service.row.unplaced.as_ref();
+        let is_refused =
+            said.is_some_and(|it| matches!(it.why, UnplacedReason::DecisionRefused { .. }));
+        let is_global = spec.placement.mode == Mode::Global;
+        if !spec.can_run_twice() || is_global || is_misplaced || is_refused {
             return false;
         }
         let replicas = service.replicas.values().filter(|replica| replica.heading().is_some());

@@ -1,3 +1,4 @@
+use plimsoll_model::reason::{Unplaced, UnplacedReason};
 use plimsoll_model::spec::UpdateOrder;
 use plimsoll_model::testkit::{Cell, cell, cpus, global, hosts, node_id, pack, replica_id, spread};
 use plimsoll_model::{Change, Millis, MoveCause, NodePressure, ObservedState, Writer};
@@ -359,6 +360,16 @@ fn what_a_paused_rollout_left_outdated_stays_where_it_is() {
     let why_paused = plimsoll_model::rollout::RolloutHalt::Operator;
     bench.cell.change(Writer::Operator, Change::PauseRollout { service, why: why_paused });
     assert_eq!(why(&bench.twice(&samples)), Some("no_candidate"));
+}
+
+#[test]
+fn a_service_whose_decisions_are_refused_is_left_where_it_is() {
+    let mut bench = hot();
+    let service = plimsoll_model::testkit::service_key("d/s");
+    let said = UnplacedReason::DecisionRefused { why: "d-s-9 does not exist".to_owned() };
+    let unplaced = Some(Unplaced { missing: 0, why: said, since: bench.cell.now });
+    bench.cell.change(Writer::Scheduler, Change::SetUnplaced { service, unplaced });
+    assert_eq!(why(&bench.twice(&[("ash", 96), ("birch", 10)])), Some("no_candidate"));
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub enum Draw {
     NewLeader,
     /// A leader with another clock.
     Skew,
+    /// The decisions of one service are wrong for a while.
+    Poison,
 
     Cordon,
     Drain,
@@ -69,6 +71,7 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::Withdraw, 2),
     (Draw::NewLeader, 9),
     (Draw::Skew, 2),
+    (Draw::Poison, 2),
     (Draw::Cordon, 4),
     (Draw::Drain, 5),
     (Draw::DrainByForce, 2),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_model::reason::UnplacedReason;
 use plimsoll_model::state::Service;
 use plimsoll_model::{Millis, ServiceKey, Slot, Timestamp};
 
@@ -31,7 +32,8 @@ impl Invariant for Reasons {
             let Some(wanted) = wanted else { continue };
             let live = live(service);
             let lacks = live < wanted as usize;
-            if lacks == service.row.unplaced.is_some() {
+            // What waits because its decisions are refused says that instead, whatever it lacks.
+            if lacks == service.row.unplaced.is_some() || is_refused(service) {
                 continue;
             }
             let first = self.since.get(key).copied().unwrap_or(world.now());
@@ -47,6 +49,12 @@ impl Invariant for Reasons {
         self.since = since;
         Ok(())
     }
+}
+
+/// Whether it says that the state refuses what is decided for it.
+pub(super) fn is_refused(service: &Service) -> bool {
+    let said = service.row.unplaced.as_ref();
+    said.is_some_and(|it| matches!(it.why, UnplacedReason::DecisionRefused { .. }))
 }
 
 /// How many replicas it has of those it asks for by number. What is left from when it was `global` is not of them.

@@ -6,7 +6,7 @@ use plimsoll_model::rollout::RolloutPhase;
 use plimsoll_model::{Assignment, Mode, Node, NodeId, NodeStatus, ServiceKey};
 
 use super::Broken;
-use super::reasons::live;
+use super::reasons::{is_refused, live};
 use crate::machine::Container;
 use crate::world::World;
 
@@ -18,7 +18,9 @@ pub fn check(world: &World<'_>) -> Result<(), Broken> {
 
 fn find(world: &World<'_>) -> Result<(), String> {
     let state = &world.state;
-    for (id, replica) in state.replicas() {
+    // What is poisoned to the end has no end.
+    let is_sane = |key: &ServiceKey| !world.poisoned.contains(key);
+    for (id, replica) in state.replicas().filter(|(id, _)| is_sane(&id.service)) {
         let on_down =
             |node: &NodeId| state.node(node).is_none_or(|node| node.status == NodeStatus::Down);
         let is_broken = |held: &Assignment| {
@@ -55,7 +57,10 @@ fn find(world: &World<'_>) -> Result<(), String> {
             return Err(format!("{id} is said to run on {} and does not", assignment.node));
         }
     }
-    for (key, service) in state.services() {
+    for (key, service) in state.services().iter().filter(|(key, _)| is_sane(key)) {
+        if is_refused(service) {
+            return Err(format!("{key} still waits for a decision that was refused"));
+        }
         // The way back to something that does not start either has no end.
         let image = service.desired().map(|spec| &spec.container.image);
         let is_broken = image.is_some_and(|image| world.broken.contains(image));
@@ -99,7 +104,8 @@ fn find(world: &World<'_>) -> Result<(), String> {
     };
     let wants =
         decision.batch.iter().filter_map(|guarded| Some((guarded, guarded.change.replica()?)));
-    match wants.into_iter().find(|(_, replica)| !is_tried_on(&replica.service)) {
+    let is_wrong = |key: &ServiceKey| is_sane(key) && !is_tried_on(key);
+    match wants.into_iter().find(|(_, replica)| is_wrong(&replica.service)) {
         Some((guarded, _)) => Err(format!("a pass still wants {:?}", guarded.change)),
         None => Ok(()),
     }

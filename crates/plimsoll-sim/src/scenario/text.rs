@@ -247,6 +247,8 @@ fn event(action: &Action) -> String {
         Action::Kill(node) => format!("kill: {node}"),
         Action::Sicken(node) => format!("unhealthy: {node}"),
         Action::Fail(service) => format!("fail: {service}"),
+        Action::Poison(service) => format!("poison: {service}"),
+        Action::Cure(service) => format!("cure: {service}"),
         Action::NewLeader => "new_leader: true".to_owned(),
         Action::Skew(off) => {
             let sign = if *off < 0 { "-" } else { "" };

@@ -24,6 +24,8 @@ impl World<'_> {
             Action::Kill(node) => self.kill_one(&node),
             Action::Sicken(node) => self.sicken_one(&node),
             Action::Fail(service) => self.fail(&service),
+            Action::Poison(service) => drop(self.poisoned.insert(service)),
+            Action::Cure(service) => drop(self.poisoned.remove(&service)),
             Action::Break(image) => drop(self.broken.insert(image)),
             Action::Mend(image) => drop(self.broken.remove(&image)),
             Action::Withdraw(image) => drop(self.withdrawn.insert(image)),

@@ -1,14 +1,17 @@
 //! The leader: hears, takes its turns and commits, as the daemon's loop does. What it decides is the kernel's own.
 
+use std::collections::BTreeSet;
+
 use plimsoll_kernel::leader::DEBOUNCE;
 use plimsoll_kernel::rebalance::ReplicaUsage;
 use plimsoll_kernel::{Leader, LeaderStep, PressureSample, lint};
 use plimsoll_model::{
     Bytes, Change, DeploymentName, Generation, Guarded, MilliCpus, Millis, NodeId, NodePressure,
-    Observation, ObservedCode, ObservedState, Pressure, ReplicaId, Revision, Timestamp, Writer,
+    Observation, ObservedCode, ObservedState, Pressure, ReplicaId, Revision, ServiceKey, Slot,
+    Timestamp, Writer,
 };
 
-use super::{Due, Leading, World};
+use super::{Due, Leading, PoisonRefusal, World};
 use crate::machine::{Container, Link};
 use crate::scenario::Action;
 
@@ -113,12 +116,13 @@ impl World<'_> {
                 leader
                     .usage(&self.state, usages.map(|(id, generation, it)| (id, *generation, *it)));
             }
-            let batch = leader.decide(step, &self.state, now);
+            let mut batch = leader.decide(step, &self.state, now);
             if batch.is_empty() {
                 continue;
             }
             let broken = lint::plan(&self.state, &batch);
             self.complaints.extend(broken.iter().map(|broken| format!("{broken}, of {batch:?}")));
+            poison(&mut batch, &self.poisoned);
             leading.is_committing = true;
             let latency = self.rng.between(self.scenario.dwell.commit);
             let (term, decided_on) = (self.term, self.commands);
@@ -151,16 +155,18 @@ impl World<'_> {
     }
 
     pub(super) fn commit(&mut self, nth: usize, decided_on: u64, batch: Vec<Guarded>) {
-        let is_fresh = self.commands == decided_on;
-        if let Err(rejection) = self.apply(LeaderStep::TURN[nth].writer(), batch) {
-            if is_fresh {
+        let (is_fresh, step) = (self.commands == decided_on, LeaderStep::TURN[nth]);
+        if let Err(rejection) = self.apply(step.writer(), batch.clone()) {
+            let poisoned = batch.get(rejection.position).and_then(poisoned_service).cloned();
+            if is_fresh && poisoned.is_none() {
                 self.complaints.push(format!("a batch decided on this very state: {rejection}"));
             }
             // Something changed under it since it was decided: look again.
             self.refused += 1;
             let now = self.leader_time();
             if let Some(leading) = &mut self.leading {
-                leading.leader.start_over(now);
+                let waits = leading.leader.refused(step, &self.state, &batch, &rejection, now);
+                self.poison_refusal = poisoned.map(|service| PoisonRefusal { service, waits });
             }
         }
         self.steps(nth + 1);
@@ -244,4 +250,22 @@ impl World<'_> {
     pub(super) fn wait_for_leader(&mut self, action: Action) {
         self.clock.after(Millis(200), Due::Act(Box::new(action)));
     }
+}
+
+/// What is decided for the replicas of a poisoned service also ends one that there never is: the state refuses all of it.
+fn poison(batch: &mut Vec<Guarded>, poisoned: &BTreeSet<ServiceKey>) {
+    let is_decided = |key: &&ServiceKey| {
+        let mut replicas = batch.iter().filter_map(|guarded| guarded.change.replica());
+        replicas.any(|replica| replica.service == **key)
+    };
+    let nobody = |key: &ServiceKey| ReplicaId::indexed(key, u32::MAX);
+    let ends = poisoned.iter().filter(is_decided).map(nobody);
+    let ends: Vec<Guarded> = ends.map(|replica| Change::Retire { replica }.free()).collect();
+    batch.extend(ends);
+}
+
+/// The service whose poison a change is.
+fn poisoned_service(guarded: &Guarded) -> Option<&ServiceKey> {
+    let replica = guarded.change.replica()?;
+    (replica.slot == Slot::Index(u32::MAX)).then_some(&replica.service)
 }

@@ -54,6 +54,8 @@ impl World<'_> {
             | Action::Kill(_)
             | Action::Sicken(_)
             | Action::Fail(_)
+            | Action::Poison(_)
+            | Action::Cure(_)
             | Action::NewLeader
             | Action::Skew(_)
             | Action::Break(_)

@@ -12,6 +12,8 @@ pub(super) fn words(action: &Action) -> String {
         Action::Kill(node) => format!("a container on {node} ends by itself"),
         Action::Sicken(node) => format!("a container on {node} turns unhealthy"),
         Action::Fail(service) => format!("every container of {service} ends by itself"),
+        Action::Poison(service) => format!("decisions for {service} are refused"),
+        Action::Cure(service) => format!("decisions for {service} are taken again"),
         Action::NewLeader => "the leader is lost".to_owned(),
         Action::Skew(millis) => format!("a new leader's clock is off by {millis}ms"),
         Action::Break(image) => format!("{image} no longer starts"),

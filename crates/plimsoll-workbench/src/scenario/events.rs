@@ -10,7 +10,7 @@ use plimsoll_model::ids::InvalidName;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
     Author, CellId, Change, Command, DeploymentName, Millis, NodeFacts, NodeId, Refusal,
-    ServiceName, State, Term, Timestamp, Writer,
+    ServiceKey, ServiceName, State, Term, Timestamp, Writer,
 };
 use plimsoll_sim::Action;
 use plimsoll_sim::scenario::RolloutRequest;
@@ -205,9 +205,15 @@ impl<'p> ScriptProgress<'p> {
             self.check_service(service)?;
             return Ok(Some(Action::Scale(service.value.0.clone(), *replicas)));
         }
-        if let Some(service) = &event.fail {
-            self.check_service(service)?;
-            return Ok(Some(Action::Fail(service.value.0.clone())));
+        for (action, service) in [
+            (Action::Fail as fn(ServiceKey) -> Action, &event.fail),
+            (Action::Poison, &event.poison),
+            (Action::Cure, &event.cure),
+        ] {
+            if let Some(service) = service {
+                self.check_service(service)?;
+                return Ok(Some(action(service.value.0.clone())));
+            }
         }
         Ok(None)
     }
