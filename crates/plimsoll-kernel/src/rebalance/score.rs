@@ -6,8 +6,7 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_model::reason::FilterWord;
-use plimsoll_model::reason::UnplacedReason;
+use plimsoll_model::reason::{FilterWord, UnplacedReason};
 use plimsoll_model::state::Service;
 use plimsoll_model::{
     Assignment, Change, Guarded, Millis, Mode, MoveCause, NodeId, NodePressure, Pressure, Replica,
