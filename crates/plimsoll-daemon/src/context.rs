@@ -100,13 +100,11 @@ impl NodeContext {
     /// Whether this node can tell who may ask for what: it holds the log, and has read there that it is of the cell itself.
     /// One that joined a moment ago has yet to, and knows neither tokens nor who was removed.
     pub fn can_check(&self) -> bool {
+        // A node without a certificate is alone: there is nobody who could check in its place, and nobody who would hear.
+        let Some(own) = self.key.get() else { return true };
         // On a line of its own: what is borrowed here must be given back before the engine is asked again.
         let leads = self.engine.leadership().borrow().is_me;
-        let is_enrolled = || {
-            // A node without a certificate is alone.
-            self.key.get().is_none_or(|own| self.is_member(&self.node, own))
-        };
-        leads || (self.holds_log() && is_enrolled())
+        leads || (self.holds_log() && self.is_member(&self.node, own))
     }
 
     /// Whether this key is the one enrolled for this name, as this node's log has it.

@@ -521,17 +521,17 @@ mod tests {
                 Some(H::VolumesRemoved { deployment: deployment.clone(), node: node.clone() })
             }
             H::VolumesRemoved { .. } => Some(H::CommandRun { replica: replica.clone() }),
-            H::CommandRun { .. } => Some(H::BackupTaken),
-            H::BackupTaken => Some(H::Survived { node: node.clone(), lost: 1 }),
-            H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
-            H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
-            H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
-            H::RebalanceSkipped { .. } => Some(H::CommandServed {
+            H::CommandRun { .. } => Some(H::CommandServed {
                 replica: replica.clone(),
                 asked_by: "token:ci@ash".to_owned(),
                 through: node.clone(),
             }),
-            H::CommandServed { .. } => None,
+            H::CommandServed { .. } => Some(H::BackupTaken),
+            H::BackupTaken => Some(H::Survived { node: node.clone(), lost: 1 }),
+            H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
+            H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
+            H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
+            H::RebalanceSkipped { .. } => None,
         } {
             all.push(next);
         }

@@ -109,8 +109,8 @@ mod tests {
         for nth in 0..MAX_REFUSED {
             limiter.charge(one, start + Duration::from_secs(u64::from(nth))).unwrap();
         }
-        let limited = limiter.charge(one, start + Duration::from_secs(50)).unwrap_err();
-        assert_eq!(limited.wait, Duration::from_secs(10));
+        let Limited { wait } = limiter.charge(one, start + Duration::from_secs(50)).unwrap_err();
+        assert_eq!(wait, Duration::from_secs(10));
         assert!(limiter.charge(other, start).is_ok(), "others are heard");
         assert!(limiter.charge(one, start + WINDOW).is_ok(), "a minute later it is too");
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_remembered_of_sources_is_bounded() {
         let (mut limiter, start) = (JoinLimiter::default(), Instant::now());
-        for nth in 0..3 * u32::try_from(MAX_SOURCES).unwrap() {
+        for nth in 0..u32::try_from(MAX_SOURCES).unwrap() + 100 {
             let address = Ipv4Addr::from(nth).into();
             let at = start + Duration::from_millis(u64::from(nth));
             limiter.charge(address, at).unwrap();

@@ -66,7 +66,7 @@ fn what_a_deployment_keeps_is_bounded_and_the_refusal_says_by_how_much() {
     cell.up(0, None);
     let dir = cell.dir.path();
     // Each as large as a file may be.
-    let names: Vec<String> = (0..9).map(|nth| format!("big-{nth}")).collect();
+    let names: Vec<String> = (0..3).map(|nth| format!("big-{nth}")).collect();
     let files: Vec<String> =
         names.iter().map(|name| format!("  {name}: {{file: ./big.txt}}\n")).collect();
     let compose = format!(
