@@ -41,9 +41,11 @@ impl Cell {
     }
 
     fn servers_vote(&self, at: usize, count: usize) -> bool {
-        let servers = self.json(at, "cell status -o json")["servers"].clone();
-        let servers = servers.as_array().cloned().unwrap_or_default();
-        servers.len() == count && servers.iter().all(|server| server["votes"] == true)
+        // While the votes change, the old set of them counts too: a cell must not lose a server of it just then.
+        let status = self.json(at, "cell status -o json");
+        let servers = status["servers"].as_array().cloned().unwrap_or_default();
+        let all_vote = servers.iter().all(|server| server["votes"] == true);
+        status["is_changing"] == false && servers.len() == count && all_vote
     }
 
     fn servers(&self, at: usize) -> usize {
