@@ -107,8 +107,8 @@ impl PeerClient {
                 "the cell was recovered without this server",
             )));
         }
-        let (level, seat) = (self.machine.level(), self.door.seat());
-        let envelope = self.guard.envelope(self.target, level, seat);
+        let level = self.machine.level();
+        let envelope = self.guard.envelope(self.target, level, self.door.seat());
         let bytes = wire::encode(&(envelope, request));
         let found = self.addresses.of(self.target);
         let peer = found.as_ref().unwrap_or(&self.peer);

@@ -85,8 +85,8 @@ fn agent(cell: &Cell) -> (Intruder, u64) {
     let home = cell.dir.path().join("mallory");
     std::fs::create_dir(&home).unwrap();
     let runtime = Runtime::new().unwrap();
-    let node = node_id("mallory");
-    let joined = join::join(&token, None, &node, cpus(1), &home);
+    let name = node_id("mallory");
+    let joined = join::join(&token, None, &name, cpus(1), &home);
     let (admission, identity) = runtime.block_on(joined).unwrap();
     (Intruder::with(&identity), admission.server)
 }
