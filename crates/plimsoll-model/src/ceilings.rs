@@ -11,7 +11,7 @@ use crate::state::MAX_REPLICAS;
 use crate::units::{Bytes, Millis};
 
 /// The longest a container may take to stop: a drain waits for it, and so does whoever deletes it.
-pub const MAX_STOP_GRACE: Millis = Millis::minutes(60);
+pub const MAX_STOP_GRACE: Millis = Millis::minutes(2 * 60);
 
 /// The longest between two probes, and for one of them: beyond it a check says nothing of now.
 pub const MAX_PROBE: Millis = Millis::minutes(60);
@@ -221,7 +221,7 @@ mod tests {
             (
                 "a grace",
                 said(|it| it.container.stop_grace = above(MAX_STOP_GRACE)),
-                &["stop_grace_period is 2h, at most 1h is allowed"],
+                &["stop_grace_period is 3h, at most 2h is allowed"],
             ),
             (
                 "an interval",

@@ -6,8 +6,8 @@ use crate::case::web;
 fn a_number_above_its_ceiling_is_refused_with_both() {
     for (keys, error) in [
         (
-            "stop_grace_period: 2h",
-            "service \"web\": stop_grace_period is 2h, at most 1h is allowed",
+            "stop_grace_period: 3h",
+            "service \"web\": stop_grace_period is 3h, at most 2h is allowed",
         ),
         (
             "healthcheck: {interval: 90m}",
@@ -24,5 +24,5 @@ fn a_number_above_its_ceiling_is_refused_with_both() {
     ] {
         assert_eq!(web(keys).errors(), [error], "{keys}");
     }
-    web("stop_grace_period: 1h").service("web");
+    web("stop_grace_period: 2h").service("web");
 }
