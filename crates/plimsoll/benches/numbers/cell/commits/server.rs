@@ -138,7 +138,7 @@ async fn serve(home: &Path, net: &str, at: usize) -> Arc<Embedded> {
         // The state of these servers knows no nodes: who they are is agreed on beforehand.
         let is_sender =
             |name: &&str| matches!(&sender, Sender::Node { node, .. } if node.as_str() == *name);
-        let at = NAMES.iter().position(|name| is_sender(name));
+        let at = NAMES.iter().position(is_sender);
         let from = at.map_or(sender.clone(), |at| Sender::Server(ServerId(at as u64 + 1)));
         async move { engine.answer(&from, &message).await }
     });
