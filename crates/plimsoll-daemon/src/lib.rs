@@ -26,6 +26,7 @@ pub mod peer_levels;
 pub mod problem;
 pub mod quorum;
 pub mod renewal;
+pub mod restarts;
 pub mod routing;
 pub mod sampler;
 pub mod servers;

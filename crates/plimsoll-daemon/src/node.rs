@@ -19,7 +19,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -82,19 +81,6 @@ const UNCLAIMED: Duration = Duration::from_secs(30);
 
 /// How long the loops may take to end.
 const STOP: Duration = Duration::from_secs(5);
-
-/// How often this process has started its control plane over.
-static RESTARTS: AtomicU64 = AtomicU64::new(0);
-
-/// Notes that this process starts its control plane over, after a panic or a failure of the log.
-pub fn count_restart() {
-    RESTARTS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// How often this process has started its control plane over: each is a bug or a bad disk.
-pub fn restarts() -> u64 {
-    RESTARTS.load(Ordering::Relaxed)
-}
 
 /// How a node is started. What is left out, it finds out or remembers from the last time.
 #[derive(Debug, Clone, Default)]

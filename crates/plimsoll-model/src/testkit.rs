@@ -14,7 +14,7 @@ use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::replica::{Observation, ObservedCode, ObservedState};
 use crate::spec::{
     Attribute, Constraint, ContainerSpec, GpuRequest, Mode, Mount, MountSource, Port, PortMode,
-    Preference, Protocol, RouteSpec, ServiceSpec, SpecHash,
+    Preference, Protocol, RouteSpec, ServiceSpec, SpecHash, VolumeSpec,
 };
 use crate::state::State;
 use crate::transition::Writer;
@@ -171,6 +171,7 @@ impl ServiceSpec {
         let source = MountSource::Volume { name: name.to_owned(), subpath: None, nocopy: false };
         let target = "/data".to_owned();
         self.container.mounts.push(Mount { source, target, read_only: false, consistency: None });
+        self.container.volumes.insert(name.to_owned(), VolumeSpec::default());
         self.hashed()
     }
 

@@ -56,7 +56,11 @@ impl SealedStream {
 
     /// How many bytes a stream holds that is so long, without its header. None: no stream is.
     pub fn plain_length(sealed: u64) -> Option<u64> {
-        sealed.checked_sub(pieces(sealed) * TAG as u64)
+        let count = pieces(sealed);
+        // Only the one piece of an empty stream holds nothing. Any other such was cut off, and nobody would open it.
+        let last = sealed - (count - 1) * SEALED_PIECE;
+        let least = if count == 1 { TAG } else { TAG + 1 };
+        (last >= least as u64).then(|| sealed - count * TAG as u64)
     }
 
     /// So many bytes of what a stream holds, from one on, or as many as there are. `sealed` is its length without its

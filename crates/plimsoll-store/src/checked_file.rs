@@ -93,7 +93,7 @@ impl FileFormat {
     }
 
     /// Where in a file the body begins.
-    pub(crate) fn body_at(&self) -> u64 {
+    pub(crate) const fn body_at() -> u64 {
         HEADER as u64
     }
 
@@ -103,7 +103,7 @@ impl FileFormat {
         &self,
         disk: &dyn Disk,
         path: &Path,
-    ) -> Result<Option<(Arc<dyn DiskFile>, u64)>, Unreadable> {
+    ) -> Result<Option<CheckedBody>, Unreadable> {
         let io = |source| Unreadable::Io { action: "read", path: path.to_owned(), source };
         let file = match disk.open(path) {
             Ok(file) => file,
@@ -111,19 +111,19 @@ impl FileFormat {
             Err(error) => return Err(io(error)),
         };
         let foreign = || Unreadable::Foreign { path: path.to_owned(), kind: self.name };
-        let length = file.size().map_err(io)?.checked_sub(self.body_at()).ok_or_else(foreign)?;
+        let length = file.size().map_err(io)?.checked_sub(Self::body_at()).ok_or_else(foreign)?;
         let mut header = [0; HEADER];
         file.read_at(0, &mut header).map_err(io)?;
         let expected = self.expected(&header, length, path)?;
         let (mut piece, mut at, mut found) = (vec![0; PIECE], 0, 0);
         while at < length {
             let left = usize::try_from(length - at).unwrap_or(usize::MAX).min(PIECE);
-            file.read_at(self.body_at() + at, &mut piece[..left]).map_err(io)?;
+            file.read_at(Self::body_at() + at, &mut piece[..left]).map_err(io)?;
             found = crc32c::crc32c_append(found, &piece[..left]);
             at += left as u64;
         }
         expected.matches(found, path)?;
-        Ok(Some((file, length)))
+        Ok(Some(CheckedBody { file, length }))
     }
 
     /// The body of the file; none when there is no such file.
@@ -163,6 +163,13 @@ impl FileFormat {
     pub fn write(&self, disk: &dyn Disk, path: &Path, body: &[u8]) -> io::Result<()> {
         disk::replace(disk, path, &self.encode(body))
     }
+}
+
+/// A file that was found whole, and how long its body is.
+#[derive(Debug)]
+pub(crate) struct CheckedBody {
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) length: u64,
 }
 
 /// What a body must have.
@@ -255,10 +262,10 @@ mod tests {
             let streamed = FORMAT.write_streamed(&disk, path, |to| to.write_all(&body));
             streamed.unwrap();
             assert_eq!(FORMAT.read(&disk, path).unwrap().unwrap(), body, "{length}");
-            let (file, found) = FORMAT.check(&disk, path).unwrap().unwrap();
+            let CheckedBody { file, length: found } = FORMAT.check(&disk, path).unwrap().unwrap();
             assert_eq!(found, length as u64);
             if let Some(last) = length.checked_sub(1) {
-                file.write_at(FORMAT.body_at() + last as u64, &[8]).unwrap();
+                file.write_at(FileFormat::body_at() + last as u64, &[8]).unwrap();
                 assert!(FORMAT.check(&disk, path).is_err(), "{length}: its last byte is another");
             }
         }

@@ -14,7 +14,7 @@ use super::answer::with_type;
 use super::context::Context;
 use super::health;
 use super::router_metrics::routed;
-use crate::node::restarts;
+use crate::restarts;
 use plimsoll_api::view::{Health, HealthQuery, ProblemCode};
 
 /// What can keep a log from taking writes, each a line that is always there: an alert can name it before it happens.
@@ -81,7 +81,7 @@ fn text(health: &Health) -> MetricsPage {
         let _ = writeln!(page.0, "plimsoll_log_trouble{{code=\"{}\"}} {holds}", code.word());
     }
     let what = "How often this process has started its control plane over after a panic or a failure of the log";
-    page.number("plimsoll_control_plane_restarts_total", "counter", what, restarts());
+    page.number("plimsoll_control_plane_restarts_total", "counter", what, restarts::so_far());
     page
 }
 

@@ -60,11 +60,11 @@ mod tests {
         let text: Vec<String> =
             reasons(&spec, Some(version)).iter().map(ToString::to_string).collect();
         expect_test::expect![[r#"
-            no image is set
             unknown stop signal "SIGNOPE"
             "data" is not a mount target; use an absolute path without ".."
             key is external: this node cannot read its content
             network_mode is shared with service db, whose container may be on another node; run both as one service or on a network
+            no image is set
             volume subpath needs engine API 1.45 or later; upgrade the engine"#]]
         .assert_eq(&text.join("\n"));
     }

@@ -158,7 +158,7 @@ mod tests {
             ("root", Some("root"), Err(Reason::RootUser)),
             ("root by another name", Some("toor"), Err(Reason::RootUser)),
             ("somebody, without their groups", Some("ann"), who(7, 8, &[], Some("/home/ann"))),
-            ("a number nobody has", Some("1234"), who(1234, 1234, &[], None)),
+            ("a number nobody has", Some("1234"), who(1234, NOGROUP, &[], None)),
         ] {
             let spec = ContainerSpec {
                 user: user.map(str::to_owned),

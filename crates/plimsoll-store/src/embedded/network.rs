@@ -324,16 +324,17 @@ mod tests {
         assert!(arrivals.take(&piece(0, MAX_SNAPSHOT + 1, 1)).is_err());
 
         let total = 2 * size + 5;
+        let of = piece(0, total, 1).header().unwrap();
         for (offset, bytes) in [(0, SNAPSHOT_PIECE), (size, SNAPSHOT_PIECE), (2 * size, 5)] {
             let whole = arrivals.take(&piece(offset, total, bytes)).unwrap();
             assert_eq!(whole.is_some(), offset + bytes as u64 == total);
             let Some(state) = whole else { continue };
             assert_eq!(state.whole().unwrap(), vec![7; usize::try_from(total).unwrap()]);
-            snapshots.place(&Header::default(), &state).unwrap();
+            snapshots.place(&of, &state).unwrap();
         }
         assert_eq!(files(), ["snapshot"]);
         let (header, state) = snapshots.read().unwrap().unwrap();
-        assert_eq!((header, state.length()), (Header::default(), total));
+        assert_eq!((header, state.length()), (of, total));
         assert_eq!(state.piece(total - 3, SNAPSHOT_PIECE).unwrap(), [7; 3]);
     }
 

@@ -11,7 +11,7 @@ use plimsoll_seal::{Keyring, STREAM_HEADER, SealWriter, SealedStream, key_of};
 
 use super::growth::LogGrowth;
 use super::types::Header;
-use crate::checked_file::{BodyWriter, FileFormat, Unreadable};
+use crate::checked_file::{BodyWriter, CheckedBody, FileFormat, Unreadable};
 use crate::disk::{self, Disk, DiskFile};
 use crate::level;
 
@@ -62,7 +62,7 @@ struct SealedBody {
 
 impl SealedBody {
     fn read(&self, from: u64, most: usize) -> io::Result<Vec<u8>> {
-        let begins = SNAPSHOT.body_at() + STREAM_HEADER as u64;
+        let begins = FileFormat::body_at() + STREAM_HEADER as u64;
         self.stream.read(self.sealed, from, most, |at, to| self.file.read_at(begins + at, to))
     }
 }
@@ -154,12 +154,12 @@ impl Snapshots {
     /// The key of the snapshot that is in place.
     pub(crate) fn key_in_use(&self) -> Result<Option<u32>, Unreadable> {
         let found = SNAPSHOT.check(self.disk.as_ref(), &self.path)?;
-        found.map_or(Ok(None), |(file, _)| Ok(key_of(&self.stream_header(&file)?)))
+        found.map_or(Ok(None), |body| Ok(key_of(&self.stream_header(&body.file)?)))
     }
 
     fn stream_header(&self, file: &Arc<dyn DiskFile>) -> Result<[u8; STREAM_HEADER], Unreadable> {
         let mut header = [0; STREAM_HEADER];
-        let read = file.read_at(SNAPSHOT.body_at(), &mut header);
+        let read = file.read_at(FileFormat::body_at(), &mut header);
         read.map_err(|error| self.damaged(&error))?;
         Ok(header)
     }
@@ -228,7 +228,8 @@ impl Snapshots {
 
     /// The one that is in place, found whole.
     pub(crate) fn read(&self) -> Result<Option<(Header, StateFile)>, Unreadable> {
-        let Some((file, length)) = SNAPSHOT.check(self.disk.as_ref(), &self.path)? else {
+        let Some(CheckedBody { file, length }) = SNAPSHOT.check(self.disk.as_ref(), &self.path)?
+        else {
             return Ok(None);
         };
         let stream = SealedStream::new(&self.keys, CONTEXT, self.stream_header(&file)?);

@@ -170,7 +170,7 @@ const COMMAND: u8 = 1;
 const ROSTER: u8 = 2;
 
 /// kind, term, committed
-const ENTRY_HEADER: usize = 1 + 8 + 8;
+pub(crate) const ENTRY_HEADER: usize = 1 + 8 + 8;
 
 /// The most bytes that the members of a cell may take: there are a few, and decoded they take many times as much.
 const MAX_ROSTER: usize = 1 << 20;

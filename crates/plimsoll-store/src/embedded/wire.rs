@@ -17,7 +17,7 @@ use std::io;
 use super::door::Seat;
 use super::incarnation::{Incarnation, IncarnationClaim};
 use super::types::{
-    Ballot, Blob, ENTRY_OVERHEAD, Entry, Header, Mark, Types, decode_entry, encode_entry,
+    Ballot, Blob, ENTRY_HEADER, Entry, Header, Mark, Types, decode_entry, encode_entry,
 };
 use crate::engine::ServerId;
 use crate::log::MAX_ENTRY;
@@ -38,6 +38,10 @@ const MAX_APPENDED: usize = 4_096;
 
 /// The most bytes that what a snapshot holds besides the state may have: its members, of which there are a few.
 const MAX_HEADER: usize = 1 << 20;
+
+/// How long an entry can be on its way, before the receiver seals it: as its log takes it afterwards.
+const ENTRY_SIZES: std::ops::RangeInclusive<usize> =
+    ENTRY_HEADER..=MAX_ENTRY - plimsoll_seal::OVERHEAD;
 
 /// Whom a message is for, and of which life of the cell its sender is. An address may have passed to another server, and
 /// a server may come back from before a recovery.
@@ -168,7 +172,7 @@ fn bounded<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<Blob>, D::Error> 
                 if entries.len() == MAX_APPENDED {
                     return Err(serde::de::Error::invalid_length(MAX_APPENDED + 1, &self));
                 }
-                if !(ENTRY_OVERHEAD..=MAX_ENTRY).contains(&entry.0.len()) {
+                if !ENTRY_SIZES.contains(&entry.0.len()) {
                     let found = serde::de::Unexpected::Other("an entry of an unknown size");
                     return Err(serde::de::Error::invalid_value(found, &self));
                 }
@@ -396,8 +400,8 @@ mod tests {
             encode(&Append { vote, previous: None, committed: None, first: 0, entries })
         };
         for (case, bytes, is_read) in [
-            ("as many as there may be", append(MAX_APPENDED, ENTRY_OVERHEAD), true),
-            ("one more", append(MAX_APPENDED + 1, ENTRY_OVERHEAD), false),
+            ("as many as there may be", append(MAX_APPENDED, ENTRY_HEADER), true),
+            ("one more", append(MAX_APPENDED + 1, ENTRY_HEADER), false),
             ("a million of no size", append(1 << 20, 0), false),
             ("one that the log does not take", append(1, MAX_ENTRY + 1), false),
         ] {

@@ -144,7 +144,7 @@ services:
     expect![[r#"
         exit 1
         --- stderr
-        error: `replicas` must be a whole number between 0 and 1000000, found "-1"
+        error: `replicas` must be a whole number between 0 and 100000, found "-1"
          --> compose.yaml:4:24
           |
         4 |     deploy: {replicas: -1}
@@ -172,7 +172,7 @@ services:
               "file": "compose.yaml",
               "line": 4,
               "column": 24,
-              "message": "`replicas` must be a whole number between 0 and 1000000, found \"-1\"",
+              "message": "`replicas` must be a whole number between 0 and 100000, found \"-1\"",
               "hint": null
             },
             {

@@ -335,6 +335,12 @@ async fn refuse(promises: &mut Promises<'_>, viewer: &str) {
         assert_eq!(promises.ask_as(Some(viewer), &operation).await, 403, "{operation}");
     }
     for operation in promises.of(400) {
+        // A header that would have the token dropped on the way.
+        let (target, body) = good(&operation);
+        let stream = UnixStream::connect(promises.daemon.socket()).await.unwrap();
+        let header = "connection: authorization\r\n";
+        let answered = promises.ask_by(stream, header, &operation, target, &body).await;
+        assert_eq!(answered, 400, "{operation}");
         if operation.contains('{') {
             let target = named(&operation, "%FF");
             assert_eq!(promises.ask(&operation, &target, "").await, 400, "{operation}");

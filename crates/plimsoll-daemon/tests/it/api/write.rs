@@ -247,9 +247,10 @@ async fn scaling_is_a_revision_that_leaves_the_containers_alone() {
         global_replicas: service "agent" uses placement=global; remove replicas (global runs one replica per ready node)
         hint: set placement to spread or pack to choose a number"#]]
     .assert_eq(&said(client.scale("shop", &scale([("agent", 2)])).await));
-    expect![[r"
-        too_much: replicas of service web is 100001, at most 100000 is allowed
-        hint: ask for less"]]
+    expect![[r#"
+        bad_spec: these fields cannot be used:
+          web: replicas is 100001, at most 100000 is allowed
+        hint: correct these fields"#]]
     .assert_eq(&said(client.scale("shop", &scale([("web", 100_001)])).await));
     expect![[r"
         no_such_service: deployment shop has no service wbe

@@ -7,7 +7,8 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::node::{DataPlane, Error, LINGER, NodeOptions, RunningNode, count_restart};
+use plimsoll_daemon::node::{DataPlane, Error, LINGER, NodeOptions, RunningNode};
+use plimsoll_daemon::restarts;
 use plimsoll_model::level::remedy;
 use plimsoll_router::Sockets;
 use plimsoll_router::sockets::SocketName;
@@ -134,7 +135,7 @@ impl Life {
                 () = self.signals.stop() => break,
             }
             *pause = (*pause * 2).min(LONGEST_PAUSE);
-            count_restart();
+            restarts::count();
             // On a task of its own: a panic of the start is one more failure.
             let sockets = Sockets::inherited(duplicates(&held));
             let starting = tokio::spawn(RunningNode::start_on(self.options.clone(), sockets));
