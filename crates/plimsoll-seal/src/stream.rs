@@ -59,8 +59,8 @@ impl SealedStream {
         let count = pieces(sealed);
         // Only the one piece of an empty stream holds nothing. Any other such was cut off, and nobody would open it.
         let last = sealed - (count - 1) * SEALED_PIECE;
-        let least = if count == 1 { TAG } else { TAG + 1 };
-        (last >= least as u64).then(|| sealed - count * TAG as u64)
+        let minimum = if count == 1 { TAG } else { TAG + 1 };
+        (last >= minimum as u64).then(|| sealed - count * TAG as u64)
     }
 
     /// So many bytes of what a stream holds, from one on, or as many as there are. `sealed` is its length without its

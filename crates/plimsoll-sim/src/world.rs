@@ -231,7 +231,7 @@ impl<'s> World<'s> {
             Due::Turn(term) if term == self.term => self.turn(),
             Due::Wake(term) if term == self.term => self.wake(),
             Due::Commit { term, nth, decided_on, batch } if term == self.term => {
-                self.commit(nth, decided_on, batch);
+                self.commit(nth, decided_on, &batch);
             }
             // What an earlier leader had under way is lost with it.
             Due::Turn(_) | Due::Wake(_) | Due::Commit { .. } => {}

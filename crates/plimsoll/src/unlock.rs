@@ -11,7 +11,7 @@ const VARIABLE: &str = "PLIMSOLL_UNLOCK_KEY";
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct UnlockArgs {
-    /// File with the unlock key of the store; it can stand in PLIMSOLL_UNLOCK_KEY as well
+    /// File with the unlock key of the store; it can stand in `PLIMSOLL_UNLOCK_KEY` as well
     #[arg(long, value_name = "FILE")]
     unlock_key_file: Option<PathBuf>,
 }

@@ -151,14 +151,14 @@ mod tests {
         }
         let mut page = MetricsPage::default();
         decisions(&mut page, 7, waiting_services(&cell.state));
-        expect![[r#"
+        expect![[r"
             # HELP plimsoll_batches_refused_total Batches of decisions of this node, leading, that the state refused since it started
             # TYPE plimsoll_batches_refused_total counter
             plimsoll_batches_refused_total 7
             # HELP plimsoll_services_decision_refused Services that wait because a decision for them was refused twice
             # TYPE plimsoll_services_decision_refused gauge
             plimsoll_services_decision_refused 1
-        "#]]
+        "]]
         .assert_eq(&page.0);
     }
 

@@ -81,9 +81,9 @@ impl Alone {
             let waiting = Waiting { by, since: now, silent: None };
             self.waiting.insert(key.clone(), waiting);
         }
-        let tried = tries.at.len();
-        if tried > MOST {
-            return Err(format!("a decision for {key} was tried {tried} times within {WITHIN}"));
+        let count = tries.at.len();
+        if count > MOST {
+            return Err(format!("a decision for {key} was tried {count} times within {WITHIN}"));
         }
         Ok(())
     }

@@ -154,9 +154,9 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn commit(&mut self, nth: usize, decided_on: u64, batch: Vec<Guarded>) {
+    pub(super) fn commit(&mut self, nth: usize, decided_on: u64, batch: &[Guarded]) {
         let (is_fresh, step) = (self.commands == decided_on, LeaderStep::TURN[nth]);
-        if let Err(rejection) = self.apply(step.writer(), batch.clone()) {
+        if let Err(rejection) = self.apply(step.writer(), batch.to_vec()) {
             let poisoned = batch.get(rejection.position).and_then(poisoned_service).cloned();
             if is_fresh && poisoned.is_none() {
                 self.complaints.push(format!("a batch decided on this very state: {rejection}"));
@@ -165,7 +165,7 @@ impl World<'_> {
             self.refused += 1;
             let now = self.leader_time();
             if let Some(leading) = &mut self.leading {
-                let waits = leading.leader.refused(step, &self.state, &batch, &rejection, now);
+                let waits = leading.leader.refused(step, &self.state, batch, &rejection, now);
                 self.poison_refusal = poisoned.map(|service| PoisonRefusal { service, waits });
             }
         }

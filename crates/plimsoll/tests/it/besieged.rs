@@ -3,16 +3,22 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use plimsoll_lab::load::{Aim, LoadClient, LoadProgress, LoadReport, Manner, asked_while};
 
+use tokio::net::TcpSocket;
+use tokio::runtime::Runtime;
+
 use crate::harness::{Cell, PATIENCE, Site, loopback};
 
 const HOST: &str = "shop.example";
+
+/// Where those come from who mean harm.
+const HARM: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 66, 6, 6)), 0);
 
 /// Who ask all the while as they always do.
 const BYSTANDERS: usize = 2;
@@ -32,6 +38,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n";
 struct BesiegedNode {
     cell: Cell,
     at: SocketAddr,
+    runtime: Runtime,
 }
 
 impl BesiegedNode {
@@ -54,7 +61,7 @@ impl BesiegedNode {
         std::fs::write(cell.dir.path().join("compose.yaml"), file).unwrap();
         let applied = cell.run(0, "apply -f compose.yaml");
         assert_eq!(applied.code(), 0, "{}", applied.text());
-        let door = Self { cell, at };
+        let door = Self { cell, at, runtime: Runtime::new().unwrap() };
         door.cell.until("the route answers", |_| {
             let mut client = door.connect();
             client.write_all(GET.as_bytes()).unwrap();
@@ -64,8 +71,16 @@ impl BesiegedNode {
         door
     }
 
+    /// A connection of somebody who means harm: from another address than whoever else asks, as one source has a share of the
+    /// connections and can use up no more than that.
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.at).unwrap();
+        let connected = self.runtime.block_on(async {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(HARM).unwrap();
+            socket.connect(self.at).await
+        });
+        let stream = connected.unwrap().into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }

@@ -89,31 +89,6 @@ fn no_write_fails_while_leadership_is_handed_over_also_just_after_a_server_came_
     }
 }
 
-#[test]
-fn deleting_1500_replicas_at_once_costs_no_leader_its_lead() {
-    let mut cell = Cell::of_three(Site::Loopback);
-    cell.fake();
-    cell.until_heard(0, 3);
-    let many = "name: shop\nservices:\n  web: {image: any, deploy: {replicas: 1500}}\n";
-    fs::write(cell.dir.path().join("compose.yaml"), many).unwrap();
-    let applied = cell.run(0, "apply -f compose.yaml");
-    assert_eq!(applied.code(), 0, "{}", applied.text());
-    let leader = cell.until_led(&[0, 1, 2]);
-    let (term, elections) = (cell.term(leader), cell.elections());
-    let is_over = AtomicBool::new(false);
-    let begun = Instant::now();
-    let (longest, failed) = thread::scope(|scope| {
-        let writes = scope.spawn(|| write_until(&cell, cell.others(leader)[0], "beside", &is_over));
-        let deleted = cell.run(leader, "delete shop --timeout 120s");
-        is_over.store(true, Ordering::Relaxed);
-        assert_eq!(deleted.code(), 0, "{}", deleted.text());
-        writes.join().unwrap()
-    });
-    eprintln!("gone after {:?}; the longest wait for a write was {longest:?}", begun.elapsed());
-    assert_eq!(failed, Vec::<String>::new());
-    assert_eq!((cell.term(leader), cell.elections()), (term, elections), "one leader all the time");
-}
-
 /// Writes one after the other. How long one took at the most, and what those said that failed.
 fn write_until(
     cell: &Cell,

@@ -67,8 +67,6 @@ pub(crate) struct NodeSetup {
     pub(crate) address: Option<String>,
     /// The socket of an engine on which it runs containers; none: it runs processes.
     pub(crate) engine: Option<PathBuf>,
-    /// It runs what it was last told to; see [`Cell::fake`].
-    pub(crate) keeps_runtime: bool,
 }
 
 pub(crate) struct Cell {
@@ -236,7 +234,6 @@ impl Cell {
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
         let NodeSetup { under, environment, build, engine, args: more, .. } = &self.setups[at];
-        let keeps_runtime = engine.is_some() || self.setups[at].keeps_runtime;
         let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
             None => daemon(),
@@ -248,7 +245,7 @@ impl Cell {
         };
         command
             .args(["up", "--log-level", "info"])
-            .args((!keeps_runtime).then_some(["--runtime", "process"]).into_iter().flatten())
+            .args(engine.is_none().then_some(["--runtime", "process"]).into_iter().flatten())
             .args(engine.iter().flat_map(|socket| ["--docker-socket".as_ref(), socket.as_os_str()]))
             .args(["--name", NAMES[at], "--address", &self.address(at), "--data-dir"])
             .arg(self.path(at))
@@ -283,20 +280,6 @@ impl Cell {
     /// Ends the daemon as a crash would. What it ran runs on.
     pub(crate) fn kill(&mut self, at: usize) {
         self.daemons[at].take().expect("its daemon runs").kill();
-    }
-
-    /// Has every node run nothing for what it is given, so that as many replicas as are asked for cost no machine. Nobody can
-    /// ask for that; each node is told by what it wrote down of its last start.
-    pub(crate) fn fake(&mut self) {
-        for at in self.nodes() {
-            self.stop(at);
-            let file = self.path(at).join("node.json");
-            let mut kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-            kept["runtime"] = "fake".into();
-            fs::write(&file, kept.to_string()).unwrap();
-            self.setups[at].keeps_runtime = true;
-            self.up(at, None);
-        }
     }
 
     /// Ends the daemon as a service manager would.
