@@ -47,7 +47,6 @@ mod token;
 mod watching;
 mod write;
 
-pub use forward::no_member;
 pub use socket::BindError;
 pub use token::token_file;
 

@@ -20,7 +20,6 @@ use plimsoll_store::Peer;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::api;
 use crate::cell::join::{self, Admission};
 use crate::cell::join_limiter::{Charge, JoinLimiter, Limited, MAX_REFUSED};
 use crate::cell::log::CellLog;
@@ -233,7 +232,7 @@ async fn renew(
     };
     let is_member = gate.cell.is_member(&caller.node, &key);
     let (true, Ok(Some(authority))) = (is_member, authority(&gate.cell)) else {
-        return answer(&api::no_member(&caller.node));
+        return answer(&problem::no_member(&caller.node));
     };
     let csr = match Csr::from_der(&body) {
         Ok(csr) => csr,
@@ -270,7 +269,7 @@ async fn link(
     let is_member = gate.cell.is_member(&caller.node, &key);
     let key = gate.log.takes_certificates().then_some(key);
     if key.is_none() && !is_member {
-        return answer(&api::no_member(&caller.node));
+        return answer(&problem::no_member(&caller.node));
     }
     let (reads, version) = upgrade::announced(request.headers());
     if let Some(problem) = upgrade::refusal(&gate.cell, reads, &version) {
@@ -301,7 +300,7 @@ async fn tunnel(
     request: Request,
 ) -> Response {
     if !gate.may_reach(&caller, &key) {
-        return answer(&api::no_member(&caller.node));
+        return answer(&problem::no_member(&caller.node));
     }
     match &gate.routing {
         Some(routing) => routing.receive(request).await,

@@ -3,7 +3,7 @@
 
 use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_model::level::remedy;
-use plimsoll_model::{Refusal, Rejection};
+use plimsoll_model::{NodeId, Refusal, Rejection};
 use plimsoll_runtime::chain;
 use plimsoll_store::embedded::ROOM;
 
@@ -21,6 +21,12 @@ pub fn written(error: &WriteError) -> Problem {
 pub fn superseded() -> Problem {
     let message = "the cell was recovered without this server, which is no longer part of it";
     Problem::new(ProblemCode::Superseded, message)
+}
+
+/// That a node is not of the cell, or that its name is another's by now.
+pub fn no_member(node: &NodeId) -> Problem {
+    let message = format!("{node} is not part of this cell, or another key is enrolled for it");
+    Problem::new(ProblemCode::Removed, message)
 }
 
 fn refused(rejection: &Rejection) -> Problem {

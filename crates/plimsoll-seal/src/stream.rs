@@ -73,6 +73,7 @@ impl SealedStream {
         mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<Vec<u8>> {
         let plain = Self::plain_length(sealed).ok_or(OpenError::Foreign)?;
+        let from = from.min(plain);
         let end = from.saturating_add(most as u64).min(plain);
         let (cipher, last) = (self.cipher(), pieces(sealed) - 1);
         let mut found = Vec::with_capacity(to_usize(end.saturating_sub(from))?);

@@ -14,7 +14,6 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::Method;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use plimsoll_model::NodeId;
 use plimsoll_model::access::{Digest, Role};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -28,6 +27,7 @@ use super::requester::Requester;
 use super::revocation::while_good;
 use crate::cell::{self, ANSWER, reach};
 use crate::operations;
+use crate::problem;
 use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_peer::pki::Caller;
 use plimsoll_peer::{self as peer, Key, KnownCaller, PeerClient, Target, strip_hops, strip_ours};
@@ -309,7 +309,7 @@ pub(super) async fn by_peer(
         cell.is_server(&caller.node, &key)
     };
     if !is_known {
-        return ErrorResponse(no_member(&caller.node)).into_response();
+        return ErrorResponse(problem::no_member(&caller.node)).into_response();
     }
     let asker = match asker(&context, &caller, &key, &request) {
         Ok(asker) => asker,
@@ -321,12 +321,6 @@ pub(super) async fn by_peer(
         Some(token) => while_good(context.cell.clone(), token, next.run(request)).await,
         None => next.run(request).await,
     }
-}
-
-/// That a node is not of the cell, or that its name is another's by now.
-pub fn no_member(node: &NodeId) -> Problem {
-    let message = format!("{node} is not part of this cell, or another key is enrolled for it");
-    Problem::new(ProblemCode::Removed, message)
 }
 
 /// Somebody who asked another node.

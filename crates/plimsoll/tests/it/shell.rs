@@ -32,7 +32,7 @@ fn help_groups_every_command() {
           up          Run a node on this machine
           node        Manage nodes
           token       Manage join tokens and API tokens
-          cell        Show the servers of the cell, or recover it after losing the quorum
+          cell        Show the servers of the cell, recover it after losing the quorum, lock the store of a server
           backup      Back up the state of the cell to a file
           restore     Create a data directory from a backup
           migrate     Migrate a stopped cell to another storage engine
@@ -65,7 +65,7 @@ fn help_groups_every_command() {
 
         Options:
               --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  API token for a daemon on TCP [env: PLIMSOLL_TOKEN]
+              --token <TOKEN>  API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]
           -h, --help           Print help
           -V, --version        Print version
 
@@ -132,7 +132,7 @@ fn help_has_examples() {
 
         Connection:
               --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  API token for a daemon on TCP [env: PLIMSOLL_TOKEN]
+              --token <TOKEN>  API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]
 
         Examples:
           plimsoll apply                                 compose.yaml here, with its override
@@ -162,7 +162,7 @@ fn help_has_examples() {
 
         Connection:
               --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  API token for a daemon on TCP [env: PLIMSOLL_TOKEN]
+              --token <TOKEN>  API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]
 
         Examples:
           plimsoll explain                                          every replica of the running cell

@@ -230,7 +230,7 @@ async fn a_refusal_names_every_reason() {
         ContainerSpec { image: String::new(), network_mode: Some("service:db".into()), ..idle() };
     let order = StartRequest { spec: Arc::new(spec), ..cell.order(1, idle()) };
     let complaint = cell.complaint(&order).await.replace(&cell.name, "NAME");
-    expect!["cannot start NAME-web-1 g1: no image is set; network_mode is shared with service db, whose container may be on another node; run both as one service or on a network"].assert_eq(&complaint);
+    expect!["cannot start NAME-web-1 g1: network_mode is shared with service db, whose container may be on another node; run both as one service or on a network; no image is set"].assert_eq(&complaint);
 }
 
 #[tokio::test]

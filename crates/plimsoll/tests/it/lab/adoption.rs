@@ -29,7 +29,7 @@ fn comes_back(mut lab: Lab, web: &[&str], db: &[&str]) {
     }
     lab.run_reading("apply -f - -p shop --timeout 60s", &file).done();
     lab.still_has(&before, "nothing to do");
-    assert!(lab.said().contains("replicas run on"), "{}", lab.said());
+    assert!(lab.said().contains("replicas keep running"), "{}", lab.said());
 }
 
 #[test]

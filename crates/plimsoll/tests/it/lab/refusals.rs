@@ -150,7 +150,7 @@ fn a_full_disk_takes_no_more_loses_nothing_and_once_there_is_room_the_daemon_goe
     };
     let mut revision = lab.apply("shop", &file("first"));
     let said = loop {
-        let text = format!("t{revision}{}", "x".repeat(1 << 20));
+        let text = format!("t{revision}{}", "x".repeat(900 << 10));
         let said = lab.try_apply("shop", &file(&text));
         if said.code != 0 {
             break said;
