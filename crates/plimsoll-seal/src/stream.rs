@@ -54,6 +54,18 @@ impl SealedStream {
         StreamBE32::from_aead(cipher, &self.nonce.into())
     }
 
+    // Neither of the two takes a type: what does is built with the crate that calls it, and in tests that is not optimised.
+
+    fn seal(&self, place: u32, is_last: bool, plain: &[u8]) -> io::Result<Vec<u8>> {
+        let payload = Payload { msg: plain, aad: self.context.as_bytes() };
+        self.cipher().encrypt(place, is_last, payload).map_err(|_| too_long())
+    }
+
+    fn open(&self, place: u32, is_last: bool, sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let payload = Payload { msg: sealed, aad: self.context.as_bytes() };
+        self.cipher().decrypt(place, is_last, payload).map_err(|_| OpenError::Changed)
+    }
+
     /// How many bytes a stream holds that is so long, without its header. None: no stream is.
     pub fn plain_length(sealed: u64) -> Option<u64> {
         let count = pieces(sealed);
@@ -75,7 +87,7 @@ impl SealedStream {
         let plain = Self::plain_length(sealed).ok_or(OpenError::Foreign)?;
         let from = from.min(plain);
         let end = from.saturating_add(most as u64).min(plain);
-        let (cipher, last) = (self.cipher(), pieces(sealed) - 1);
+        let last = pieces(sealed) - 1;
         let mut found = Vec::with_capacity(to_usize(end.saturating_sub(from))?);
         let (mut at, mut buffer) = (from, Vec::new());
         // Of an empty stream too the one piece is opened, so that nothing is believed that was not sealed.
@@ -87,9 +99,7 @@ impl SealedStream {
             buffer.resize(to_usize((sealed - start).min(SEALED_PIECE))?, 0);
             read(start, &mut buffer)?;
             let place = u32::try_from(nth).map_err(|_| too_long())?;
-            let payload = Payload { msg: &buffer, aad: self.context.as_bytes() };
-            let piece = cipher.decrypt(place, nth == last, payload);
-            let piece = piece.map_err(|_| OpenError::Changed)?;
+            let piece = self.open(place, nth == last, &buffer)?;
             let begins = nth * PIECE as u64;
             let wanted = to_usize(at - begins)?..to_usize((end - begins).min(piece.len() as u64))?;
             found.extend_from_slice(piece.get(wanted).ok_or(OpenError::Changed)?);
@@ -108,7 +118,6 @@ fn pieces(sealed: u64) -> u64 {
 pub struct SealWriter<W> {
     to: W,
     stream: SealedStream,
-    cipher: StreamBE32<XChaCha20Poly1305>,
     piece: Vec<u8>,
     place: u32,
 }
@@ -127,14 +136,12 @@ impl<W: Write> SealWriter<W> {
         to.write_all(&number.to_le_bytes())?;
         to.write_all(&nonce)?;
         let stream = SealedStream { context: context.to_owned(), key: key.clone(), nonce };
-        let cipher = stream.cipher();
-        Ok(Self { to, stream, cipher, piece: Vec::with_capacity(PIECE), place: 0 })
+        Ok(Self { to, stream, piece: Vec::with_capacity(PIECE), place: 0 })
     }
 
     fn seal(&mut self, is_last: bool) -> io::Result<()> {
-        let payload = Payload { msg: &self.piece, aad: self.stream.context.as_bytes() };
-        let sealed = self.cipher.encrypt(self.place, is_last, payload);
-        self.to.write_all(&sealed.map_err(|_| too_long())?)?;
+        let sealed = self.stream.seal(self.place, is_last, &self.piece)?;
+        self.to.write_all(&sealed)?;
         self.piece.clear();
         self.place = self.place.checked_add(1).ok_or_else(too_long)?;
         Ok(())
