@@ -14,6 +14,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{
     ClientWriteError, Fatal, ForwardToLeader, LinearizableReadError, RaftError,
 };
+use openraft::metrics::WaitError;
 use openraft::{ChangeMembers, Instant, Raft, RaftMetrics, ReadPolicy};
 use plimsoll_model::{CellId, Command};
 use plimsoll_seal::UnlockKey;
@@ -79,6 +80,9 @@ const KEPT_BYTES: u64 = SEGMENT_SIZE;
 
 /// How much room a server wants to go on after a full disk: a segment to write in, and as much for a snapshot.
 pub const ROOM: u64 = 2 * SEGMENT_SIZE;
+
+/// How long to wait for a snapshot before it is asked for once more.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How long a command may take, in election timeouts, before its proposer is told that nobody knows.
 const PROPOSAL_ELECTIONS: u32 = 20;
@@ -370,11 +374,14 @@ impl Embedded {
         let has_it = move |metrics: &RaftMetrics<Types>| {
             metrics.snapshot.as_ref().is_some_and(|id| id.index >= target)
         };
-        let is_there = has_it(&self.raft.metrics().borrow_watched());
-        if !is_there {
+        while !has_it(&self.raft.metrics().borrow_watched()) {
             self.raft.trigger().snapshot().await.map_err(|fatal| fatal_error(&fatal))?;
-            let waited = self.raft.wait(None).metrics(has_it, "a snapshot on demand").await;
-            waited.map_err(|_| Error::Stopped)?;
+            // One that is being made already, of an earlier entry, has openraft pass over what is asked for meanwhile.
+            let waiting = self.raft.wait(Some(ASK_AGAIN));
+            let waited = waiting.metrics(has_it, "a snapshot on demand").await;
+            if let Err(WaitError::ShuttingDown) = waited {
+                return Err(Error::Stopped);
+            }
         }
         Ok(target)
     }
