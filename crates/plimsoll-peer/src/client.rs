@@ -19,7 +19,6 @@ use super::duplex::{AHEAD, Outward};
 use super::error::Error;
 use super::hops::{strip_for_forwarding, strip_hops};
 use super::link::Link;
-use super::purpose::Purpose;
 use super::{NOMINAL, Target};
 use crate::pki::Credentials;
 
@@ -31,9 +30,6 @@ const IDLE: Duration = Duration::from_mins(5);
 
 /// Idle connections are looked for when there are this many more than the last time.
 const SWEEP_EVERY: usize = 16;
-
-/// After so much silence a node is asked whether it is there, where requests wait for it.
-const TUNNEL_PING: Duration = Duration::from_millis(500);
 
 /// An answer, whatever its status.
 #[derive(Debug, Clone)]
@@ -97,9 +93,7 @@ impl PeerClient {
     /// The same with connections of its own that carry tunnels. Clients wait at the other end of them, so that a node that
     /// falls silent is asked sooner whether it is there; it has as much time to answer as any.
     pub fn for_tunnels(&self) -> Self {
-        let ping_after = self.shared.options.ping_after.min(TUNNEL_PING);
-        let options = DialOptions { carries: Purpose::Tunnels, ping_after, ..self.shared.options };
-        Self::with(self.shared.credentials.clone(), options)
+        Self::with(self.shared.credentials.clone(), self.shared.options.for_tunnels())
     }
 
     /// Asks, and reads the answer whole. Giving up, also by dropping the call, frees what it held on both sides.

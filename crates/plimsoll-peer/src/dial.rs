@@ -31,6 +31,9 @@ const STREAMS_AT_FIRST: usize = 64;
 /// What of an answer's first bytes is read ahead: any of them will do.
 const PEEK: usize = 16;
 
+/// After so much silence a node is asked whether it is there, where requests wait for it.
+const TUNNEL_PING: Duration = Duration::from_millis(500);
+
 /// How a client watches its connections.
 #[derive(Debug, Clone, Copy)]
 pub struct DialOptions {
@@ -52,6 +55,19 @@ impl Default for DialOptions {
             pong_within: Duration::from_secs(2),
             carries: Purpose::Requests,
         }
+    }
+}
+
+impl DialOptions {
+    /// The same for connections that carry tunnels.
+    pub fn for_tunnels(self) -> Self {
+        let ping_after = self.ping_after.min(TUNNEL_PING);
+        Self { carries: Purpose::Tunnels, ping_after, ..self }
+    }
+
+    /// After this, a node that fell silent is known to be gone.
+    pub fn noticed_within(&self) -> Duration {
+        self.ping_after + self.pong_within
     }
 }
 

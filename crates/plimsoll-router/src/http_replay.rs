@@ -8,7 +8,6 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Sleep, sleep};
@@ -17,6 +16,7 @@ mod heads;
 #[cfg(test)]
 mod tests;
 
+use crate::limits::HELD_ANSWER;
 use heads::{RequestStage, ResponseLength, request_stage, response_length};
 
 /// The longest request that is replayed. Longer ones are rare, and each takes memory until it is answered.
@@ -24,10 +24,6 @@ const MAX_REQUEST: usize = 8 << 10;
 
 /// The largest answer that is held until it is whole, with its head.
 const MAX_HELD: usize = 16 << 10;
-
-/// The longest time that a part of an answer is held. Small answers are mostly one write; a packet that was lost between two
-/// nodes is sent again well within this time, and a client that gets the first bytes this late has lost nothing else.
-const MAX_HOLD: Duration = Duration::from_secs(1);
 
 /// A client whose request may be replayed.
 #[derive(Debug)]
@@ -106,7 +102,7 @@ impl<'a, S> ReplayableClient<'a, S> {
         if !self.can_replay() || !self.is_part() {
             return false;
         }
-        let hold = self.hold.get_or_insert_with(|| Box::pin(sleep(MAX_HOLD)));
+        let hold = self.hold.get_or_insert_with(|| Box::pin(sleep(HELD_ANSWER)));
         hold.as_mut().poll(cx).is_pending()
     }
 }

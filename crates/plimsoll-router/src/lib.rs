@@ -34,7 +34,7 @@ pub use clock::Moment;
 pub use explain::{RouteExplanation, UpstreamStatus, explain};
 pub use http::HttpListenerKind;
 pub use inbound_tunnel::{InboundTunnel, InboundTunnelError};
-pub use limits::RouterLimits;
+pub use limits::{HELD_ANSWER, RouterLimits};
 pub use pool::{pick, pick_local_first};
 pub use sockets::Sockets;
 pub use table::{

@@ -67,6 +67,11 @@ pub struct RouterLimits {
     pub trusted_proxies: TrustedProxies,
 }
 
+/// The longest time that a part of a small answer is held, so that one that breaks off can be asked for again elsewhere. Small
+/// answers are mostly one write. Between the two halves of one, a node may fall silent: it must be known to be gone before the
+/// first half is given to the client, so this is longer than a tunnel takes to find out.
+pub const HELD_ANSWER: Duration = Duration::from_secs(4);
+
 /// Of the file descriptors of this process, one in so many is a client's: another may be its connection to an upstream, and
 /// the rest of the node needs some as well.
 const FILES_A_CLIENT: u64 = 3;

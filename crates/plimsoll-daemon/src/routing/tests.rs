@@ -3,7 +3,8 @@ use std::net::IpAddr;
 use plimsoll_model::spec::{Replay, RouteSpec};
 use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, service_key, spread};
 use plimsoll_model::{Change, MoveCause, ObservedState, ServiceName, ServiceSpec, Writer};
-use plimsoll_router::{MemberState, PoolKey};
+use plimsoll_peer::DialOptions;
+use plimsoll_router::{HELD_ANSWER, MemberState, PoolKey};
 
 use super::*;
 
@@ -253,4 +254,10 @@ fn a_route_leads_to_all_replicas_of_its_service_on_its_port() {
             ]
         );
     }
+}
+
+#[test]
+fn half_an_answer_is_held_until_a_silent_node_is_known_to_be_gone() {
+    let noticed = DialOptions::default().for_tunnels().noticed_within();
+    assert!(HELD_ANSWER > noticed + Duration::from_secs(1), "noticed after {noticed:?}");
 }

@@ -23,15 +23,15 @@ use super::upstream_connections::{self, Http1Sender, Http2Sender};
 use super::{ClientConnection, head};
 use crate::clock;
 use crate::connect::{ConnectAttempts, ConnectFailure, choose_and_probe, current};
+use crate::limits::HELD_ANSWER;
 use crate::table::{Pool, RouteEntry};
 use crate::upstream::{InFlight, Upstream};
 
 /// After this a new connection counts as accepted, whether or not its first response has come.
 const ACCEPTED: Duration = Duration::from_millis(25);
 
-/// The largest response body that is buffered before the client gets the head, and for how long.
+/// The largest response body that is buffered before the client gets the head.
 const BUFFERED: u64 = 16 << 10;
-const BUFFERED_FOR: Duration = Duration::from_secs(1);
 
 /// How often within its grace the rate of a body is looked at.
 const LOOKS: u32 = 4;
@@ -170,7 +170,7 @@ impl<'a> ProxiedRequest<'a> {
             }
             Ok(())
         };
-        timeout(BUFFERED_FOR, reading).await.unwrap_or(Ok(()))?;
+        timeout(HELD_ANSWER, reading).await.unwrap_or(Ok(()))?;
         Ok(first.freeze())
     }
 

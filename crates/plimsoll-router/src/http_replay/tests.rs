@@ -38,19 +38,19 @@ fn a_lost_request_goes_to_another_upstream_and_that_ones_answer_to_the_client() 
 }
 
 #[test]
-fn a_part_of_an_answer_is_held_for_a_second_from_its_first_byte() {
+fn a_part_of_an_answer_is_held_for_four_seconds_from_its_first_byte() {
     for (case, steps, given) in [
-        ("a little less", vec![answer(HALF), Step::Wait(999)], &b""[..]),
-        ("a second", vec![answer(HALF), Step::Wait(1_000)], HALF),
+        ("a little less", vec![answer(HALF), Step::Wait(3_999)], &b""[..]),
+        ("four seconds", vec![answer(HALF), Step::Wait(4_000)], HALF),
         (
             "a drip",
-            vec![answer(&HALF[..9]), Step::Wait(600), answer(&HALF[9..]), Step::Wait(400)],
+            vec![answer(&HALF[..9]), Step::Wait(3_600), answer(&HALF[9..]), Step::Wait(400)],
             HALF,
         ),
     ] {
         assert_eq!(after(&[vec![client(GET)], steps].concat()).given(), given, "{case}");
     }
-    let cut = after(&[client(GET), answer(HALF), Step::Wait(1_000), Step::Reset]);
+    let cut = after(&[client(GET), answer(HALF), Step::Wait(4_000), Step::Reset]);
     assert_eq!(cut.sent(), [GET], "an answer that has begun is not begun again");
 }
 

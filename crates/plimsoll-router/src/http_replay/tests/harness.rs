@@ -17,6 +17,7 @@ use tokio::time::{Instant, advance};
 use super::super::ReplayableClient;
 use super::oracle::{is_one_safe_request, may_be_held};
 use crate::activity::Activity;
+use crate::limits::HELD_ANSWER;
 use crate::metrics::UpstreamMeter;
 use crate::relay::relay;
 
@@ -256,7 +257,7 @@ impl Connection {
             assert!(is_safe, "only the answer to one safe request is held");
             assert!(may_be_held(&client.read, &present.read), "it is whole, large, or no response");
             let held = self.answered_at.expect("it answered").elapsed();
-            assert!(held < Duration::from_secs(1), "held for {held:?}");
+            assert!(held < HELD_ANSWER, "held for {held:?}");
         }
         let was_last = self.upstream_count == UPSTREAMS;
         let is_untold = client.written.is_empty() && !client.is_shut;
