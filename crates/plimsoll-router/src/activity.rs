@@ -7,6 +7,15 @@ use std::time::Duration;
 use crate::clock::{self, Moment};
 use crate::limits::RouterLimits;
 
+/// When a connection that is carried as it is may be evicted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EvictionLimits {
+    /// Once it was quiet for this long.
+    pub(crate) quiet: Duration,
+    /// The same while nobody has said anything on it.
+    pub(crate) mute: Duration,
+}
+
 /// What a connection is doing.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
@@ -27,7 +36,8 @@ pub(crate) struct Activity {
 impl Activity {
     pub(crate) fn new(now: Moment) -> Self {
         let activity = Self::default();
-        activity.moved(now);
+        // Before it was accepted: so nothing has been said on it since.
+        activity.moved(Moment(now.0.saturating_sub(1)));
         activity.idle_since.store(now.0, Relaxed);
         activity
     }
@@ -95,10 +105,13 @@ impl Activity {
     }
 
     /// Since when it may be evicted: an HTTP connection while it has no request, a carried one once it was quiet for a while.
-    pub(crate) fn evictable_since(&self, now: Moment, carried_quiet: Duration) -> Option<Moment> {
+    /// One on which nobody has said anything yet is no better than an HTTP connection that sends no request.
+    pub(crate) fn evictable_since(&self, now: Moment, limits: EvictionLimits) -> Option<Moment> {
         if self.is_carried.load(Relaxed) {
             let moved = self.last_moved();
-            return (now.since(moved) >= carried_quiet).then_some(moved);
+            let is_mute = moved < self.idle_since();
+            let limit = if is_mute { limits.mute } else { limits.quiet };
+            return (now.since(moved) >= limit).then_some(moved);
         }
         (!self.is_busy()).then(|| self.idle_since())
     }

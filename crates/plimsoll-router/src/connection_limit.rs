@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::yield_now;
 
-use crate::activity::Activity;
+use crate::activity::{Activity, EvictionLimits};
 use crate::clock::{self, Moment};
 use crate::limits::RouterLimits;
 use crate::trusted_proxies::{Source, TrustedProxies};
@@ -64,20 +65,22 @@ impl Evictable {
         self.0.push(Arc::downgrade(slot));
     }
 
-    /// Evicts the connection of a sample that has been idle longest, if one is idle.
-    fn evict_one(&self, roll: u64, carried_quiet: Duration) {
+    /// Evicts the connection of a sample that has been idle longest. Says whether one was idle.
+    fn evict_one(&self, roll: u64, limits: EvictionLimits) -> bool {
         let now = clock::now();
         let first = usize::try_from(roll % self.0.len().max(1) as u64).unwrap_or(0);
         let (before, after) = self.0.split_at(first.min(self.0.len()));
         let slots = after.iter().chain(before).filter_map(Weak::upgrade);
         let idle = slots.filter(|slot| !slot.is_evicted.load(Relaxed)).filter_map(|slot| {
-            let since = slot.activity.evictable_since(now, carried_quiet)?;
+            let since = slot.activity.evictable_since(now, limits)?;
             Some((since, slot))
         });
-        if let Some((_, slot)) = idle.take(SAMPLE).min_by_key(|(since, _)| *since) {
+        let longest = idle.take(SAMPLE).min_by_key(|(since, _)| *since);
+        if let Some((_, slot)) = &longest {
             slot.is_evicted.store(true, Relaxed);
             slot.evict.notify_one();
         }
+        longest.is_some()
     }
 }
 
@@ -126,7 +129,7 @@ pub(crate) struct ConnectionLimit {
     sources: Arc<Sources>,
     source_share: usize,
     port_share: u32,
-    carried_quiet: Duration,
+    eviction: EvictionLimits,
     trusted: TrustedProxies,
     refusal_logged: AtomicU64,
 }
@@ -152,7 +155,7 @@ impl ConnectionLimit {
             sources: Arc::default(),
             source_share: limits.source_connections,
             port_share: permits(limits.port_connections),
-            carried_quiet: limits.carried_quiet,
+            eviction: EvictionLimits { quiet: limits.carried_quiet, mute: limits.header_read },
             trusted: limits.trusted_proxies.clone(),
             refusal_logged: AtomicU64::new(0),
         }
@@ -177,7 +180,7 @@ impl ConnectionLimit {
 
     /// Counts a new connection for its source. One that has its share is reset: to wait for its others to end would hold
     /// up everybody else at the port.
-    pub(crate) fn admit(
+    pub(crate) async fn admit(
         &self,
         client: &TcpStream,
         from: IpAddr,
@@ -186,24 +189,33 @@ impl ConnectionLimit {
         if self.trusted.contains(from) {
             return Some(SourcePermit(None));
         }
-        let source = Source::of(from);
+        let (permit, has_evicted) = self.count(Source::of(from), roll);
+        if has_evicted {
+            // The one that was evicted runs next and closes, so however fast others come, none is refused for its sake.
+            yield_now().await;
+        }
+        if permit.is_none() {
+            self.log_refusal(from);
+            let _ = client.set_zero_linger();
+        }
+        permit
+    }
+
+    /// One more of this source, if it has not its share, and whether another was evicted.
+    fn count(&self, source: Source, roll: u64) -> (Option<SourcePermit>, bool) {
         let mut all = self.sources.0.lock().expect("no holder panics");
         let connections = all.entry(source).or_default();
         let is_full = connections.count >= self.source_share;
-        if connections.count * 4 >= self.source_share * CROWDED_QUARTERS {
-            connections.slots.evict_one(roll, self.carried_quiet);
+        let is_crowded = connections.count * 4 >= self.source_share * CROWDED_QUARTERS;
+        let has_evicted = is_crowded && connections.slots.evict_one(roll, self.eviction);
+        if is_full {
+            if connections.count == 0 {
+                all.remove(&source);
+            }
+            return (None, has_evicted);
         }
-        if !is_full {
-            connections.count += 1;
-            return Some(SourcePermit(Some((Arc::clone(&self.sources), source))));
-        }
-        if connections.count == 0 {
-            all.remove(&source);
-        }
-        drop(all);
-        self.log_refusal(from);
-        let _ = client.set_zero_linger();
-        None
+        connections.count += 1;
+        (Some(SourcePermit(Some((Arc::clone(&self.sources), source)))), has_evicted)
     }
 
     fn log_refusal(&self, from: IpAddr) {
@@ -292,7 +304,7 @@ impl ConnectionLimit {
         /// If no connection is idle yet, or the evicted one has not closed, look again after this.
         const RETRY: Duration = Duration::from_millis(20);
         loop {
-            slots.lock().expect("no holder panics").evict_one(roll, self.carried_quiet);
+            slots.lock().expect("no holder panics").evict_one(roll, self.eviction);
             for one in &free[1..] {
                 if let Ok(permit) = Arc::clone(one).try_acquire_owned() {
                     return permit;

@@ -58,7 +58,7 @@ pub(crate) async fn serve(
         match accepted {
             Ok((stream, from)) => {
                 let (limit, roll) = (&core.connection_limit, core.roll());
-                let Some(source) = limit.admit(&stream, from.ip(), roll) else { continue };
+                let Some(source) = limit.admit(&stream, from.ip(), roll).await else { continue };
                 let slot = limit.acquire(source, &share, ConnectionUse::Http, roll).await;
                 let client = ClientConnection::new(Arc::clone(&core), slot, kind, from);
                 tokio::spawn(receive(client, stream, acceptor.clone(), stage.clone()));

@@ -59,7 +59,7 @@ pub(crate) async fn accept(
         match accepted {
             Ok((client, from)) => {
                 let (limit, roll) = (&core.connection_limit, core.roll());
-                let Some(source) = limit.admit(&client, from.ip(), roll) else { continue };
+                let Some(source) = limit.admit(&client, from.ip(), roll).await else { continue };
                 let slot = limit.acquire(source, &share, ConnectionUse::Carried, roll).await;
                 tokio::spawn(carry_published(Arc::clone(&core), at, client, slot));
             }
@@ -92,7 +92,7 @@ pub(crate) async fn carry_to(core: &Arc<RouterCore>, key: &PoolKey, port: u16, c
     // A connection whose other side is gone already has no address.
     let Ok(from) = client.peer_addr() else { return };
     let (limit, roll) = (&core.connection_limit, core.roll());
-    let Some(source) = limit.admit(&client, from.ip(), roll) else { return };
+    let Some(source) = limit.admit(&client, from.ip(), roll).await else { return };
     let slot = limit.acquire_by_name(source, roll).await;
     carry(core, &pool, port, client, slot).await;
 }

@@ -2,7 +2,7 @@
 //! is served as before. The replica is a process that only sleeps; whoever listens at its port is this test.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
@@ -74,20 +74,15 @@ impl BesiegedNode {
     /// A connection of somebody who means harm: from another address than whoever else asks, as one source has a share of the
     /// connections and can use up no more than that.
     fn connect(&self) -> TcpStream {
-        self.try_connect().unwrap()
-    }
-
-    /// The same; refused where the source has its share.
-    fn try_connect(&self) -> io::Result<TcpStream> {
         let connected = self.runtime.block_on(async {
             let socket = TcpSocket::new_v4().unwrap();
             socket.bind(HARM).unwrap();
             socket.connect(self.at).await
         });
-        let stream = connected?.into_std()?;
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(stream)
+        let stream = connected.unwrap().into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
     }
 
     /// What the daemon has in memory, in KiB.
@@ -256,9 +251,7 @@ fn more_idle_connections_than_a_daemon_has_files_for_shut_nobody_out() {
     door.holds(|progress| {
         let mut idle = VecDeque::new();
         for _ in 0..count {
-            if let Ok(stream) = door.try_connect() {
-                idle.push_front(stream);
-            }
+            idle.push_front(door.connect());
             idle.truncate(HELD);
         }
         let so_far = progress.answered();

@@ -78,6 +78,60 @@ async fn one_source_evicts_its_own_idle_connections_first() {
 }
 
 #[tokio::test]
+async fn whoever_shares_an_address_with_idle_connections_is_never_refused() {
+    let server = Server::new(mirror).await;
+    let limits =
+        RouterLimits { connections: 200, source_connections: 20, ..RouterLimits::default() };
+    let site = Site::new(limits, &[inside("web-1", server.at)]).await;
+    let mut idle = Vec::new();
+    for round in 0..20 {
+        // Far more at once than its share, so that those that are evicted have no time to close.
+        for _ in 0..50 {
+            idle.push(from(2, site.at).await);
+        }
+        let mut client = Client(tokio::io::BufReader::new(from(2, site.at).await));
+        assert_eq!(client.ask(GET).await.status, 200, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn connections_on_which_nobody_has_spoken_make_room_for_others_of_their_source() {
+    let limits = RouterLimits {
+        connections: 40,
+        source_connections: 10,
+        header_read: Duration::from_millis(100),
+        ..RouterLimits::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = listener.local_addr().unwrap();
+    // It echoes, and says nothing first.
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    let bench = Bench::new(Protocol::Tcp, limits, &[inside("web-1", upstream)]);
+    let mut spoken = from(2, bench.at.address).await;
+    spoken.write_all(b"A").await.unwrap();
+    assert_eq!(text(&mut spoken, 1).await, "A");
+    let mut mute = Vec::new();
+    for _ in 0..9 {
+        mute.push(from(2, bench.at.address).await);
+    }
+    eventually("one more is served", || async {
+        let mut client = from(2, bench.at.address).await;
+        client.write_all(b"B").await.ok()?;
+        (client.read_u8().await.ok()? == b'B').then_some(())
+    })
+    .await;
+    spoken.write_all(b"C").await.unwrap();
+    assert_eq!(text(&mut spoken, 1).await, "C", "who has spoken stays");
+}
+
+#[tokio::test]
 async fn a_trusted_proxy_stands_for_many_clients() {
     let proxy = "127.0.0.2".parse::<AddressBlock>().unwrap();
     let limits = RouterLimits {
