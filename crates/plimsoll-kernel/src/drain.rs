@@ -32,7 +32,8 @@ fn holds_any(state: &State, node: &NodeId) -> bool {
 #[cfg(test)]
 mod tests {
     use plimsoll_model::node::DRAIN_TIMEOUT;
-    use plimsoll_model::testkit::{Cell, cell, cpus, node_id, spread};
+    use plimsoll_model::spec::OnFailure;
+    use plimsoll_model::testkit::{Cell, cell, cpus, global, node_id, replica_id, spread};
     use plimsoll_model::{Millis, ObservedState, Writer};
 
     use super::*;
@@ -93,5 +94,61 @@ mod tests {
         let cell = cell.settle();
         assert_eq!(cell.placed("shop/db"), places, "its data is where it was");
         assert_eq!(cell.state.replicas().filter(|(_, r)| r.is_running()).count(), 3);
+    }
+
+    #[test]
+    fn what_was_stopped_by_force_and_fails_elsewhere_is_not_tried_again_at_once() {
+        let cell = cell().node("ash", cpus(2)).node("birch", cpus(4)).cordon("birch");
+        let mut cell = cell.deploy("shop", [("web", spread(1))]).settle();
+        let id = replica_id("shop/web/1");
+        let generation = |cell: &Cell| {
+            let replica = cell.state.replica(&id).unwrap();
+            replica.heading().unwrap().generation
+        };
+        let (node, timeout) = (node_id("ash"), DRAIN_TIMEOUT);
+        cell.change(Writer::Operator, Change::Drain { node, timeout, force: true });
+        let mut cell = cell.pass();
+        cell.report(&id, generation(&cell), ObservedState::Stopped, None);
+        // It does not fit where it was any more.
+        let mut wide = spread(1).reserve(3_000, 64);
+        wide.update.on_failure = OnFailure::Pause;
+        let mut cell = cell.deploy("shop", [("web", wide)]);
+        for node in ["ash", "birch"] {
+            let availability = plimsoll_model::Availability::Active;
+            let node = node_id(node);
+            cell.change(Writer::Operator, Change::SetAvailability { node, availability });
+        }
+        let is_moving =
+            |cell: &Cell| cell.state.replica(&id).is_some_and(|it| it.successor.is_some());
+        let mut cell = cell.pass();
+        assert!(is_moving(&cell), "it comes back on birch");
+        let failed = generation(&cell);
+        cell.report(&id, failed, ObservedState::Failed, None);
+        let mut cell = cell.pass();
+        cell.report(&id, failed, ObservedState::Stopped, None);
+        let cell = cell.pass().pass();
+        assert!(!is_moving(&cell), "what failed a moment ago fails again");
+        assert!(is_moving(&cell.later(Millis::minutes(5)).pass()), "but it may be mended");
+    }
+
+    #[test]
+    fn what_was_stopped_by_force_ends_when_its_service_is_laid_out_otherwise() {
+        for (before, after) in [(spread(1), global()), (global(), spread(1))] {
+            let mut cell = cell().node("ash", cpus(4)).deploy("shop", [("web", before)]).settle();
+            let (id, generation) = {
+                let (id, replica) = cell.state.replicas().next().unwrap();
+                (id, replica.assignment.as_ref().unwrap().generation)
+            };
+            let (node, timeout) = (node_id("ash"), DRAIN_TIMEOUT);
+            cell.change(Writer::Operator, Change::Drain { node, timeout, force: true });
+            let mut cell = cell.pass();
+            if cell.state.replica(&id).is_some_and(|replica| replica.assignment.is_none()) {
+                // On a drained node `global` has none to keep.
+                continue;
+            }
+            cell.report(&id, generation, ObservedState::Stopped, None);
+            let cell = cell.deploy("shop", [("web", after)]).settle();
+            assert!(cell.state.replica(&id).is_none(), "it serves nobody, and no longer waits");
+        }
     }
 }

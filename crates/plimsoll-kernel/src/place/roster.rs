@@ -10,8 +10,8 @@ use std::ops::Range;
 use plimsoll_model::node::{Availability, Node, NodeFacts, NodeStatus};
 use plimsoll_model::spec::HostPort;
 use plimsoll_model::{
-    Event, Lookup, NodeId, NodePressure, Pressure, ReplicaId, Resources, RuntimeFacts, ServiceKey,
-    State, Zone,
+    ContainerSpec, Event, Lookup, NodeId, NodePressure, Pressure, ReplicaId, Resources,
+    RuntimeFacts, ServiceKey, State, Zone,
 };
 
 use super::tree::{Burden, LINES, Need, Room, SlotRoom, Tree};
@@ -71,6 +71,8 @@ pub struct Roster {
     lines: [Pressure; 2],
     /// Nodes that may not keep what they hold: down, draining, or gone while replicas still name them.
     troubled: BTreeSet<NodeId>,
+    /// What nodes say of their runtimes; there are few that differ.
+    runtimes: BTreeSet<RuntimeFacts>,
     /// Slots that the running pass has written on.
     pub(super) touched: Vec<u32>,
 }
@@ -126,7 +128,8 @@ impl Roster {
         let tree = Tree::new(slots.iter().map(|slot| slot.offer(policy.lines)));
         let zones = classes.last().map_or(0, |class| class.zone + 1);
         let (lines, touched) = (policy.lines, Vec::new());
-        Self { slots, classes, zones, tree, places, lines, troubled, touched }
+        let runtimes = classes.iter().map(|class| class.facts.runtime.clone()).collect();
+        Self { slots, classes, zones, tree, places, lines, troubled, runtimes, touched }
     }
 
     /// Takes in what a command changed. A node that came, went or changed class makes the ring anew; anything else
@@ -188,6 +191,11 @@ impl Roster {
 
     pub(crate) fn is_up(&self, at: usize) -> bool {
         self.slots[at].schedulability != Schedulability::NotReady
+    }
+
+    /// Whether no runtime in the cell lacks anything that the container needs.
+    pub(crate) fn all_runtimes_can_run(&self, container: &ContainerSpec) -> bool {
+        self.runtimes.iter().all(|runtime| container.lacking(runtime).is_none())
     }
 
     pub(crate) fn class_of(&self, at: usize) -> &NodeClass {

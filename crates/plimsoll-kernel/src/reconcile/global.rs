@@ -8,7 +8,7 @@ use plimsoll_model::state::Service;
 use plimsoll_model::{Change, Replica, ReplicaId, Resources, ServiceKey, ServiceSpec, Slot};
 
 use super::Pass;
-use super::replicated::cause;
+use super::replicated::{cause, is_stopped_by_force};
 use super::unplaced::{CandidateNodes, UnplacedService};
 use crate::budget::{DisruptionBudget, DisruptionCost};
 use crate::condition::PlacementCondition;
@@ -31,10 +31,14 @@ impl<'s> Pass<'s> {
         let mut others: Vec<&Slot> = Vec::new();
         for (slot, replica) in &service.replicas {
             let Slot::Node(node) = slot else {
+                let id = ReplicaId::new(key.clone(), slot.clone());
+                if is_stopped_by_force(replica) {
+                    self.retire(&id);
+                    continue;
+                }
                 others.push(slot);
                 if replica.successor.is_some() {
                     // It stays until it goes: nothing of its kind moves any more.
-                    let id = ReplicaId::new(key.clone(), slot.clone());
                     let why = AbandonReason::Needless;
                     self.about(&id, Change::Abandon { replica: id.clone(), why });
                 }

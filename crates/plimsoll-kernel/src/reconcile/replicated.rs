@@ -40,6 +40,13 @@ struct Live<'s> {
     is_done: bool,
 }
 
+/// Whether it was stopped where it is, because its node is drained by force. One of the former kind that was serves nobody and
+/// comes back for nobody: there is nothing to wait for.
+pub(super) fn is_stopped_by_force(replica: &Replica) -> bool {
+    let is_stopped = |at: &Assignment| replica.is_stopped(at);
+    replica.successor.is_none() && replica.assignment.as_ref().is_some_and(is_stopped)
+}
+
 impl<'s> Pass<'s> {
     pub(super) fn replicated(
         &mut self,
@@ -49,7 +56,7 @@ impl<'s> Pass<'s> {
         spec: &'s Arc<ServiceSpec>,
     ) {
         let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
-        if self.is_undisturbed(key, spec) && is_quiescent(service, wanted) {
+        if self.is_undisturbed(roster, key, spec) && is_quiescent(service, wanted) {
             return;
         }
         let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
@@ -78,10 +85,11 @@ impl<'s> Pass<'s> {
     }
 
     /// Whether every node that has something of the service may keep it, as far as that is known without a look at each.
-    fn is_undisturbed(&self, key: &ServiceKey, spec: &ServiceSpec) -> bool {
+    fn is_undisturbed(&self, roster: &Roster, key: &ServiceKey, spec: &ServiceSpec) -> bool {
         let placement = &spec.placement;
-        let takes_any =
-            placement.constraints.is_empty() && !matches!(placement.mode, Mode::Hosts { .. });
+        let takes_any = placement.constraints.is_empty()
+            && !matches!(placement.mode, Mode::Hosts { .. })
+            && roster.all_runtimes_can_run(&spec.container);
         takes_any && self.disturbed.as_ref().is_some_and(|disturbed| !disturbed.contains(key))
     }
 
@@ -189,13 +197,13 @@ impl<'s> Pass<'s> {
         let (ours, others): (Vec<_>, Vec<_>) =
             std::mem::take(live).into_iter().partition(|l| matches!(l.slot, Slot::Index(_)));
         *live = ours;
-        if live.len() < wanted || !live.iter().all(|l| l.replica.is_running()) {
-            return others;
-        }
-        for l in others {
+        let is_filled = live.len() >= wanted && live.iter().all(|l| l.replica.is_running());
+        let (going, staying): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|l| is_filled || is_stopped_by_force(l.replica));
+        for l in going {
             self.retire(&ReplicaId::new(key.clone(), l.slot.clone()));
         }
-        Vec::new()
+        staying
     }
 
     /// Both kinds want the same room or port: the first of the former kind makes way, and the next once that is used.
@@ -389,10 +397,16 @@ impl<'s> Pass<'s> {
         }
         let rollout = service.row.rollout.as_ref();
         let has_tried = |l: &Live<'_>| rollout.is_some_and(|rollout| rollout.has_tried(l.slot));
+        // What was stopped by force comes back, whatever the rollout does: there is no old copy to stay with. What failed a
+        // moment ago is not tried again at once.
+        let is_stopped = |l: &Live<'_>| l.replica.is_stopped(l.assignment);
+        let retry = retry_at(service, self.now).filter(|at| *at > self.now);
+        if let Some(at) = retry.filter(|_| live.iter().any(is_stopped)) {
+            self.wake_at(at);
+        }
         let may_go = |l: &Live<'_>| {
-            // What was stopped by force comes back, whatever the rollout does: there is no old copy to stay with.
             let is_restart = l.assignment.spec == spec.hash;
-            is_restart || (goes_on && !has_tried(l)) || l.replica.is_stopped(l.assignment)
+            if is_stopped(l) { retry.is_none() } else { is_restart || (goes_on && !has_tried(l)) }
         };
         // A failure that the service allows for is not waited for.
         let runs = |l: &Live<'_>| l.replica.is_running() || has_tried(l);
