@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{ContainerSpec, MountSource, PortMode};
+use crate::spec::{ContainerSpec, Mount, MountSource, PortMode};
 
 /// What a node says of its runtime. A node that says nothing lacks nothing: its runtime refuses what it cannot do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,6 +61,23 @@ impl Capability {
         Self::BindPath,
         Self::HostUser,
     ];
+
+    /// As it is written in files and answers.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ImageCommand => "image_command",
+            Self::NoImage => "no_image",
+            Self::PortMapping => "port_mapping",
+            Self::NestedMounts => "nested_mounts",
+            Self::VolumeDrivers => "volume_drivers",
+            Self::VolumeSubpath => "volume_subpath",
+            Self::Sysctls => "sysctls",
+            Self::ExtraHosts => "extra_hosts",
+            Self::NoNetwork => "no_network",
+            Self::BindPath => "bind_path",
+            Self::HostUser => "host_user",
+        }
+    }
 
     /// What to do where no node has it.
     pub fn remedy(self) -> &'static str {
@@ -137,6 +154,47 @@ impl ContainerSpec {
         }
     }
 
+    /// Makes it need just these, as a case or a simulated service says it of a container that it does not describe. Fails with
+    /// the first that takes more than a container of its own: a volume, or the role of who asked for it.
+    pub fn need_only(&mut self, needs: &BTreeSet<Capability>) -> Result<(), Capability> {
+        self.command = Some(vec!["run".to_owned()]);
+        for need in needs {
+            match need {
+                Capability::ImageCommand => self.command = None,
+                Capability::NoImage => self.image.clear(),
+                Capability::PortMapping => {
+                    let port = self.ports.iter_mut().find(|port| port.mode == PortMode::Host);
+                    let port = port.ok_or(*need)?;
+                    port.target = port.published.map_or(port.target, |at| at ^ 1);
+                }
+                Capability::NestedMounts => {
+                    for target in ["/nested", "/nested/mount"] {
+                        let source =
+                            MountSource::Tmpfs { size: None, mode: None, options: BTreeSet::new() };
+                        let target = target.to_owned();
+                        let mount = Mount { source, target, read_only: false, consistency: None };
+                        self.mounts.push(mount);
+                    }
+                }
+                Capability::Sysctls => {
+                    self.sysctls.insert("net.core.somaxconn".to_owned(), "1024".to_owned());
+                }
+                Capability::ExtraHosts => {
+                    self.extra_hosts.insert("other".to_owned(), vec!["192.0.2.1".to_owned()]);
+                }
+                Capability::NoNetwork => {
+                    self.network_mode = Some("none".to_owned());
+                    self.networks.clear();
+                }
+                Capability::VolumeDrivers
+                | Capability::VolumeSubpath
+                | Capability::BindPath
+                | Capability::HostUser => return Err(*need),
+            }
+        }
+        Ok(())
+    }
+
     /// Everything it needs that the runtime lacks.
     pub fn all_lacking(&self, runtime: &RuntimeFacts) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(|it| runtime.is_without(*it, self) && self.needs(*it))
@@ -179,7 +237,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::spec::{Mount, Port, Protocol, VolumeSpec};
+    use crate::spec::{Port, Protocol, VolumeSpec};
 
     fn plain() -> ContainerSpec {
         ContainerSpec {
@@ -280,6 +338,27 @@ mod tests {
             let needs: Vec<Capability> =
                 Capability::ALL.into_iter().filter(|it| spec.needs(*it)).collect();
             assert_eq!(needs, expected.into_iter().collect::<Vec<_>>(), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_container_can_be_made_to_need_what_takes_no_volume_and_no_role() {
+        for need in Capability::ALL {
+            let mut container =
+                ContainerSpec { image: "app:1".to_owned(), ..ContainerSpec::default() };
+            container.ports.push(Port {
+                target: 80,
+                published: Some(80),
+                host_ip: None,
+                protocol: Protocol::Tcp,
+                mode: PortMode::Host,
+            });
+            let is_possible = container.need_only(&BTreeSet::from([need])).is_ok();
+            let needs: Vec<_> =
+                Capability::ALL.into_iter().filter(|it| container.needs(*it)).collect();
+            let expected = if is_possible { vec![need] } else { Vec::new() };
+            assert_eq!(needs, expected, "{}", need.word());
+            assert_eq!(serde_json::to_value(need).unwrap(), need.word());
         }
     }
 

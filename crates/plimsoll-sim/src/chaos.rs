@@ -250,9 +250,11 @@ impl Writer {
     fn describe(&mut self, at: Millis, node: NodeId) {
         let fresh = cells::any_node(&mut self.chance);
         let mut facts = self.nodes[&node].clone();
-        match self.chance.below(3) {
+        match self.chance.below(4) {
             0 => facts.capacity = fresh.capacity,
             1 => facts.zone = fresh.zone,
+            // Another engine, or another version of it.
+            2 => facts.runtime = fresh.runtime,
             _ => facts.labels = fresh.labels,
         }
         self.nodes.insert(node.clone(), facts.clone());

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_kernel::rebalance::{MeasuredCycle, MoveInFlight, NodeTrend, RebalanceMemory};
 use plimsoll_model::spec::{UpdateOrder, UpdatePolicy};
 use plimsoll_model::{
-    Availability, Bytes, Generation, MilliCpus, Mode, MoveCause, Node, NodeId, NodePressure,
-    NodeStatus, ObservedState, Pressure, Replica, ReplicaId, Resources, ServiceKey, ServiceSpec,
-    Slot, SpecHash, State, Timestamp,
+    Availability, Bytes, Capability, Generation, MilliCpus, Mode, MoveCause, Node, NodeId,
+    NodePressure, NodeStatus, ObservedState, Pressure, Replica, ReplicaId, Resources, ServiceKey,
+    ServiceSpec, Slot, SpecHash, State, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -42,6 +42,10 @@ pub struct SnapshotNode {
     pub labels: BTreeMap<String, String>,
     pub os: String,
     pub arch: String,
+    /// What its runtime cannot do.
+    #[schema(value_type = Vec<String>)]
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lacks: BTreeSet<Capability>,
     #[schema(value_type = String)]
     #[serde(default = "ready", skip_serializing_if = "is_ready")]
     pub status: NodeStatus,
@@ -109,6 +113,10 @@ pub struct SnapshotService {
     pub priority: i32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<SnapshotUpdate>,
+    /// What it needs of a runtime, where some node lacks something.
+    #[schema(value_type = Option<Vec<String>>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<BTreeSet<Capability>>,
     /// The hash of what it runs.
     #[schema(value_type = String)]
     pub spec: SpecHash,
@@ -245,6 +253,7 @@ fn node(state: &State, id: &NodeId, node: &Node, now: Timestamp) -> SnapshotNode
         labels: node.facts.labels.clone(),
         os: node.facts.os.clone(),
         arch: node.facts.arch.clone(),
+        lacks: node.facts.runtime.lacks.clone(),
         status: node.status,
         down_for: is_down.then(|| format!("{}ms", now.since(node.status_since).0)),
         availability: node.availability,
@@ -254,10 +263,12 @@ fn node(state: &State, id: &NodeId, node: &Node, now: Timestamp) -> SnapshotNode
 
 fn deployments(state: &State) -> Vec<SnapshotDeployment> {
     let mut deployments: BTreeMap<&str, BTreeMap<String, SnapshotService>> = BTreeMap::new();
+    let lacking = state.nodes().values().flat_map(|node| node.facts.runtime.lacks.iter().copied());
+    let lacking: BTreeSet<Capability> = lacking.collect();
     for (key, service) in state.services() {
         let Some(spec) = service.desired() else { continue };
         let services = deployments.entry(key.deployment.as_str()).or_default();
-        services.insert(key.service.to_string(), SnapshotService::of(spec));
+        services.insert(key.service.to_string(), SnapshotService::of(spec, &lacking));
     }
     let named = deployments.into_iter();
     named.map(|(name, services)| SnapshotDeployment { name: name.to_owned(), services }).collect()
@@ -309,7 +320,8 @@ fn next_index(state: &State, ids: &BTreeSet<ReplicaId>) -> BTreeMap<String, u32>
 }
 
 impl SnapshotService {
-    fn of(spec: &ServiceSpec) -> Self {
+    fn of(spec: &ServiceSpec, lacking: &BTreeSet<Capability>) -> Self {
+        let needs = lacking.iter().copied().filter(|need| spec.container.needs(*need)).collect();
         let mode = &spec.placement.mode;
         let hosts = match mode {
             Mode::Hosts { hosts, .. } => hosts.iter().map(ToString::to_string).collect(),
@@ -330,6 +342,7 @@ impl SnapshotService {
             volumes: spec.is_stateful().then(|| "data".to_owned()).into_iter().collect(),
             priority: spec.priority,
             update: SnapshotUpdate::of(&spec.update),
+            needs: (!lacking.is_empty()).then_some(needs),
             spec: spec.hash,
         }
     }

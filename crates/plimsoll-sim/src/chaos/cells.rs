@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use plimsoll_model::{
-    Bytes, DeploymentName, MilliCpus, Millis, Mode, NodeFacts, NodeId, Resources, ServiceName, Zone,
+    Bytes, Capability, DeploymentName, MilliCpus, Millis, Mode, NodeFacts, NodeId, Resources,
+    ServiceName, Zone,
 };
 
 use super::specs::{self, Choices};
@@ -74,12 +75,16 @@ fn node(name: &str) -> NodeId {
     NodeId::new(name).expect("a valid name")
 }
 
-/// A node of any size, with or without a zone and a label.
+/// A node of any size, with or without GPUs, a zone and a label; not every runtime can do everything.
 pub(super) fn any_node(chance: &mut SimRng) -> NodeFacts {
     let cpus = 1 + chance.below(8);
     let memory = Bytes(cpus * (4 << 30));
-    let mut facts =
-        NodeFacts::new(Resources { cpu: MilliCpus(cpus * 1_000), memory, ..Resources::NONE });
+    let gpus = if chance.percent(30) { u32::try_from(chance.below(4)).unwrap_or(0) } else { 0 };
+    let capacity = Resources { cpu: MilliCpus(cpus * 1_000), memory, gpus, all_gpus: 0 };
+    let mut facts = NodeFacts::new(capacity);
+    if chance.percent(20) {
+        facts.runtime.lacks.insert(Capability::Sysctls);
+    }
     if chance.percent(70) {
         facts.zone = chance.pick(&["a", "b", "c"]).and_then(|zone| Zone::new(*zone).ok());
     }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_model::spec::{
-    Attribute, Constraint, HealthTest, Healthcheck, Mount, MountSource, NetworkAttachment,
-    OnFailure, Port, PortMode, Preference, Protocol, Reschedule, UpdateOrder, VolumeSpec,
+    Attribute, Constraint, GpuRequest, HealthTest, Healthcheck, Mount, MountSource,
+    NetworkAttachment, OnFailure, Port, PortMode, Preference, Protocol, Reschedule, UpdateOrder,
+    VolumeSpec,
 };
 use plimsoll_model::{
-    Bytes, ContainerSpec, MilliCpus, Millis, Mode, NodeId, Resources, ServiceName, ServiceSpec,
-    SpecHash,
+    Bytes, Capability, ContainerSpec, MilliCpus, Millis, Mode, NodeId, Resources, ServiceName,
+    ServiceSpec, SpecHash,
 };
 
 use crate::rng::SimRng;
@@ -59,6 +60,8 @@ pub(super) fn any(chance: &mut SimRng, choices: &Choices<'_>) -> ServiceSpec {
         (10, slow),
         (40, update),
         (10, priority),
+        (8, gpus),
+        (8, needs),
     ] {
         if chance.percent(percent) {
             change(&mut spec, chance, choices);
@@ -85,6 +88,8 @@ const MUTATIONS: &[(u64, Mutation)] = &[
     (6, slow),
     (10, update),
     (3, priority),
+    (5, gpus),
+    (5, needs),
 ];
 
 /// Changes one service of the deployment in one or two fields, adds one, or takes one away. Returns the images that are
@@ -186,6 +191,35 @@ fn reservations(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
         }
         _ => reserve(spec, chance),
     }
+}
+
+/// Some, all of a node, or none any more.
+fn gpus(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
+    let container = &mut spec.container;
+    let had_any = std::mem::take(&mut container.gpus) > 0;
+    container.gpu_requests.clear();
+    if had_any && chance.percent(50) {
+        return;
+    }
+    let count = chance.pick(&[Some(1), Some(2), None]).copied().unwrap_or_default();
+    container.gpus = count.unwrap_or(1);
+    container.gpu_requests.push(GpuRequest {
+        driver: None,
+        count,
+        device_ids: Vec::new(),
+        capabilities: ["gpu".to_owned()].into(),
+        options: BTreeMap::new(),
+    });
+}
+
+/// It needs what not every runtime can do, or does not any more.
+fn needs(spec: &mut ServiceSpec, _: &mut SimRng, _: &Choices<'_>) {
+    let container = &mut spec.container;
+    let mut needs = BTreeSet::from([Capability::ImageCommand]);
+    if std::mem::take(&mut container.sysctls).is_empty() {
+        needs.insert(Capability::Sysctls);
+    }
+    container.need_only(&needs).expect("a container can need this");
 }
 
 fn drop_ports(spec: &mut ServiceSpec, mode: PortMode) -> bool {

@@ -1,12 +1,13 @@
 //! A scenario as the text of a scenario file, for a person to keep and `plimsoll sim run` to read. The words are those of
 //! `docs/reference/scenario-format.md`; that reading it gives the same scenario is tested where it is read.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use plimsoll_model::spec::{
     Mode, MountSource, OnFailure, PortMode, Reschedule, UpdateOrder, UpdatePolicy,
 };
-use plimsoll_model::{Millis, NodeFacts, NodeId, ServiceSpec};
+use plimsoll_model::{Capability, Millis, NodeFacts, NodeId, Resources, ServiceSpec};
 
 use super::{Action, Dwell, RolloutRequest, Scenario, Services};
 use crate::usage::Shape;
@@ -132,6 +133,9 @@ fn node(id: &NodeId, facts: &NodeFacts) -> String {
         let labels = facts.labels.iter().map(|(key, value)| format!("{key}: {}", quoted(value)));
         let _ = write!(text, ", labels: {{{}}}", labels.collect::<Vec<_>>().join(", "));
     }
+    if !facts.runtime.lacks.is_empty() {
+        let _ = write!(text, ", lacks: [{}]", words(&facts.runtime.lacks));
+    }
     text + "}"
 }
 
@@ -151,10 +155,20 @@ fn service_text(spec: &ServiceSpec) -> String {
     if let Mode::Hosts { hosts, .. } = &placement.mode {
         fields.push(format!("hosts: {}", list(hosts)));
     }
-    let reserved = container.reservations;
-    if reserved != plimsoll_model::Resources::NONE {
+    let reserved = spec.request();
+    if reserved != Resources::NONE {
         let (cpus, memory) = (cpus(reserved.cpu.0), reserved.memory.0);
-        fields.push(format!("reserve: {{cpus: {cpus}, memory: {memory}}}"));
+        let gpus = match reserved {
+            Resources { all_gpus: 1, .. } => ", all_gpus: true".to_owned(),
+            Resources { gpus: 0, .. } => String::new(),
+            Resources { gpus, .. } => format!(", gpus: {gpus}"),
+        };
+        fields.push(format!("reserve: {{cpus: {cpus}, memory: {memory}{gpus}}}"));
+    }
+    let needs = Capability::ALL.into_iter().filter(|need| container.needs(*need));
+    let needs: BTreeSet<Capability> = needs.collect();
+    if needs != BTreeSet::from([Capability::ImageCommand]) {
+        fields.push(format!("needs: [{}]", words(&needs)));
     }
     if !placement.constraints.is_empty() {
         fields.push(format!("constraints: {}", list(&placement.constraints)));
@@ -231,6 +245,11 @@ fn update(update: &UpdatePolicy) -> Option<String> {
         fields.push(format!("max_failure_ratio: {whole}.{part:06}"));
     }
     (!fields.is_empty()).then(|| format!("update: {{{}}}", fields.join(", ")))
+}
+
+/// As they are written in files.
+fn words(capabilities: &BTreeSet<Capability>) -> String {
+    capabilities.iter().map(|it| it.word()).collect::<Vec<_>>().join(", ")
 }
 
 fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {

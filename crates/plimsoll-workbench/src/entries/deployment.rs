@@ -1,11 +1,11 @@
 //! A deployment as it is written: a compose file, or its services in short form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_compose::Diagnostic;
-use plimsoll_model::{DeploymentName, ServiceName, ServiceSpec, SpecHash};
+use plimsoll_model::{Capability, DeploymentName, ServiceName, ServiceSpec, SpecHash};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -71,6 +71,8 @@ pub(crate) struct ServiceEntry {
     pub(crate) reschedule: Option<String>,
     #[serde(default)]
     pub(crate) update: UpdateEntry,
+    /// All that it needs of a runtime that not every runtime has; by default, to run the command of its image.
+    pub(crate) needs: Option<BTreeSet<Capability>>,
     /// The hash that a running cell has of what it runs.
     pub(crate) spec: Option<SpecHash>,
 }

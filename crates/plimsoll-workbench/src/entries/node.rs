@@ -1,9 +1,10 @@
 //! A node as it is written, or many alike, and what it is to the cell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_model::{
-    Availability, Bytes, MilliCpus, Millis, NodeFacts, NodeId, NodeStatus, Resources, Zone,
+    Availability, Bytes, Capability, MilliCpus, Millis, NodeFacts, NodeId, NodeStatus, Resources,
+    Zone,
 };
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
@@ -31,6 +32,9 @@ pub(crate) struct NodeEntry {
     pub(crate) labels: BTreeMap<String, String>,
     os: Option<String>,
     arch: Option<String>,
+    /// What its runtime cannot do.
+    #[serde(default)]
+    lacks: BTreeSet<Capability>,
     pub(crate) status: Option<Spanned<NodeStatus>>,
     /// How long it has been down; by default long enough to be given up.
     pub(crate) down_for: Option<Spanned<Parsed<Millis>>>,
@@ -90,6 +94,7 @@ impl NodeEntry {
             labels: BTreeMap::new(),
             os: None,
             arch: None,
+            lacks: BTreeSet::new(),
             status: None,
             down_for: None,
             availability: None,
@@ -137,6 +142,7 @@ impl NodeEntry {
         facts.labels.clone_from(&self.labels);
         facts.os = self.os.clone().unwrap_or(facts.os);
         facts.arch = self.arch.clone().unwrap_or(facts.arch);
+        facts.runtime.lacks.clone_from(&self.lacks);
         facts
     }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use plimsoll_compose::{ComposeSource, Files, LoadOptions};
 use plimsoll_model::spec::Preference;
-use plimsoll_model::{DeploymentName, Placement, ServiceName, ServiceSpec};
+use plimsoll_model::{DeploymentName, Placement, ServiceName, ServiceSpec, SpecHash};
 use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
@@ -36,7 +36,16 @@ pub(super) fn spec(
         preferred.into_iter().map(|constraint| Preference { constraint, weight: 1 }).collect()
     };
     let placement = Placement { preferences, ..spec.placement };
-    Ok(ServiceSpec { hash: entry.value.spec.unwrap_or(spec.hash), placement, ..spec })
+    let mut spec = ServiceSpec { placement, ..spec };
+    if let Some(needs) = &entry.value.needs {
+        spec.container.need_only(needs).map_err(|need| {
+            let message = format!("service {name}: `needs` cannot say that it must {need}");
+            Mistake::new(entry.referenced, message).hint("name a compose file with `compose:`")
+        })?;
+        spec.hash = SpecHash::of(&spec.container);
+    }
+    spec.hash = entry.value.spec.unwrap_or(spec.hash);
+    Ok(spec)
 }
 
 fn read(
