@@ -111,6 +111,8 @@ pub(crate) fn answer(message: &[u8], question: &DnsQuestion, answer: DnsAnswer) 
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_fuzz::Fuzz;
+
     use super::*;
 
     /// A query as a common stub resolver sends it.
@@ -151,6 +153,20 @@ mod tests {
         assert_eq!(question(&changed(12, 0xc0)), None, "a pointer");
         assert_eq!(question(&changed(13, 0xff)), None, "no letter");
         assert_eq!(question(&query(&["a"; 200].join("."), 1)), None, "far too long");
+    }
+
+    #[test]
+    fn no_broken_message_breaks_the_resolver() {
+        let fuzz = Fuzz::new("dns").input(query("db", 1)).input(query("www.shop.example", 28));
+        fuzz.run(|message| {
+            let Some(question) = question(message) else { return };
+            assert!(question.name.len() < LONGEST_NAME && question.end <= message.len());
+            for given in [DnsAnswer::Address(Ipv4Addr::LOCALHOST), DnsAnswer::Refused] {
+                let text = answer(message, &question, given);
+                assert_eq!(text[HEADER..question.end], message[HEADER..question.end]);
+                assert!(text.len() <= question.end + 16, "no more than one record");
+            }
+        });
     }
 
     #[test]

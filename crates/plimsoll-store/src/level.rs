@@ -25,7 +25,15 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Undecoded> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::{Author, CellId, Command, State, Term, Timestamp, Writer};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use plimsoll_fuzz::Fuzz;
+    use plimsoll_model::testkit::{Cell, cell, cpus, global, hosts, node_id, replica_id, spread};
+    use plimsoll_model::{
+        Author, Availability, CellId, Change, Command, DeploymentName, ServiceName, State, Term,
+        Timestamp, Writer,
+    };
 
     use super::*;
 
@@ -42,5 +50,50 @@ mod tests {
         assert_eq!(decode::<State>(&newer), Err(Undecoded::Newer(next)));
         assert_eq!(decode::<Command>(&newer), Err(Undecoded::Newer(next)));
         assert!(matches!(decode::<State>(&state[..4]), Err(Undecoded::Damaged(_))));
+    }
+
+    fn shop() -> Cell {
+        let services = [("web", spread(3).host_port(80).reserve(100, 64)), ("all", global())];
+        cell().node("ash", cpus(4)).node("birch", cpus(2)).deploy("shop", services).obey()
+    }
+
+    #[test]
+    fn no_broken_state_breaks_its_reader() {
+        let state = shop().state;
+        Fuzz::new("state").input(postcard::to_stdvec(&state).unwrap()).run(|input| {
+            let _ = decode::<State>(input);
+        });
+    }
+
+    /// What a server that has gone mad may put into the log: it is refused or applied, the same on every server.
+    #[test]
+    fn no_broken_command_breaks_the_state() {
+        let cell = shop();
+        let (node, replica) = (node_id("ash"), replica_id("shop/web/1"));
+        let services: BTreeMap<_, _> = [("web", spread(2)), ("db", hosts(1, ["ash"]).volume("d"))]
+            .map(|(name, spec)| (ServiceName::new(name).unwrap(), Arc::new(spec)))
+            .into();
+        let deployment = DeploymentName::new("shop").unwrap();
+        let spec = spread(3).hash;
+        let changes = [
+            Change::PutNode { node: node.clone(), facts: cpus(4).label("disk", "ssd") },
+            Change::Place { replica: replica.clone(), node: node.clone(), spec },
+            Change::Deploy { deployment: deployment.clone(), services, routes: Vec::new() },
+            Change::Undeploy { deployment },
+            Change::SetAvailability { node, availability: Availability::Cordoned },
+            Change::Retire { replica },
+        ];
+        let mut fuzz = Fuzz::new("command");
+        for change in changes {
+            let by = Author::new(Writer::Operator, "ann");
+            let command = Command::new(Timestamp(1), Term(1), by, vec![change.free()]);
+            fuzz = fuzz.input(postcard::to_stdvec(&command).unwrap());
+        }
+        fuzz.run(|input| {
+            let Ok(command) = decode::<Command>(input) else { return };
+            let (mut one, mut other) = (cell.state.clone(), cell.state.clone());
+            assert_eq!(one.apply(&command), other.apply(&command));
+            assert!(one == other, "{command:?}");
+        });
     }
 }

@@ -18,6 +18,8 @@ use crate::checked_file::{FileFormat, Unreadable};
 use crate::disk::Disk;
 
 mod frame;
+#[cfg(test)]
+mod fuzz;
 mod index;
 mod recover;
 #[cfg(test)]

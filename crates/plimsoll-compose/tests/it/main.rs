@@ -10,6 +10,7 @@ mod diagnostics;
 mod environment;
 mod field_table;
 mod fixtures;
+mod fuzz;
 mod hash;
 mod layers;
 mod names;

@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::disk::sim::SimDisk;
 
-const DIR: &str = "data/log";
+pub(super) const DIR: &str = "data/log";
 
 /// Small, so that a short history crosses segments.
 const SMALL: u64 = 512;
 
-fn open(disk: &SimDisk, start: u64) -> Result<(Log, Option<TornWrite>), Error> {
+pub(super) fn open(disk: &SimDisk, start: u64) -> Result<(Log, Option<TornWrite>), Error> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = LogOptions { start, may_create: true, segment_size: SMALL };
     Log::open(&disk, Path::new(DIR), options)
@@ -31,17 +31,17 @@ fn wait(order: impl FnOnce(Done)) -> Result<(), LogWriteError> {
     receiver.recv().expect("every order ends")
 }
 
-fn append(log: &Log, count: u64, version: u8) -> Result<(), LogWriteError> {
+pub(super) fn append(log: &Log, count: u64, version: u8) -> Result<(), LogWriteError> {
     let next = log.range().end;
     let payloads = (next..next + count).map(|index| entry(index, version)).collect();
     wait(|done| log.append(payloads, done))
 }
 
-fn contents(log: &Log) -> Vec<Arc<[u8]>> {
+pub(super) fn contents(log: &Log) -> Vec<Arc<[u8]>> {
     log.read(log.range(), usize::MAX).unwrap()
 }
 
-fn segment(first: u64) -> PathBuf {
+pub(super) fn segment(first: u64) -> PathBuf {
     segment_path(Path::new(DIR), first)
 }
 
