@@ -16,6 +16,7 @@ use plimsoll_model::access::Scope;
 use super::answer::ErrorResponse;
 use super::context::Context;
 use super::requester::Requester;
+use crate::context::now;
 use plimsoll_api::view::{Problem, ProblemCode};
 
 /// How the audit names an operator, before the node that was asked.
@@ -50,7 +51,8 @@ enum Subject {
 /// By the path as the router has it. One that is not named here is closed to whoever is bound, until it is judged.
 fn subject(path: &str) -> Subject {
     match path {
-        "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes" => Subject::Open,
+        "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes"
+        | "/v1/whoami" | "/v1/authority" => Subject::Open,
         "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/watch" => {
             Subject::Listed
         }
@@ -77,6 +79,7 @@ pub(super) async fn bound(
     let Some(scope) = scope else {
         return refused(format!("token {name} was revoked"));
     };
+    context.token_uses.lock().insert(name.clone(), now());
     if !scope.is_bound() {
         return next.run(request).await;
     }
@@ -121,7 +124,7 @@ fn operator(requester: &Requester) -> Option<String> {
 }
 
 /// `token:ci` and `token:ci@ash` are the operator `ci`, whose name has no `@`.
-fn named(identity: &str) -> Option<String> {
+pub(super) fn named(identity: &str) -> Option<String> {
     let rest = identity.strip_prefix(OPERATOR)?;
     Some(rest.split('@').next().unwrap_or(rest).to_owned())
 }
