@@ -240,6 +240,11 @@ impl Choice {
     }
 }
 
+/// The way to the cell of a context that was named as such.
+pub(crate) fn of_context(context: &Context) -> Result<Client, CliError> {
+    Choice::of(context.clone(), format!("context {}", context.name))?.client()
+}
+
 /// What the way is called that nobody chose.
 const LOCAL: &str = "the default socket";
 

@@ -57,7 +57,7 @@ impl FromStr for Endpoint {
         if text.is_empty() {
             return Err(BadEndpoint::Empty);
         }
-        if text.starts_with("https://") {
+        if text.starts_with("http://") {
             return Err(BadEndpoint::Plain { text: text.to_owned() });
         }
         if let Some(path) = text.strip_prefix("unix://") {

@@ -11,7 +11,7 @@ use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::http::request::Parts;
-use plimsoll_model::access::Scope;
+use plimsoll_model::access::{MAX_TOKENS, Scope};
 
 use super::answer::ErrorResponse;
 use super::context::Context;
@@ -79,7 +79,7 @@ pub(super) async fn bound(
     let Some(scope) = scope else {
         return refused(format!("token {name} was revoked"));
     };
-    context.token_uses.lock().insert(name.clone(), now());
+    note_use(&context, &name);
     if !scope.is_bound() {
         return next.run(request).await;
     }
@@ -102,6 +102,15 @@ pub(super) async fn bound(
     request = Request::from_parts(parts, body);
     request.extensions_mut().insert(Within(scope));
     next.run(request).await
+}
+
+fn note_use(context: &Context, name: &str) {
+    let mut uses = context.token_uses.lock();
+    // Of operators that are gone, others may have been told. Rather than ask which, all is forgotten at times.
+    if uses.len() > 2 * MAX_TOKENS {
+        uses.clear();
+    }
+    uses.insert(name.to_owned(), now());
 }
 
 /// Refuses a deployment that is asked for beside the path.

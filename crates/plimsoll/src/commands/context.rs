@@ -5,10 +5,12 @@ use plimsoll_model::Timestamp;
 use serde::Serialize;
 
 use crate::age::until;
+use crate::commands::login;
 use crate::contexts::{Context, ContextStore, DEFAULT};
 use crate::default_paths::Who;
 use crate::error::CliError;
-use crate::output::{Format, note, print};
+use crate::live;
+use crate::output::{Format, count, note, print};
 use crate::table::Table;
 use crate::wait::now;
 
@@ -36,6 +38,7 @@ enum ContextCommand {
     List(ListArgs),
     Use(UseArgs),
     Show(ShowArgs),
+    Refresh(RefreshArgs),
     Rm(RmArgs),
 }
 
@@ -62,6 +65,13 @@ struct ShowArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+}
+
+/// Learn the cell's present addresses and authorities, as before its authority is rotated.
+#[derive(Debug, clap::Args)]
+struct RefreshArgs {
+    /// Name of the context [default: the current one]
+    name: Option<String>,
 }
 
 /// Remove a context; its token stays good until it is revoked.
@@ -149,6 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             };
             print(args.output, &shown, |shown| details(shown, now()))
         }
+        ContextCommand::Refresh(args) => refresh(&store, args),
         ContextCommand::Rm(args) => {
             let is_current = store.current()?.as_deref() == Some(&args.name);
             if is_current && !args.force {
@@ -164,6 +175,23 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             Ok(())
         }
     }
+}
+
+fn refresh(store: &ContextStore, args: &RefreshArgs) -> Result<(), CliError> {
+    let name = args.name.clone().map_or_else(|| store.current(), |name| Ok(Some(name)))?;
+    let Some(name) = name.filter(|name| name != DEFAULT) else {
+        return Err(CliError::refused("the socket of this machine needs no refreshing")
+            .hint("name a context: `plimsoll context list` lists them"));
+    };
+    let mut context = store.load(&name)?.ok_or_else(|| store.unknown(&name))?;
+    let client = live::of_context(&context)?;
+    live::block_on(async {
+        login::learn(&mut context, &client.who_am_i().await?);
+        store.save(&context)?;
+        let authorities = count(context.authorities.len(), "authority");
+        note(&format!("context {name}: {authorities}, at {}", context.addresses.join(", ")));
+        Ok(())
+    })
 }
 
 fn expiry(shown: &Shown, now: Timestamp) -> String {

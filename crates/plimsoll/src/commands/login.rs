@@ -20,6 +20,9 @@ Examples:
 It connects, checks that the cell's authority is the expected one, and asks who the token is for. Then the context is saved
 below $XDG_CONFIG_HOME/plimsoll, for you alone, and is the current one.";
 
+/// How many addresses a context keeps: each that does not answer is waited for.
+const MAX_KNOWN: usize = 8;
+
 /// The most that is read of a string that is piped in.
 const MAX_INPUT: u64 = 16 << 10;
 
@@ -95,28 +98,35 @@ fn check_name(name: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What the string says and what the cell adds: it may have another authority by now, and more nodes.
+/// What the string says and what the cell adds to it.
 fn context(name: Option<&str>, login: &Login, who: &WhoAmI) -> Context {
-    let mut authorities: Vec<String> =
-        login.fingerprints.iter().map(Fingerprint::to_string).collect();
-    let mut addresses = login.addresses.clone();
-    for (known, all) in [(&mut authorities, &who.authorities), (&mut addresses, &who.addresses)] {
-        for one in all {
-            if !known.contains(one) {
-                known.push(one.clone());
-            }
-        }
-    }
-    // The node that was asked stands behind an @.
-    let identity = who.identity.split('@').next().unwrap_or_default().to_owned();
-    Context {
+    let mut context = Context {
         name: name.unwrap_or(&who.cell).to_owned(),
-        cell: who.cell.clone(),
-        identity,
-        role: who.role.clone(),
-        expires_at: who.expires_at,
-        addresses,
-        authorities,
+        cell: String::new(),
+        identity: String::new(),
+        role: String::new(),
+        expires_at: None,
+        addresses: login.addresses.clone(),
+        authorities: login.fingerprints.iter().map(Fingerprint::to_string).collect(),
         token: login.token.to_string(),
+    };
+    learn(&mut context, who);
+    context
+}
+
+/// What the cell says of itself and of the token by now: it may have another authority, and more nodes.
+pub(crate) fn learn(context: &mut Context, who: &WhoAmI) {
+    context.cell.clone_from(&who.cell);
+    // The node that was asked stands behind an @.
+    who.identity.split('@').next().unwrap_or_default().clone_into(&mut context.identity);
+    context.role.clone_from(&who.role);
+    context.expires_at = who.expires_at;
+    if !who.authorities.is_empty() {
+        context.authorities.clone_from(&who.authorities);
     }
+    // Those that were given stay first: the nodes may know themselves by others.
+    let known = context.addresses.clone();
+    let fresh = who.addresses.iter().filter(|address| !known.contains(address));
+    context.addresses.extend(fresh.cloned());
+    context.addresses.truncate(MAX_KNOWN);
 }
