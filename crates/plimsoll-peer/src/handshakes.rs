@@ -20,6 +20,10 @@ pub struct Handshakes<T> {
     by_age: VecDeque<(Instant, AbortHandle)>,
 }
 
+/// Of a handshake that came to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfinished;
+
 /// Whether there was room for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crowd {
@@ -60,8 +64,9 @@ impl<T: Send + 'static> Handshakes<T> {
     }
 
     /// What the next that is over came to; `None` where none is under way.
-    pub async fn over(&mut self) -> Option<Option<T>> {
-        self.running.join_next().await.map(|shaken| shaken.ok().flatten())
+    pub async fn over(&mut self) -> Option<Result<T, Unfinished>> {
+        let shaken = self.running.join_next().await?;
+        Some(shaken.ok().flatten().ok_or(Unfinished))
     }
 }
 

@@ -135,7 +135,7 @@ impl PeerServer {
                 biased;
                 () = ended(ending.clone()) => break,
                 Some(shaken) = handshakes.over() => {
-                    if let Some(accepted) = shaken {
+                    if let Ok(accepted) = shaken {
                         seats.take(accepted);
                     }
                 }
@@ -161,7 +161,7 @@ impl PeerServer {
             && let Some(shaken) = handshakes.over().await
         {
             // Who has come this far, with a client perhaps, came to this process.
-            if let Some(accepted) = shaken {
+            if let Ok(accepted) = shaken {
                 seats.take(accepted);
             }
         }

@@ -109,7 +109,7 @@ impl ContextStore {
         check_name(name)?;
         let path = self.file(name);
         fs::remove_file(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.unknown(name),
+            io::ErrorKind::NotFound => Self::unknown(name),
             _ => cannot("remove", &path, &error),
         })
     }
@@ -127,7 +127,7 @@ impl ContextStore {
     }
 
     /// What to say of a name that none has.
-    pub(crate) fn unknown(&self, name: &str) -> CliError {
+    pub(crate) fn unknown(name: &str) -> CliError {
         CliError::refused(format!("there is no context {name}")).hint(
             "`plimsoll context list` lists them; `plimsoll login STRING` makes one of what `plimsoll token create` prints",
         )

@@ -37,7 +37,7 @@ pub(crate) struct HostArgs {
     #[arg(help = "API token or login string [env: PLIMSOLL_TOKEN]")]
     token: Option<String>,
     #[arg(long, value_name = "PRINT|FILE", help_heading = "Connection")]
-    #[arg(help = "Fingerprint or CA file of the cell, for https [env: PLIMSOLL_AUTHORITY]")]
+    #[arg(help = "Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]")]
     authority: Option<String>,
 }
 
@@ -186,7 +186,7 @@ impl Choice {
             return Ok(Self::local(who, &format!("context {DEFAULT}, from {by}")));
         }
         let store = ContextStore::of(who)?;
-        let context = store.load(name)?.ok_or_else(|| store.unknown(name))?;
+        let context = store.load(name)?.ok_or_else(|| ContextStore::unknown(name))?;
         Self::of(context, format!("context {name}, from {by}"))
     }
 

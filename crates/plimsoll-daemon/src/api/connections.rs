@@ -210,7 +210,7 @@ async fn receive_tls(
             biased;
             () = ended(ending.clone()) => return present,
             Some(shaken) = handshakes.over() => {
-                let Some((stream, share, remote)) = shaken else { continue };
+                let Ok((stream, share, remote)) = shaken else { continue };
                 let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
                     door.note_full(remote);
                     continue;

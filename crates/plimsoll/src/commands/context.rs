@@ -1,5 +1,7 @@
 //! `plimsoll context`: the cells that one is logged in to, and which of them commands are for.
 
+use std::path::Path;
+
 use plimsoll_api::view::Time;
 use plimsoll_model::Timestamp;
 use serde::Serialize;
@@ -112,8 +114,7 @@ impl Shown {
     }
 
     /// The socket of this machine.
-    fn default(who: &Who, current: Option<&str>) -> Self {
-        let socket = who.nearest_socket(|path| path.exists());
+    fn local(socket: &Path, current: Option<&str>) -> Self {
         Self {
             name: DEFAULT.to_owned(),
             is_current: current.is_none(),
@@ -130,18 +131,19 @@ impl Shown {
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let who = Who::of_process();
     let store = ContextStore::of(&who)?;
+    let socket = who.nearest_socket(|path| path.exists());
     match &args.what {
         ContextCommand::List(args) => {
             let current = store.current()?;
             let known = store.list()?.into_iter();
-            let mut all = vec![Shown::default(&who, current.as_deref())];
+            let mut all = vec![Shown::local(&socket, current.as_deref())];
             all.extend(known.map(|context| Shown::of(context, current.as_deref())));
             print(args.output, &all, |all| text(all, now()))
         }
         ContextCommand::Use(args) => {
             let name = Some(args.name.as_str()).filter(|name| *name != DEFAULT);
             if let Some(name) = name {
-                store.load(name)?.ok_or_else(|| store.unknown(name))?;
+                store.load(name)?.ok_or_else(|| ContextStore::unknown(name))?;
             }
             store.set_current(name)?;
             note(&format!("context {} is current", args.name));
@@ -151,9 +153,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             let current = store.current()?;
             let name = args.name.clone().or_else(|| current.clone());
             let shown = match name.filter(|name| name != DEFAULT) {
-                None => Shown::default(&who, current.as_deref()),
+                None => Shown::local(&socket, current.as_deref()),
                 Some(name) => {
-                    let context = store.load(&name)?.ok_or_else(|| store.unknown(&name))?;
+                    let context = store.load(&name)?.ok_or_else(|| ContextStore::unknown(&name))?;
                     Shown::of(context, current.as_deref())
                 }
             };
@@ -183,7 +185,7 @@ fn refresh(store: &ContextStore, args: &RefreshArgs) -> Result<(), CliError> {
         return Err(CliError::refused("the socket of this machine needs no refreshing")
             .hint("name a context: `plimsoll context list` lists them"));
     };
-    let mut context = store.load(&name)?.ok_or_else(|| store.unknown(&name))?;
+    let mut context = store.load(&name)?.ok_or_else(|| ContextStore::unknown(&name))?;
     let client = live::of_context(&context)?;
     live::block_on(async {
         login::learn(&mut context, &client.who_am_i().await?);
@@ -236,6 +238,7 @@ fn details(shown: &Shown, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anstream::adapter::strip_str;
     use expect_test::expect;
 
     #[test]
@@ -252,19 +255,18 @@ mod tests {
         };
         let at = |millis| Some(Time(Timestamp(millis)));
         let now = Timestamp(1_000_000);
-        let who = Who { home: Some("/home/ada".into()), ..Who::default() };
         let all = [
-            Shown::default(&who, Some("prod")),
+            Shown::local(Path::new("/run/plimsoll.sock"), Some("prod")),
             Shown::of(context("old", at(5)), Some("prod")),
             Shown::of(context("prod", at(1_000_000 + 86_400_000)), Some("prod")),
         ];
         expect![[r"
             NAME     CELL  TOKEN  ROLE    EXPIRES  ADDRESSES
-            default  -     -      -       -        unix:///home/ada/.local/share/plimsoll/plimsoll.sock
+            default  -     -      -       -        unix:///run/plimsoll.sock
             old      home  ci     deploy  expired  10.0.0.1:7654,10.0.0.2:7654
             prod *   home  ci     deploy  in 1d    10.0.0.1:7654,10.0.0.2:7654
         "]]
-        .assert_eq(&text(&all, now));
+        .assert_eq(&strip_str(&text(&all, now)).to_string());
         expect![[r"
             name      prod
             cell      home

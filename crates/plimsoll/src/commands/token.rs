@@ -265,6 +265,7 @@ fn address(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anstream::adapter::strip_str;
     use expect_test::expect;
 
     #[test]
@@ -284,12 +285,12 @@ mod tests {
             operator("old", &[], Some(at(9_000_000)), None),
         ];
         expect![[r"
-            NAME  ROLE    DEPLOYMENTS   AGE  EXPIRES  LAST USED
-            ann   deploy  *              2h  never            -
-            ci    deploy  shop-*         2h  in 1d           1m
-            old   deploy  *              2h  expired          -
+            NAME  ROLE    DEPLOYMENTS  AGE  EXPIRES  LAST USED
+            ann   deploy  *             2h  never            -
+            ci    deploy  shop-*        2h  in 1d           1m
+            old   deploy  *             2h  expired          -
         "]]
-        .assert_eq(&text(&all, now));
+        .assert_eq(&strip_str(&text(&all, now)).to_string());
         let token = |name: &str, state: &str, used_by: Option<&str>| JoinTokenStatus {
             name: name.to_owned(),
             state: state.to_owned(),
@@ -308,6 +309,6 @@ mod tests {
             cedar  good      2h  in 1h    -
             elm    revoked   2h  -        -
         "]]
-        .assert_eq(&join_text(&all, now));
+        .assert_eq(&strip_str(&join_text(&all, now)).to_string());
     }
 }
