@@ -228,12 +228,12 @@ async fn receive_tls(
                         door.note_full(remote);
                         continue;
                     };
-                    let shaking = door.clone();
-                    let shake = async move {
-                        let stream = shaking.receive(stream, remote).await?;
+                    let own = door.clone();
+                    let handshake = async move {
+                        let stream = own.receive(stream, remote).await?;
                         Some((stream, share, remote))
                     };
-                    if handshakes.begin(shake) == Crowd::OldestWent {
+                    if handshakes.begin(handshake) == Crowd::OldestWent {
                         door.note_crowd(remote, MAX_HANDSHAKES);
                     }
                 }
