@@ -20,7 +20,7 @@ mod error;
 mod stream;
 mod transport;
 
-pub use endpoint::{BadEndpoint, Endpoint};
+pub use endpoint::{BadEndpoint, ChosenEndpoint, Endpoint, address};
 pub use error::Error;
 pub use stream::Stream;
 
@@ -56,6 +56,12 @@ impl Client {
     /// With a token, whichever way the daemon is reached. A server that is asked on its Unix socket knows who asks without.
     pub fn with_token(mut self, token: impl Into<String>) -> Self {
         self.transport = self.transport.with_token(token.into());
+        self
+    }
+
+    /// With who chose where the daemon is, for messages.
+    pub fn chosen_by(mut self, by: &str) -> Self {
+        self.transport = self.transport.chosen_by(by);
         self
     }
 
@@ -176,6 +182,23 @@ impl Client {
 
     pub async fn create_join_token(&self, asked: &view::NewJoinToken) -> Result<view::JoinToken> {
         self.send(Method::POST, "/v1/tokens/join", asked).await
+    }
+
+    pub async fn join_tokens(&self) -> Result<Vec<view::JoinTokenStatus>> {
+        self.list("/v1/tokens/join").await
+    }
+
+    pub async fn revoke_join_token(&self, name: &str) -> Result<view::JoinTokenStatus> {
+        self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", "tokens", "join", name]))).await
+    }
+
+    /// Who the cell takes this client for.
+    pub async fn who_am_i(&self) -> Result<view::WhoAmI> {
+        self.get("/v1/whoami").await
+    }
+
+    pub async fn authorities(&self) -> Result<Vec<view::CellAuthority>> {
+        self.get("/v1/authority").await
     }
 
     pub async fn operators(&self) -> Result<Vec<view::Operator>> {

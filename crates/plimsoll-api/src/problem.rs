@@ -70,8 +70,8 @@ codes! {
         "Authentication, roles and joining":
         /// The request has no token, or one that is not valid.
         Unauthorized = "unauthorized"
-            => "this daemon's own is in the file api.token of its data directory, an operator's comes from `plimsoll token \
-                create`; send it as Authorization: Bearer",
+            => "log in with what `plimsoll token create` prints: `plimsoll login STRING`; over HTTP send its token as \
+                Authorization: Bearer",
         /// The token's role does not allow this.
         Forbidden = "forbidden"
             => "an admin can create a token with another role: `plimsoll token create NAME --role ROLE`",
@@ -92,6 +92,8 @@ codes! {
         TokenUsed = "token_used" => "a token is for one node: create another with `plimsoll token create-join`",
         /// The join token has expired.
         TokenExpired = "token_expired" => "create another with `plimsoll token create-join`",
+        /// The join token was revoked.
+        TokenRevoked = "token_revoked" => "create another with `plimsoll token create-join`",
         /// A ready node of this name is already part of the cell.
         NameTaken = "name_taken" => "choose another name with `--name`",
         /// The key is that of a node that was removed.
@@ -116,6 +118,8 @@ codes! {
         NoSuchRevision = "no_such_revision" => "`plimsoll history DEPLOYMENT` lists those that are kept",
         /// There is no token of this name.
         NoSuchOperator = "no_such_operator" => "`plimsoll token list` lists them",
+        /// There is no join token of this name that is still good.
+        NoSuchJoinToken = "no_such_join_token" => "`plimsoll token list --join` lists them",
 
         "Conflicts with the present state":
         /// The deployment is not at the revision the request expects.
@@ -152,6 +156,8 @@ codes! {
             => "choose another host or path, or remove the other route first: every node serves all routes",
         /// There is a token of this name already.
         OperatorExists = "operator_exists" => "revoke it first, or choose another name",
+        /// There is a join token of this name that is still good.
+        JoinTokenExists = "join_token_exists" => "revoke it first, or choose another name",
         /// The cell cannot be joined yet: its first node has no peer address.
         NoAuthority = "no_authority"
             => "its first node must be able to bind its peer port; see `plimsoll up --address`",
@@ -273,6 +279,7 @@ impl ProblemCode {
             | Self::TokenUnknown
             | Self::TokenUsed
             | Self::TokenExpired
+            | Self::TokenRevoked
             | Self::KeyRevoked => 403,
             Self::NoSuchPath
             | Self::NoSuchDeployment
@@ -281,7 +288,8 @@ impl ProblemCode {
             | Self::NoSuchNode
             | Self::NoSuchRoute
             | Self::NoSuchRevision
-            | Self::NoSuchOperator => 404,
+            | Self::NoSuchOperator
+            | Self::NoSuchJoinToken => 404,
             Self::NoSuchMethod => 405,
             Self::NameTaken
             | Self::RevisionChanged
@@ -297,6 +305,7 @@ impl ProblemCode {
             | Self::PortTaken
             | Self::RouteTaken
             | Self::OperatorExists
+            | Self::JoinTokenExists
             | Self::NoAuthority
             | Self::NotHere
             | Self::NotRunning

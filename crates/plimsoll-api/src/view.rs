@@ -20,7 +20,10 @@ mod time;
 
 pub use crate::problem::{Problem, ProblemCode};
 pub use crate::reason::{Reason, ReasonCode};
-pub use cell::{Cell, JoinToken, NewJoinToken, NewOperator, Operator, OperatorToken, Server};
+pub use cell::{
+    Cell, CellAuthority, JoinToken, JoinTokenStatus, NewJoinToken, NewOperator, Operator,
+    OperatorToken, Server, WhoAmI,
+};
 pub use freshness::Freshness;
 pub use leadership::LeadershipInfo;
 pub use nodes::{

@@ -1,4 +1,4 @@
-//! The API: JSON over HTTP on a Unix socket, and on TCP for those who have the token. Every path is a handler below, every
+//! The API: JSON over HTTP on a Unix socket, and under TLS on TCP for those who have a token. Every path is a handler below, every
 //! answer a word of [`view`](plimsoll_api::view), and whatever is not 2xx a [`Problem`](plimsoll_api::view::Problem).
 //!
 //! Who may connect is settled in `socket` and `token`, how connections live and end in `connections`. What a request does
@@ -14,7 +14,9 @@ use tokio::sync::{Mutex, watch};
 
 use crate::context::NodeContext;
 use crate::routing::Routing;
+use crate::shared::Shared;
 use plimsoll_peer::PeerClient;
+use plimsoll_peer::pki::Credentials;
 
 mod answer;
 mod apply_body;
@@ -34,6 +36,7 @@ mod health;
 mod local_users;
 mod logs;
 mod metrics;
+mod operators;
 mod read;
 mod requester;
 mod revocation;
@@ -41,6 +44,7 @@ mod router;
 mod router_metrics;
 mod scope;
 mod socket;
+mod source_shares;
 mod staleness;
 mod statuses;
 mod token;
@@ -62,11 +66,18 @@ pub struct Listen {
     pub socket: PathBuf,
     /// Who may use the socket beside root and the daemon's own user: a group of this host, by name or number.
     pub group: Option<String>,
-    pub tcp: Option<SocketAddr>,
+    pub tcp: Option<TcpListen>,
     /// The token for TCP and files on their way out are kept here.
     pub data_dir: PathBuf,
     /// Those that are open already are among these.
     pub sockets: Sockets,
+}
+
+/// Where it listens on TCP, and as which node: under TLS, with the certificate that the node shows others.
+#[derive(Debug, Clone)]
+pub struct TcpListen {
+    pub address: SocketAddr,
+    pub credentials: Credentials,
 }
 
 /// An API that listens already and answers once it runs.
@@ -89,6 +100,7 @@ impl ApiServer {
             data_dir,
             client: OnceLock::new(),
             routing: OnceLock::new(),
+            token_uses: Shared::default(),
             hashed: Mutex::new(None),
             ending: has_ended,
         });

@@ -42,7 +42,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::agent::Agent;
-use crate::api::{self, ApiServer, Listen};
+use crate::api::{self, ApiServer, Listen, TcpListen};
 use crate::cell::log::CellLog;
 use crate::cell::{join, quorum};
 use crate::context::{NodeContext, WriteError};
@@ -291,6 +291,7 @@ impl RunningNode {
         let facts = NodeFacts {
             zone: options.zone.clone(),
             labels: options.labels.clone(),
+            api: name::api(options.listen.filter(|it| it.port() > 0), Some(&address)),
             address: Some(address),
             version: VERSION.to_owned(),
             ..host.facts
@@ -366,7 +367,9 @@ impl RunningNode {
             pulse: Pulse::default(),
         };
         let peers = node.open_peer_port(listen, &credentials)?;
-        let server = node.open_api(&options).await?;
+        let server = node.open_api(&options, &credentials).await?;
+        // Where the port was left to the system, it is known only now.
+        facts.api = name::api(node.address, facts.address.as_deref());
         server.reach(client.clone());
         let endpoints = NodeEndpoints { client: client.clone(), server, peers, names };
         node.begin(&options, facts, key, endpoints, &stop)?;
@@ -422,11 +425,17 @@ impl RunningNode {
         }
     }
 
-    async fn open_api(&mut self, options: &NodeOptions) -> Result<ApiServer, Error> {
+    async fn open_api(
+        &mut self,
+        options: &NodeOptions,
+        credentials: &Credentials,
+    ) -> Result<ApiServer, Error> {
+        let tcp =
+            options.listen.map(|address| TcpListen { address, credentials: credentials.clone() });
         let listen = Listen {
             socket: options.socket.clone(),
             group: options.socket_group.clone(),
-            tcp: options.listen,
+            tcp,
             data_dir: options.data_dir.clone(),
             sockets: self.sockets.clone(),
         };

@@ -1,6 +1,7 @@
 //! Where etcd is, how it is reached and as whom: given by people, so every mistake is named.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,6 +88,20 @@ fn wrong(what: &str, why: &str) -> Error {
     Error::Config { what: what.to_owned(), why: why.to_owned() }
 }
 
+/// Whether what is sent to this endpoint can be read on its way: it goes in the clear, and to another host. A name other than
+/// `localhost` may be any host's.
+pub fn is_exposed(endpoint: &str) -> bool {
+    let Some(("http", rest)) = endpoint.split_once("://") else { return false };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    // Who has a user in it hides the host behind it.
+    authority.contains('@') || !(is_loopback || host.eq_ignore_ascii_case("localhost"))
+}
+
 impl EtcdConfig {
     /// A cluster that anyone may use.
     pub fn open(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -159,6 +174,26 @@ mod tests {
         assert!(says(&broken).starts_with("cannot use these certificates"), "{}", says(&broken));
         let missing = EtcdTls::from_files(Path::new("/nonexistent/ca.pem"), None).unwrap_err();
         assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
+    }
+
+    #[test]
+    fn what_leaves_this_host_in_the_clear_is_exposed() {
+        for (endpoint, expected) in [
+            ("http://127.0.0.1:2379", false),
+            ("http://127.45.3.1:2379", false),
+            ("http://localhost:2379", false),
+            ("http://[::1]:2379", false),
+            ("https://10.0.0.1:2379", false),
+            ("http://10.0.0.1:2379", true),
+            ("http://[fd00::1]:2379", true),
+            ("http://etcd:2379", true),
+            ("http://localhost.example:2379", true),
+            ("http://127.0.0.1.example:2379/", true),
+            ("http://127.0.0.1@10.0.0.1:2379", true),
+            ("http://127.0.0.1:x@10.0.0.1:2379", true),
+        ] {
+            assert_eq!(is_exposed(endpoint), expected, "{endpoint}");
+        }
     }
 
     #[test]

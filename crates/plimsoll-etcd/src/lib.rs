@@ -30,7 +30,7 @@ mod proto {
 
 pub use access::EtcdClient;
 pub use calls::{Alarm, MemberHealth};
-pub use config::{EtcdConfig, EtcdCredentials, EtcdTls};
+pub use config::{EtcdConfig, EtcdCredentials, EtcdTls, is_exposed};
 pub use error::Error;
 pub use kv::{Keys, Op, Range, Ranged, Reply, Txn, TxnReply, When};
 pub use lease::{KeepAlive, Lease, LeaseId};

@@ -123,7 +123,8 @@ mod tests {
         let serial = u8::try_from(cell.state.access().join_tokens.len()).unwrap();
         let token = Digest([serial + 1; 32]);
         let expires_at = cell.now.plus(plimsoll_model::Millis::minutes(60));
-        cell.change(by, Change::CreateJoinToken { token, expires_at });
+        let token_name = format!("for-{name}");
+        cell.change(by, Change::CreateJoinToken { name: token_name, token, expires_at });
         let node = node_id(name);
         cell.change(by, Change::Join { token, node, facts: cpus(4), key: token });
     }

@@ -67,9 +67,19 @@ impl fmt::Debug for Authority {
 /// A secret that one node may join with, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinToken {
+    /// Of those that are good no two have the same.
+    pub name: String,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
     pub used_by: Option<NodeId>,
+    pub revoked_at: Option<Timestamp>,
+}
+
+impl JoinToken {
+    /// Whether a node may still join with it.
+    pub fn is_good(&self, at: Timestamp) -> bool {
+        self.used_by.is_none() && self.revoked_at.is_none() && at < self.expires_at
+    }
 }
 
 /// What a good join token is brought for.
@@ -89,6 +99,15 @@ pub struct Operator {
     /// The deployments it is bound to.
     #[serde(default)]
     pub scope: Scope,
+    /// None: it is good until it is revoked.
+    #[serde(default)]
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Operator {
+    pub fn has_expired(&self, at: Timestamp) -> bool {
+        self.expires_at.is_some_and(|expires_at| expires_at <= at)
+    }
 }
 
 /// How many names and prefixes one operator may be bound to.
@@ -176,10 +195,10 @@ impl Role {
 }
 
 impl Access {
-    /// Whose token has this digest.
-    pub fn operator(&self, token: &Digest) -> Option<(&str, Role)> {
+    /// Whose token has this digest, whether it is still good or not.
+    pub fn operator(&self, token: &Digest) -> Option<(&str, &Operator)> {
         let held = self.operators.iter().find(|(_, operator)| operator.token == *token);
-        held.map(|(name, operator)| (name.as_str(), operator.role))
+        held.map(|(name, operator)| (name.as_str(), operator))
     }
 }
 

@@ -87,12 +87,13 @@ impl<'s> Txn<'s> {
             Change::GiveUpDrain { node } => self.give_up_drain(node),
             Change::RemoveNode { node } => self.remove_node(node),
             Change::Found { authority, node, key } => self.found(authority, node, *key),
-            Change::CreateJoinToken { token, expires_at } => {
-                self.create_join_token(*token, *expires_at)
+            Change::CreateJoinToken { name, token, expires_at } => {
+                self.create_join_token(name, *token, *expires_at)
             }
+            Change::RevokeJoinToken { name } => self.revoke_join_token(name),
             Change::Join { token, node, facts, key } => self.join(token, node, facts, *key),
-            Change::PutOperator { name, token, role, scope } => {
-                self.put_operator(name, *token, *role, scope)
+            Change::PutOperator { name, token, role, scope, expires_at } => {
+                self.put_operator(name, *token, *role, scope, *expires_at)
             }
             Change::RevokeOperator { name } => self.revoke_operator(name),
             Change::Deploy { deployment, services, routes } => {

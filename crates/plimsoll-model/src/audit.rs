@@ -67,7 +67,11 @@ pub enum AuditKind {
         node: NodeId,
     },
     JoinTokenCreated {
+        name: String,
         expires_at: Timestamp,
+    },
+    JoinTokenRevoked {
+        name: String,
     },
     OperatorAdded {
         name: String,
@@ -189,7 +193,7 @@ pub enum AuditKind {
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 37] = [
+    pub const WORDS: [&'static str; 38] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -198,6 +202,7 @@ impl AuditKind {
         "drain_timeout",
         "node_removed",
         "join_token_created",
+        "join_token_revoked",
         "operator_added",
         "operator_revoked",
         "deployed",
@@ -239,6 +244,7 @@ impl AuditKind {
             Self::DrainTimedOut { .. } => "drain_timeout",
             Self::NodeRemoved { .. } => "node_removed",
             Self::JoinTokenCreated { .. } => "join_token_created",
+            Self::JoinTokenRevoked { .. } => "join_token_revoked",
             Self::OperatorAdded { .. } => "operator_added",
             Self::OperatorRevoked { .. } => "operator_revoked",
             Self::Deployed { .. } => "deployed",
@@ -288,7 +294,8 @@ impl fmt::Display for AuditKind {
                 write!(f, "{node} is not empty in time: {left} replicas stay and it is cordoned")
             }
             Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
-            Self::JoinTokenCreated { .. } => f.write_str("a join token was made"),
+            Self::JoinTokenCreated { name, .. } => write!(f, "join token {name} was made"),
+            Self::JoinTokenRevoked { name } => write!(f, "join token {name} is revoked"),
             Self::OperatorAdded { name, role, scope } if scope.is_bound() => {
                 write!(f, "{name} may {} in {scope}", role.word())
             }
@@ -459,8 +466,11 @@ mod tests {
             }
             H::NodeAvailability { .. } => Some(H::DrainTimedOut { node: node.clone(), left: 1 }),
             H::DrainTimedOut { .. } => Some(H::NodeRemoved { node: node.clone() }),
-            H::NodeRemoved { .. } => Some(H::JoinTokenCreated { expires_at: Timestamp(0) }),
-            H::JoinTokenCreated { .. } => {
+            H::NodeRemoved { .. } => {
+                Some(H::JoinTokenCreated { name: "elm".to_owned(), expires_at: Timestamp(0) })
+            }
+            H::JoinTokenCreated { .. } => Some(H::JoinTokenRevoked { name: "elm".to_owned() }),
+            H::JoinTokenRevoked { .. } => {
                 let scope = Scope::default();
                 Some(H::OperatorAdded { name: "ann".to_owned(), role: Role::Read, scope })
             }

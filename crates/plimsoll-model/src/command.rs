@@ -97,8 +97,13 @@ pub enum Change {
         key: Digest,
     },
     CreateJoinToken {
+        name: String,
         token: Digest,
         expires_at: Timestamp,
+    },
+    /// A join token that nobody has used yet is void from now on.
+    RevokeJoinToken {
+        name: String,
     },
     /// A node uses a token up and is of the cell.
     Join {
@@ -112,6 +117,8 @@ pub enum Change {
         token: Digest,
         role: Role,
         scope: Scope,
+        /// None: it is good until it is revoked.
+        expires_at: Option<Timestamp>,
     },
     RevokeOperator {
         name: String,
@@ -360,6 +367,14 @@ pub enum Refusal {
     TokenUsed { by: NodeId },
     #[error("this join token ran out {ago} ago; make another")]
     TokenExpired { ago: Millis },
+    #[error("this join token was revoked; make another")]
+    TokenRevoked,
+    #[error(
+        "there is a join token {name} that is still good; revoke it first or choose another name"
+    )]
+    JoinTokenExists { name: String },
+    #[error("there is no join token {name} that is still good")]
+    NoSuchJoinToken { name: String },
     #[error("a node called {node} is of the cell and ready; choose another name")]
     NameTaken { node: NodeId },
     #[error("there is an operator {name} already; revoke it first or choose another name")]

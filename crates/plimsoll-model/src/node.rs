@@ -24,6 +24,8 @@ pub struct NodeFacts {
     pub address: Option<String>,
     /// Of the program it runs.
     pub version: String,
+    /// Where operators reach its API over the network; none where it does not listen there.
+    pub api: Option<String>,
 }
 
 impl NodeFacts {
@@ -37,6 +39,7 @@ impl NodeFacts {
             runtime: RuntimeFacts::default(),
             address: None,
             version: String::new(),
+            api: None,
         }
     }
 

@@ -33,8 +33,8 @@ const KINDS: usize = ConnectionFailure::Accept as usize + 1;
 impl fmt::Display for ConnectionFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Plaintext => "somebody speaks to the peer port without TLS",
-            Self::NotTls => "somebody sends to the peer port what is not TLS",
+            Self::Plaintext => "somebody speaks without TLS to a port that speaks nothing else",
+            Self::NotTls => "somebody sends what is not TLS to a port that speaks nothing else",
             Self::Slow => "somebody did not finish a handshake in time",
             Self::Crowded => "too many handshakes at once; the one that took longest has made room",
             Self::TooManyConnections => {

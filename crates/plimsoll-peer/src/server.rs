@@ -1,7 +1,6 @@
 //! Lets others in: bounded in the handshakes that are under way, in the strangers that are being served and in the
 //! nodes that stay.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,12 +9,13 @@ use std::time::Duration;
 use axum::Router;
 use plimsoll_router::RouterStage;
 use plimsoll_router::sockets::SharedSocket;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::connection::{ConnectionContext, Until, ended};
+use super::handshakes::{Crowd, Handshakes, accept};
 use super::log_throttle::{ConnectionFailure, LogThrottle};
 use super::purpose::Purpose;
 use super::tls::{AcceptedConnection, TlsHandshaker};
@@ -123,7 +123,7 @@ impl PeerServer {
     async fn serve_all(self, router: Router, ending: watch::Receiver<bool>, stay: Option<Stay>) {
         let Self { listener, tls, limits } = self;
         let quiet = Arc::clone(&tls.quiet);
-        let mut handshakes = Handshakes::new(tls, limits);
+        let mut handshakes = Handshakes::new(limits.handshakes, limits.crowded_patience);
         let context =
             ConnectionContext { router, limits, quiet: Arc::clone(&quiet), ending: ending.clone() };
         let stage = stay.as_ref().map(|stay| stay.stage.clone());
@@ -134,13 +134,20 @@ impl PeerServer {
             tokio::select! {
                 biased;
                 () = ended(ending.clone()) => break,
-                Some(shaken) = handshakes.running.join_next() => {
-                    if let Ok(Some(accepted)) = shaken {
+                Some(shaken) = handshakes.over() => {
+                    if let Ok(accepted) = shaken {
                         seats.take(accepted);
                     }
                 }
                 accepted = accept(&listener, room_at) => match accepted {
-                    Ok((stream, remote)) => handshakes.begin(stream, remote),
+                    Ok((stream, remote)) => {
+                        let tls = Arc::clone(&tls);
+                        let shake = async move { tls.receive(stream, remote).await };
+                        if handshakes.begin(shake) == Crowd::OldestWent {
+                            let failure = ConnectionFailure::Crowded;
+                            quiet.note(failure, Some(remote), &limits.handshakes);
+                        }
+                    }
                     Err(error) => {
                         quiet.note(ConnectionFailure::Accept, None, &error);
                         tokio::time::sleep(PAUSE).await;
@@ -151,10 +158,10 @@ impl PeerServer {
         }
         drop(listener);
         while goes_on()
-            && let Some(shaken) = handshakes.running.join_next().await
+            && let Some(shaken) = handshakes.over().await
         {
             // Who has come this far, with a client perhaps, came to this process.
-            if let Ok(Some(accepted)) = shaken {
+            if let Ok(accepted) = shaken {
                 seats.take(accepted);
             }
         }
@@ -170,55 +177,6 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
-}
-
-/// The next who comes, once there is room.
-async fn accept(
-    listener: &TcpListener,
-    room_at: Option<Instant>,
-) -> io::Result<(TcpStream, SocketAddr)> {
-    if let Some(room_at) = room_at {
-        sleep_until(room_at).await;
-    }
-    listener.accept().await
-}
-
-/// The handshakes under way.
-struct Handshakes {
-    tls: Arc<TlsHandshaker>,
-    limits: Limits,
-    running: JoinSet<Option<AcceptedConnection>>,
-    /// By when they began. Those that are over are taken out as they come to the front.
-    by_age: VecDeque<(Instant, AbortHandle)>,
-}
-
-impl Handshakes {
-    fn new(tls: Arc<TlsHandshaker>, limits: Limits) -> Self {
-        Self { tls, limits, running: JoinSet::new(), by_age: VecDeque::new() }
-    }
-
-    /// When there will be room for another at the latest; `None` when there is some now.
-    fn room_at(&mut self) -> Option<Instant> {
-        while self.by_age.front().is_some_and(|(_, handshake)| handshake.is_finished()) {
-            self.by_age.pop_front();
-        }
-        if self.running.len() < self.limits.handshakes {
-            return None;
-        }
-        self.by_age.front().map(|(since, _)| *since + self.limits.crowded_patience)
-    }
-
-    fn begin(&mut self, stream: TcpStream, remote: SocketAddr) {
-        if self.running.len() >= self.limits.handshakes
-            && let Some((_, oldest)) = self.by_age.pop_front()
-        {
-            oldest.abort();
-            self.tls.quiet.note(ConnectionFailure::Crowded, Some(remote), &self.limits.handshakes);
-        }
-        let tls = Arc::clone(&self.tls);
-        let handshake = self.running.spawn(async move { tls.receive(stream, remote).await });
-        self.by_age.push_back((Instant::now(), handshake));
-    }
 }
 
 /// Those who are being served.

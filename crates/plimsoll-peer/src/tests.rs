@@ -5,4 +5,5 @@ mod calls;
 mod certificates;
 mod joining;
 mod kit;
+mod operators;
 mod tunnels;

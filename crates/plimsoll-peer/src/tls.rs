@@ -19,6 +19,41 @@ use crate::pki::{Blame, CertificateRefusal, Credentials, ShownCertificate};
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
 
+/// What the first byte of a connection says of the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    Tls,
+    /// A request in the clear, by its first letter.
+    Plaintext,
+    Other,
+    /// Somebody who leaves without a word looked whether the port is open, and may.
+    Nothing,
+}
+
+impl Opening {
+    /// Waits for the first byte, and leaves it where it is.
+    pub(super) async fn of(stream: &TcpStream) -> io::Result<Self> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Ok(Self::Nothing);
+        }
+        Ok(match first[0] {
+            HANDSHAKE => Self::Tls,
+            letter if letter.is_ascii_uppercase() => Self::Plaintext,
+            _ => Self::Other,
+        })
+    }
+
+    /// What is noted of one that goes no further.
+    pub(super) fn failure(self) -> Option<ConnectionFailure> {
+        match self {
+            Self::Tls | Self::Nothing => None,
+            Self::Plaintext => Some(ConnectionFailure::Plaintext),
+            Self::Other => Some(ConnectionFailure::NotTls),
+        }
+    }
+}
+
 /// Somebody whose handshake is done.
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
@@ -72,18 +107,11 @@ impl TlsHandshaker {
         stream: TcpStream,
         remote: SocketAddr,
     ) -> io::Result<Option<AcceptedConnection>> {
-        let mut first = [0];
-        // Somebody who leaves without a word looked whether the port is open, and may.
-        if stream.peek(&mut first).await? == 0 {
-            return Ok(None);
-        }
-        if first[0] != HANDSHAKE {
-            let trouble = if first[0].is_ascii_uppercase() {
-                ConnectionFailure::Plaintext
-            } else {
-                ConnectionFailure::NotTls
-            };
-            self.quiet.note(trouble, Some(remote), &"closed");
+        let opening = Opening::of(&stream).await?;
+        if opening != Opening::Tls {
+            if let Some(trouble) = opening.failure() {
+                self.quiet.note(trouble, Some(remote), &"closed");
+            }
             return Ok(None);
         }
         stream.set_nodelay(true)?;
@@ -99,7 +127,7 @@ impl TlsHandshaker {
 }
 
 /// What to call a failure; `None` where somebody merely went away.
-fn trouble(error: &io::Error) -> Option<ConnectionFailure> {
+pub(super) fn trouble(error: &io::Error) -> Option<ConnectionFailure> {
     Some(match Blame::of(error) {
         Some(Blame::Ours(_)) => ConnectionFailure::RefusesUs,
         Some(Blame::Theirs(CertificateRefusal::Expired | CertificateRefusal::NotYetValid)) => {

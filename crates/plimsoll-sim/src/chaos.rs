@@ -176,6 +176,7 @@ impl Writer {
             Draw::ResumeRollout => self.say(at, Action::Rollout(name, RolloutRequest::Resume)),
             Draw::AbortRollout => self.say(at, Action::Rollout(name, RolloutRequest::Abort)),
             Draw::CreateJoinToken => self.say(at, Action::CreateJoinToken),
+            Draw::RevokeJoinToken => self.say(at, Action::RevokeJoinToken),
             Draw::AddOperator => {
                 let name = format!("operator-{}", self.chance.below(5));
                 self.operators.insert(name.clone());

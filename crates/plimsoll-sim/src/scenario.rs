@@ -140,6 +140,8 @@ pub enum Action {
     Rollout(DeploymentName, RolloutRequest),
 
     CreateJoinToken,
+    /// One that is still good, if there is any.
+    RevokeJoinToken,
     AddOperator(String),
     RevokeOperator(String),
     /// A command is run beside a replica on this node.

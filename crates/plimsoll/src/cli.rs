@@ -5,9 +5,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use owo_colors::OwoColorize;
 
 use crate::commands::{
-    apply, audit, backup, cell, completion, decide, delete, demo, exec, explain, get, history,
-    logs, migrate, node, reasons, restart, restore, rollback, rollout, scale, sim, snapshot,
-    status, token, up, validate,
+    apply, audit, backup, cell, completion, context, decide, delete, demo, exec, explain, get,
+    history, login, logs, migrate, node, reasons, restart, restore, rollback, rollout, scale, sim,
+    snapshot, status, token, up, validate,
 };
 use crate::live::HostArgs;
 
@@ -23,8 +23,9 @@ Examples:
 Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 
 /// Every command that is shown, in the order people meet them.
-pub(crate) const GROUPS: [(&str, &[&str]); 4] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ("Running a node", &["up", "node", "token", "cell", "backup", "restore", "migrate"]),
+    ("Connecting", &["login", "context"]),
     ("Deployments", &["apply", "scale", "restart", "rollout", "rollback", "delete"]),
     ("Inspecting", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "reasons", "completion"]),
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     History(history::Args),
     Node(node::Args),
     Token(token::Args),
+    Login(login::Args),
+    Context(context::Args),
     #[command(alias = "cluster")]
     Cell(cell::Args),
     Audit(audit::Args),
@@ -110,9 +113,12 @@ impl Command {
             Self::Cell(args) => match &mut args.what {
                 cell::CellCommand::Status(args) => Some(&mut args.host),
                 cell::CellCommand::Recover(args) => Some(&mut args.host),
+                cell::CellCommand::Authority(args) => Some(&mut args.host),
                 cell::CellCommand::UnlockKey(_) | cell::CellCommand::ChangeLock(_) => None,
             },
             Self::Up(_)
+            | Self::Login(_)
+            | Self::Context(_)
             | Self::Restore(_)
             | Self::Migrate(_)
             | Self::Validate(_)

@@ -15,6 +15,8 @@ pub(crate) struct Who {
     pub(crate) runtime: Option<PathBuf>,
     /// `$XDG_DATA_HOME`
     pub(crate) data: Option<PathBuf>,
+    /// `$XDG_CONFIG_HOME`
+    pub(crate) config: Option<PathBuf>,
 }
 
 impl Who {
@@ -28,6 +30,7 @@ impl Who {
             home: path("HOME"),
             runtime: path("XDG_RUNTIME_DIR"),
             data: path("XDG_DATA_HOME"),
+            config: path("XDG_CONFIG_HOME"),
         }
     }
 
@@ -38,6 +41,12 @@ impl Who {
         let home = || self.home.as_ref().map(|home| home.join(".local/share"));
         let data = self.data.clone().or_else(home);
         data.unwrap_or_else(|| PathBuf::from("/tmp")).join("plimsoll")
+    }
+
+    /// Where what one is logged in to is kept; none where nothing says whose it would be.
+    pub(crate) fn config_dir(&self) -> Option<PathBuf> {
+        let home = || self.home.as_ref().map(|home| home.join(".config"));
+        self.config.clone().or_else(home).map(|config| config.join("plimsoll"))
     }
 
     /// Where `plimsoll up` listens.

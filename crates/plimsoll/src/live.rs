@@ -1,12 +1,16 @@
 //! The way to a running daemon: which one, how its errors read, and word of what changes there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::client::{Client, Endpoint, Error, Stream};
 use plimsoll_api::view::{Changed, ProblemCode, Status};
+use plimsoll_peer::pki::{Fingerprint, Login, fingerprints_in, operator_client_config};
+use rustls::ClientConfig;
 use tokio::time::sleep;
 
+use crate::contexts::{Context, ContextStore, DEFAULT};
 use crate::default_paths::Who;
 use crate::error::CliError;
 
@@ -24,11 +28,17 @@ const RETRY: Duration = Duration::from_millis(500);
 pub(crate) struct HostArgs {
     // Not as a doc comment: its names would need marks that the help would show.
     #[arg(long, value_name = "HOST", help_heading = "Connection")]
-    #[arg(help = "The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]")]
+    #[arg(help = "The daemon's socket, or https://address:port [env: PLIMSOLL_HOST]")]
     host: Option<String>,
+    #[arg(long, value_name = "NAME", help_heading = "Connection")]
+    #[arg(help = "Context made by `plimsoll login` [env: PLIMSOLL_CONTEXT]")]
+    context: Option<String>,
     #[arg(long, value_name = "TOKEN", help_heading = "Connection")]
-    #[arg(help = "API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]")]
+    #[arg(help = "API token or login string [env: PLIMSOLL_TOKEN]")]
     token: Option<String>,
+    #[arg(long, value_name = "PRINT|FILE", help_heading = "Connection")]
+    #[arg(help = "Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]")]
+    authority: Option<String>,
 }
 
 impl HostArgs {
@@ -36,30 +46,212 @@ impl HostArgs {
     pub(crate) fn or(&self, before: &Self) -> Self {
         Self {
             host: self.host.clone().or_else(|| before.host.clone()),
+            context: self.context.clone().or_else(|| before.context.clone()),
             token: self.token.clone().or_else(|| before.token.clone()),
+            authority: self.authority.clone().or_else(|| before.authority.clone()),
         }
     }
 
     pub(crate) fn client(&self) -> Result<Client, CliError> {
         let from_env = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let host = self.host.clone().or_else(|| from_env("PLIMSOLL_HOST"));
-        let endpoint = match host {
-            None => Endpoint::Unix(Who::of_process().nearest_socket(|path| path.exists())),
-            Some(text) if !text.contains('/') && Path::new(&text).exists() => {
-                Endpoint::Unix(text.into())
-            }
-            Some(text) => text.parse().map_err(|error| {
-                let hint = "`--host` and PLIMSOLL_HOST take a socket or http://address:port";
-                CliError::refused(format!("{error}")).hint(hint)
-            })?,
+        self.choose(&from_env, &Who::of_process())?.client()
+    }
+
+    /// Where the command goes, and as whom.
+    fn choose(&self, env: &dyn Fn(&str) -> Option<String>, who: &Who) -> Result<Choice, CliError> {
+        let token = Given::of(self.token.as_ref(), "--token", env, "PLIMSOLL_TOKEN");
+        let login = token.as_ref().filter(|token| Login::is_meant(&token.text));
+        let login = match login {
+            Some(given) => Some((given.by, given.login()?)),
+            None => None,
         };
-        let token = self.token.clone().or_else(|| from_env("PLIMSOLL_TOKEN"));
-        let client = Client::new(endpoint);
-        Ok(match token {
+        let authority =
+            Given::of(self.authority.as_ref(), "--authority", env, "PLIMSOLL_AUTHORITY");
+        let mut choice = match (&self.host, &self.context) {
+            (Some(_), Some(_)) => {
+                return Err(CliError::refused("--host and --context name two ways; choose one"));
+            }
+            (Some(host), None) => Choice::host(host, "--host")?,
+            (None, Some(name)) => Choice::context(name, "--context", who)?,
+            (None, None) => {
+                let given = (env("PLIMSOLL_HOST"), env("PLIMSOLL_CONTEXT"), &login);
+                match given {
+                    (Some(host), ..) => Choice::host(&host, "PLIMSOLL_HOST")?,
+                    (None, Some(name), _) => Choice::context(&name, "PLIMSOLL_CONTEXT", who)?,
+                    (None, None, Some((by, login))) if !login.addresses.is_empty() => Choice {
+                        by: format!("the login string in {by}"),
+                        way: Way::Https(login.addresses.clone()),
+                        authorities: Vec::new(),
+                        token: None,
+                    },
+                    _ => Choice::current(who)?,
+                }
+            }
+        };
+        match login {
+            Some((_, login)) => {
+                choice.token = Some(login.token.to_string());
+                choice.authorities.extend(login.fingerprints);
+            }
+            None => choice.token = token.map(|token| token.text).or(choice.token),
+        }
+        if let Some(authority) = authority {
+            choice.authorities = authority.fingerprints()?;
+        }
+        Ok(choice)
+    }
+}
+
+/// What a person has given, and where.
+struct Given {
+    text: String,
+    by: &'static str,
+}
+
+impl Given {
+    fn of(
+        typed: Option<&String>,
+        option: &'static str,
+        env: &dyn Fn(&str) -> Option<String>,
+        variable: &'static str,
+    ) -> Option<Self> {
+        let typed = typed.cloned().map(|text| Self { text, by: option });
+        typed.or_else(|| env(variable).map(|text| Self { text, by: variable }))
+    }
+
+    fn login(&self) -> Result<Login, CliError> {
+        self.text.parse().map_err(|error| CliError::refused(format!("{}: {error}", self.by)))
+    }
+
+    /// Of a list of them, or of the certificates in a file.
+    fn fingerprints(&self) -> Result<Vec<Fingerprint>, CliError> {
+        let typed = self.text.split(',').map(|print| {
+            let print = print.trim();
+            print.strip_prefix("sha256:").unwrap_or(print).parse().ok()
+        });
+        if let Some(prints) = typed.collect() {
+            return Ok(prints);
+        }
+        let wrong = |why: String| {
+            CliError::refused(format!("{} {}: {why}", self.by, self.text)).hint(
+                "give a fingerprint of 64 hexadecimal digits, or a file made by `plimsoll cell authority`",
+            )
+        };
+        let pem = std::fs::read(&self.text).map_err(|error| wrong(error.to_string()))?;
+        let prints = fingerprints_in(&pem).map_err(|error| wrong(error.to_string()))?;
+        if prints.is_empty() {
+            return Err(wrong("no certificate is in it".to_owned()));
+        }
+        Ok(prints)
+    }
+}
+
+enum Way {
+    Unix(PathBuf),
+    Https(Vec<String>),
+}
+
+/// A way to a daemon, with who chose it.
+struct Choice {
+    way: Way,
+    by: String,
+    authorities: Vec<Fingerprint>,
+    token: Option<String>,
+}
+
+impl Choice {
+    fn unix(path: PathBuf, by: &str) -> Self {
+        Self { way: Way::Unix(path), by: by.to_owned(), authorities: Vec::new(), token: None }
+    }
+
+    fn host(text: &str, by: &str) -> Result<Self, CliError> {
+        if !text.contains('/') && Path::new(text).exists() {
+            return Ok(Self::unix(text.into(), by));
+        }
+        let endpoint: Endpoint = text.parse().map_err(|error| {
+            let hint = "`--host` and PLIMSOLL_HOST take a socket or https://address:port";
+            CliError::refused(format!("{error}")).hint(hint)
+        })?;
+        Ok(match endpoint {
+            Endpoint::Unix(path) => Self::unix(path, by),
+            Endpoint::Https { addresses, .. } => {
+                let (way, by) = (Way::Https(addresses), by.to_owned());
+                Self { way, by, authorities: Vec::new(), token: None }
+            }
+        })
+    }
+
+    fn context(name: &str, by: &str, who: &Who) -> Result<Self, CliError> {
+        if name == DEFAULT {
+            return Ok(Self::local(who, &format!("context {DEFAULT}, from {by}")));
+        }
+        let store = ContextStore::of(who)?;
+        let context = store.load(name)?.ok_or_else(|| ContextStore::unknown(name))?;
+        Self::of(context, format!("context {name}, from {by}"))
+    }
+
+    /// The current context, or the socket of this machine.
+    fn current(who: &Who) -> Result<Self, CliError> {
+        let Ok(store) = ContextStore::of(who) else { return Ok(Self::local(who, LOCAL)) };
+        let Some(name) = store.current()? else { return Ok(Self::local(who, LOCAL)) };
+        let gone = || {
+            CliError::failed(format!("the current context {name} is gone"))
+                .hint("choose another with `plimsoll context use NAME`, or `use default` for this machine")
+        };
+        Self::of(store.load(&name)?.ok_or_else(gone)?, format!("current context {name}"))
+    }
+
+    fn local(who: &Who, by: &str) -> Self {
+        Self::unix(who.nearest_socket(|path| path.exists()), by)
+    }
+
+    fn of(context: Context, by: String) -> Result<Self, CliError> {
+        let prints = context.authorities.iter().map(|print| print.parse::<Fingerprint>().ok());
+        let authorities = prints.collect::<Option<Vec<_>>>().ok_or_else(|| {
+            CliError::failed(format!("context {} is damaged; log in again", context.name))
+        })?;
+        let (way, token) = (Way::Https(context.addresses), Some(context.token));
+        Ok(Self { way, by, authorities, token })
+    }
+
+    fn client(self) -> Result<Client, CliError> {
+        let endpoint = match self.way {
+            Way::Unix(path) => Endpoint::Unix(path),
+            Way::Https(addresses) if self.authorities.is_empty() => {
+                let message = format!(
+                    "https://{} ({}) can only be trusted by its cell's authority, and none is given",
+                    addresses.join(","),
+                    self.by
+                );
+                return Err(CliError::refused(message).hint(
+                    "`plimsoll login STRING` with what `plimsoll token create` prints; or --authority with the \
+                     fingerprint or file of `plimsoll cell authority`",
+                ));
+            }
+            Way::Https(addresses) => {
+                Endpoint::Https { addresses, tls: None }.with_tls(tls(&self.authorities)?)
+            }
+        };
+        let client = Client::new(endpoint).chosen_by(&self.by);
+        Ok(match self.token {
             Some(token) => client.with_token(token),
             None => client,
         })
     }
+}
+
+/// The way to the cell of a context that was named as such.
+pub(crate) fn of_context(context: &Context) -> Result<Client, CliError> {
+    Choice::of(context.clone(), format!("context {}", context.name))?.client()
+}
+
+/// What the way is called that nobody chose.
+const LOCAL: &str = "the default socket";
+
+/// How a node of the cell with one of these authorities is recognised.
+pub(crate) fn tls(authorities: &[Fingerprint]) -> Result<Arc<ClientConfig>, CliError> {
+    operator_client_config(authorities)
+        .map_err(|error| CliError::failed(format!("cannot set up TLS: {error}")))
 }
 
 /// Does what needs a daemon.
@@ -89,13 +281,14 @@ impl From<Error> for CliError {
             {
                 Self::failed(format!("{}: {error}", problem.code))
             }
-            Error::Problem(_) | Error::TimedOut { .. } | Error::Protocol { .. } => {
-                Self::failed(error.to_string())
-            }
+            Error::Problem(_)
+            | Error::Untrusted { .. }
+            | Error::TimedOut { .. }
+            | Error::Protocol { .. } => Self::failed(error.to_string()),
         };
         match (error.code(), error.hint()) {
             (Some(ProblemCode::Unauthorized), _) => trouble.hint(
-                "give it with `--token` or PLIMSOLL_TOKEN; `plimsoll up` says in which file it is",
+                "log in with what `plimsoll token create` prints on a node: `plimsoll login STRING`; or set PLIMSOLL_TOKEN to it",
             ),
             (_, Some(hint)) => trouble.hint(hint),
             (_, None) => trouble,

@@ -11,6 +11,7 @@ mod age;
 mod cli;
 mod commands;
 mod consistency;
+mod contexts;
 mod default_paths;
 mod error;
 mod live;
@@ -82,6 +83,8 @@ fn run(command: &Command) -> Result<(), error::CliError> {
         Command::History(args) => commands::history::run(args),
         Command::Node(args) => commands::node::run(args),
         Command::Token(args) => commands::token::run(args),
+        Command::Login(args) => commands::login::run(args),
+        Command::Context(args) => commands::context::run(args),
         Command::Cell(args) => commands::cell::run(args),
         Command::Audit(args) => commands::audit::run(args),
         Command::Explain(args) => commands::explain::run(args),

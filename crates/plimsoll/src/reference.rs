@@ -16,8 +16,9 @@ Everything that can be typed. `plimsoll <command> --help` says the same, with ex
 Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 refused (the input is at fault), 2 failed (the world
 is). Colour is only added on a terminal, and never with `NO_COLOR`.
 
-Commands that talk to a node find it by `--host` or `PLIMSOLL_HOST`: a socket, or `http://address:port` with `--token` or
-`PLIMSOLL_TOKEN`. Without either they use the socket of your own node, else that of the machine's. A node that holds no log takes a
+Commands that talk to a node find it by `--host` (a socket, or `https://address:port` with `--authority` and `--token`), else `--context`,
+else `PLIMSOLL_HOST`, else `PLIMSOLL_CONTEXT`, else a login string in `--token` or `PLIMSOLL_TOKEN`, else the current context (`plimsoll login`),
+else the socket of your own node, else that of the machine's. An error of connecting says which it was. A node that holds no log takes a
 token on its socket as well, for all but reading how things are.
 ";
 

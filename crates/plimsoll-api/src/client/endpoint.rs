@@ -3,42 +3,53 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use rustls::ClientConfig;
 use thiserror::Error;
 
 /// The port where none is written.
 const DEFAULT_PORT: u16 = 7_654;
 
 /// A daemon's address.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Endpoint {
     /// The socket of a daemon on this host.
     Unix(PathBuf),
-    /// `address` is `host:port`; without the daemon's token it answers nothing.
-    Tcp { address: String, token: Option<String> },
+    /// Nodes of one cell, `host:port` each, of which any will do. `tls` says who is one of them; nothing is sent to anybody
+    /// else, nor to anybody where it is missing.
+    Https { addresses: Vec<String>, tls: Option<Arc<ClientConfig>> },
+}
+
+/// An address, and who chose it: a person who is told that nobody answers there must know where it came from.
+#[derive(Debug, Clone)]
+pub struct ChosenEndpoint {
+    pub endpoint: Endpoint,
+    /// `--host`, `current context prod`.
+    pub by: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadEndpoint {
-    #[error("an endpoint cannot be empty; write unix:///path/to/socket or http://host:port")]
+    #[error("an endpoint cannot be empty; write unix:///path/to/socket or https://host:port")]
     Empty,
-    #[error("{text:?} is not an endpoint; write unix:///path/to/socket or http://host:port")]
+    #[error("{text:?} is not an endpoint; write unix:///path/to/socket or https://host:port")]
     Unknown { text: String },
-    #[error("{text:?} is not reached by TLS yet; write http://host:port")]
-    Tls { text: String },
+    #[error("{text:?} is not encrypted, and the API speaks TLS only; write https://host:port")]
+    Plain { text: String },
 }
 
 impl Endpoint {
-    /// With the token a daemon on another host asks for. A Unix socket needs none.
-    pub fn with_token(self, token: impl Into<String>) -> Self {
+    /// With what says who is a node of the cell. A Unix socket needs none.
+    pub fn with_tls(self, tls: Arc<ClientConfig>) -> Self {
         match self {
             Self::Unix(path) => Self::Unix(path),
-            Self::Tcp { address, .. } => Self::Tcp { address, token: Some(token.into()) },
+            Self::Https { addresses, .. } => Self::Https { addresses, tls: Some(tls) },
         }
     }
 }
 
-/// `unix:///path`, a path, or `http://host:port`.
+/// `unix:///path`, a path, or `https://host:port`.
 impl FromStr for Endpoint {
     type Err = BadEndpoint;
     fn from_str(text: &str) -> Result<Self, BadEndpoint> {
@@ -46,21 +57,15 @@ impl FromStr for Endpoint {
         if text.is_empty() {
             return Err(BadEndpoint::Empty);
         }
-        if text.starts_with("https://") {
-            return Err(BadEndpoint::Tls { text: text.to_owned() });
+        if text.starts_with("http://") {
+            return Err(BadEndpoint::Plain { text: text.to_owned() });
         }
         if let Some(path) = text.strip_prefix("unix://") {
             return if path.is_empty() { Err(unknown()) } else { Ok(Self::Unix(path.into())) };
         }
-        if let Some(rest) = text.strip_prefix("http://") {
-            let authority = rest.trim_end_matches('/');
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]_".contains(c);
-            if authority.is_empty() || !authority.chars().all(is_plain) {
-                return Err(unknown());
-            }
-            let (host, port) = split_port(authority).ok_or_else(unknown)?;
-            let port = port.unwrap_or(DEFAULT_PORT);
-            return Ok(Self::Tcp { address: format!("{host}:{port}"), token: None });
+        if let Some(rest) = text.strip_prefix("https://") {
+            let address = address(rest.trim_end_matches('/')).ok_or_else(unknown)?;
+            return Ok(Self::Https { addresses: vec![address], tls: None });
         }
         // Anything else with a slash is a path; without one it is as likely a host, so nothing is guessed.
         if text.contains("://") || !text.contains('/') {
@@ -68,6 +73,16 @@ impl FromStr for Endpoint {
         }
         Ok(Self::Unix(text.into()))
     }
+}
+
+/// A host with its port, the default one where it names none.
+pub fn address(text: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]_".contains(c);
+    if text.is_empty() || !text.chars().all(is_plain) {
+        return None;
+    }
+    let (host, port) = split_port(text)?;
+    Some(format!("{host}:{}", port.unwrap_or(DEFAULT_PORT)))
 }
 
 /// Host and port; the colons of `[::1]` are not before a port.
@@ -87,12 +102,20 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
-            Self::Tcp { address, .. } => write!(f, "http://{address}"),
+            Self::Https { addresses, .. } => write!(f, "https://{}", addresses.join(",")),
         }
     }
 }
 
-/// Without its token.
+impl fmt::Display for ChosenEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.by {
+            Some(by) => write!(f, "{} ({by})", self.endpoint),
+            None => self.endpoint.fmt(f),
+        }
+    }
+}
+
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
@@ -109,22 +132,21 @@ mod tests {
             ("unix:///run/plimsoll.sock", "unix:///run/plimsoll.sock"),
             ("/run/plimsoll.sock", "unix:///run/plimsoll.sock"),
             ("./plimsoll.sock", "unix://./plimsoll.sock"),
-            ("http://ash:9000", "http://ash:9000"),
-            ("http://ash/", "http://ash:7654"),
-            ("http://[::1]:9000", "http://[::1]:9000"),
-            ("http://[::1]", "http://[::1]:7654"),
+            ("https://ash:9000", "https://ash:9000"),
+            ("https://ash/", "https://ash:7654"),
+            ("https://[::1]:9000", "https://[::1]:9000"),
+            ("https://[::1]", "https://[::1]:7654"),
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), read);
         }
-        for text in ["", "ash", "https://ash", "ftp://ash", "http://", "http://ash:port", "unix://"]
-        {
+        for text in ["", "ash", "ftp://ash", "https://", "https://ash:port", "unix://"] {
             assert!(text.parse::<Endpoint>().is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn a_token_is_not_printed() {
-        let endpoint = "http://ash:9000".parse::<Endpoint>().unwrap().with_token("hush");
-        assert!(!format!("{endpoint:?} {endpoint}").contains("hush"));
+    fn a_way_in_the_clear_is_refused_with_the_other() {
+        let error = "http://ash:9000".parse::<Endpoint>().unwrap_err();
+        assert!(error.to_string().contains("write https://host:port"), "{error}");
     }
 }

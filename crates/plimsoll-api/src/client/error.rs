@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{ChosenEndpoint, Endpoint};
 use crate::view::{Problem, ProblemCode};
 
 #[derive(Debug, Error)]
@@ -14,17 +14,20 @@ pub enum Error {
     #[error("{}", .0.message)]
     Problem(Problem),
     #[error("cannot reach the daemon at {endpoint}")]
-    Unreachable { endpoint: Endpoint, source: io::Error },
+    Unreachable { endpoint: ChosenEndpoint, source: io::Error },
+    /// Whoever answers is not of the cell that was meant. It was told nothing.
+    #[error("{endpoint} is not a node of the expected cell: {why}; nothing was sent to it")]
+    Untrusted { endpoint: ChosenEndpoint, why: String },
     /// It is connected and says nothing.
     #[error("the daemon at {endpoint} has not answered within {} s", within.as_secs())]
     TimedOut {
-        endpoint: Endpoint,
+        endpoint: ChosenEndpoint,
         within: Duration,
         /// Whether it may have done what it was asked all the same.
         is_write: bool,
     },
     #[error("the daemon at {endpoint} gave an answer that cannot be understood: {what}")]
-    Protocol { endpoint: Endpoint, what: String },
+    Protocol { endpoint: ChosenEndpoint, what: String },
     #[error("cannot write what the daemon sent")]
     Local(#[source] io::Error),
 }
@@ -34,7 +37,10 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Problem(problem) => return problem.hint.clone(),
-            Self::Unreachable { endpoint: Endpoint::Unix(path), source } => match source.kind() {
+            Self::Unreachable {
+                endpoint: ChosenEndpoint { endpoint: Endpoint::Unix(path), .. },
+                source,
+            } => match source.kind() {
                 io::ErrorKind::PermissionDenied => {
                     let path = path.display();
                     return Some(format!(
@@ -44,7 +50,11 @@ impl Error {
                 _ => "is the daemon running? start it with `plimsoll up`",
             },
             Self::Unreachable { .. } => {
-                "is the daemon running there, and does it listen on TCP? start it with `plimsoll up`"
+                "is the daemon running there, and does it listen on TCP? start it with `plimsoll up --listen`"
+            }
+            Self::Untrusted { .. } => {
+                "another machine may answer in its place, or the cell was founded anew: if you know that it was, ask an admin \
+                 for a new login string"
             }
             Self::TimedOut { is_write: true, .. } => {
                 "whether it was done is not known: look before you ask again; the daemon may be stopped or overloaded"
@@ -70,6 +80,7 @@ impl Error {
         match self {
             Self::Problem(problem) => Some(problem.code),
             Self::Unreachable { .. }
+            | Self::Untrusted { .. }
             | Self::TimedOut { .. }
             | Self::Protocol { .. }
             | Self::Local(_) => None,

@@ -1,7 +1,9 @@
-//! How a request gets to the daemon and its answer back: HTTP/1.1 over a Unix or TCP connection made for it alone.
+//! How a request gets to the daemon and its answer back: HTTP/1.1 over a Unix connection made for it alone, or one under TLS.
+//! Of several nodes the first that answers and is of the cell gets it; nobody else gets anything.
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,20 +14,29 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig, OtherError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{ChosenEndpoint, Endpoint};
 use super::error::Error;
 use crate::view::page::TOTAL;
 use crate::view::{Freshness, Problem};
 
 /// A daemon that is there accepts at once; beyond this the network has lost it.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same for each of several, of which another may be there.
+const NEXT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What stands where a host would: who is meant is settled by the certificate.
+const NOMINAL: &str = "node.plimsoll.internal";
 
 /// How long a daemon may take to begin its answer to a write: far more than any takes to commit.
 const WRITE_PATIENCE: Duration = Duration::from_mins(1);
@@ -39,7 +50,9 @@ const MAX_ANSWER: usize = 1 << 30;
 
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
-    endpoint: Endpoint,
+    endpoint: ChosenEndpoint,
+    /// Which of several addresses answered last. Shared by clones.
+    answered: Arc<AtomicUsize>,
     /// Sent on a Unix socket too: a node that does not hold the log passes it on to one that does.
     token: Option<Token>,
     /// Shared by clones: one who asks and one who remarks on the answer may hold one each.
@@ -68,7 +81,7 @@ pub(super) struct ApiRequest {
 /// An answer whose body is still to come. Dropping it ends the connection.
 #[derive(Debug)]
 pub(super) struct StreamingResponse {
-    endpoint: Endpoint,
+    endpoint: ChosenEndpoint,
     pub(super) is_events: bool,
     /// How many there are of what it has a part of.
     pub(super) total: Option<usize>,
@@ -111,7 +124,13 @@ impl ApiRequest {
 
 impl Transport {
     pub(super) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, token: None, fresh: Arc::default() }
+        let endpoint = ChosenEndpoint { endpoint, by: None };
+        Self { endpoint, answered: Arc::default(), token: None, fresh: Arc::default() }
+    }
+
+    pub(super) fn chosen_by(self, by: &str) -> Self {
+        let endpoint = ChosenEndpoint { by: Some(by.into()), ..self.endpoint };
+        Self { endpoint, ..self }
     }
 
     pub(super) fn with_token(self, token: String) -> Self {
@@ -124,7 +143,7 @@ impl Transport {
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+        &self.endpoint.endpoint
     }
 
     /// The answer, if it is a good one.
@@ -149,9 +168,7 @@ impl Transport {
 
     async fn ask(&self, request: ApiRequest) -> Result<(StatusCode, StreamingResponse), Error> {
         let unreachable = |source| Error::Unreachable { endpoint: self.endpoint.clone(), source };
-        let connecting = timeout(CONNECT_PATIENCE, self.connect());
-        let unconnected = |_| unreachable(io::ErrorKind::TimedOut.into());
-        let (mut sender, driver) = connecting.await.map_err(unconnected)?.map_err(unreachable)?;
+        let (mut sender, driver) = self.connect().await?;
         let (within, is_write) = (request.patience, request.method != Method::GET);
         let late = |_| Error::TimedOut { endpoint: self.endpoint.clone(), within, is_write };
         let request = self.written(request)?;
@@ -174,11 +191,11 @@ impl Transport {
     }
 
     fn written(&self, request: ApiRequest) -> Result<hyper::Request<Full<Bytes>>, Error> {
-        let (host, token) = match &self.endpoint {
-            Endpoint::Unix(_) => ("localhost", None),
-            Endpoint::Tcp { address, token } => (address.as_str(), token.as_deref()),
+        let host = match &self.endpoint.endpoint {
+            Endpoint::Unix(_) => "localhost",
+            Endpoint::Https { .. } => NOMINAL,
         };
-        let token = token.or(self.token.as_ref().map(|Token(token)| token.as_str()));
+        let token = self.token.as_ref().map(|Token(token)| token.as_str());
         let mut builder = hyper::Request::builder()
             .method(request.method)
             .uri(request.path)
@@ -197,15 +214,83 @@ impl Transport {
         })
     }
 
-    async fn connect(&self) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
-        match &self.endpoint {
-            Endpoint::Unix(path) => shake_hands(UnixStream::connect(path).await?).await,
-            Endpoint::Tcp { address, .. } => {
-                let stream = TcpStream::connect(address).await?;
-                stream.set_nodelay(true)?;
-                shake_hands(stream).await
+    async fn connect(&self) -> Result<(http1::SendRequest<Full<Bytes>>, Driver), Error> {
+        let endpoint = || self.endpoint.clone();
+        let unreachable = |source| Error::Unreachable { endpoint: endpoint(), source };
+        let (addresses, tls) = match &self.endpoint.endpoint {
+            Endpoint::Unix(path) => {
+                let connecting = async { shake_hands(UnixStream::connect(path).await?).await };
+                return within(CONNECT_PATIENCE, connecting).await.map_err(unreachable);
+            }
+            Endpoint::Https { addresses, tls } => (addresses, tls),
+        };
+        let Some(tls) = tls else {
+            let why = "no authority is known to recognise it by".to_owned();
+            return Err(Error::Untrusted { endpoint: endpoint(), why });
+        };
+        let patience = if addresses.len() > 1 { NEXT_PATIENCE } else { CONNECT_PATIENCE };
+        let (mut failures, mut untrusted) = (Vec::new(), None);
+        let first = self.answered.load(Ordering::Relaxed);
+        for nth in (0..addresses.len()).map(|nth| (nth + first) % addresses.len()) {
+            let address = &addresses[nth];
+            match within(patience, shake_securely(address, Arc::clone(tls))).await {
+                Ok(connected) => {
+                    self.answered.store(nth, Ordering::Relaxed);
+                    return Ok(connected);
+                }
+                Err(error) => {
+                    if let Some(why) = distrust(&error) {
+                        untrusted.get_or_insert((address, why));
+                    }
+                    failures.push((address, error));
+                }
             }
         }
+        if let Some((address, why)) = untrusted {
+            let mut endpoint = endpoint();
+            let (addresses, tls) = (vec![address.clone()], None);
+            endpoint.endpoint = Endpoint::Https { addresses, tls };
+            return Err(Error::Untrusted { endpoint, why });
+        }
+        let last = failures.pop().map(|(_, error)| error);
+        let last = last.unwrap_or_else(|| io::Error::other("there is no address"));
+        if failures.is_empty() {
+            return Err(unreachable(last));
+        }
+        let none = format!("none of {} addresses answers, the last: {last}", addresses.len());
+        Err(unreachable(io::Error::new(last.kind(), none)))
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    connecting: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    timeout(patience, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn shake_securely(
+    address: &str,
+    tls: Arc<ClientConfig>,
+) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::try_from(NOMINAL).map_err(io::Error::other)?;
+    shake_hands(TlsConnector::from(tls).connect(name, stream).await?).await
+}
+
+/// Why the other side is not believed to be what was meant; none where it is not that.
+fn distrust(error: &io::Error) -> Option<String> {
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => {
+            Some(why.to_string())
+        }
+        rustls::Error::InvalidCertificate(why) => Some(why.to_string()),
+        rustls::Error::InvalidMessage(_) => Some("it does not speak TLS".to_owned()),
+        rustls::Error::PeerIncompatible(_) | rustls::Error::AlertReceived(_) => {
+            Some("it does not speak TLS 1.3 as a node does".to_owned())
+        }
+        _ => None,
     }
 }
 

@@ -57,15 +57,32 @@ pub struct Server {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NewJoinToken {
+    /// What it is called in lists and in the audit; chosen when left out.
+    #[serde(default)]
+    pub name: Option<String>,
     /// How long it is good for; a day at most, and when left out.
-    pub minutes: Option<u64>,
+    #[serde(default)]
+    pub seconds: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JoinToken {
+    pub name: String,
     /// What `plimsoll up --join` takes.
     pub join: String,
     pub expires_at: Time,
+}
+
+/// A join token as the cell remembers it: never the secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinTokenStatus {
+    pub name: String,
+    /// `good`, `used`, `expired` or `revoked`.
+    pub state: String,
+    pub created_at: Time,
+    pub expires_at: Time,
+    /// The node that joined with it.
+    pub used_by: Option<String>,
 }
 
 /// Somebody who may ask for things over the network.
@@ -78,15 +95,24 @@ pub struct Operator {
     /// The deployments it is bound to, by name or by prefix; none: all.
     #[serde(default)]
     pub deployments: Vec<String>,
+    /// None: it is good until it is revoked.
+    #[serde(default)]
+    pub expires_at: Option<Time>,
+    /// As far as the answering node knows since it started.
+    #[serde(default)]
+    pub last_used: Option<Time>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NewOperator {
     pub name: String,
     pub role: String,
     /// Bind it to these deployments, by name or by prefix: `shop`, `shop-*`. None: all.
     #[serde(default)]
     pub deployments: Vec<String>,
+    /// How long it is good for; until it is revoked when left out.
+    #[serde(default)]
+    pub seconds: Option<u64>,
 }
 
 /// A token, told once and never again.
@@ -94,5 +120,38 @@ pub struct NewOperator {
 pub struct OperatorToken {
     pub name: String,
     pub role: String,
+    /// What goes into `Authorization: Bearer`.
     pub token: String,
+    /// What `plimsoll login` takes: the token, the fingerprint of the cell's authority, and where some nodes listen.
+    pub login: String,
+    pub expires_at: Option<Time>,
+}
+
+/// Who asks, as the answering node knows them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WhoAmI {
+    /// As the audit names them: `token:ci`, `unix:root`.
+    pub identity: String,
+    pub role: String,
+    /// The deployments they are bound to; none: all.
+    pub deployments: Vec<String>,
+    /// When their token runs out, if it does.
+    pub expires_at: Option<Time>,
+    /// The cell's name.
+    pub cell: String,
+    /// The fingerprints of the authorities that nodes of the cell may have their certificates from.
+    pub authorities: Vec<String>,
+    /// Where the API of some nodes listens.
+    pub addresses: Vec<String>,
+}
+
+/// What the certificates of the cell's nodes are signed with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CellAuthority {
+    /// SHA-256 of the certificate.
+    pub fingerprint: String,
+    /// The name that the certificate of every node of the cell has beside its own.
+    pub server_name: String,
+    /// As PEM.
+    pub certificate: String,
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use hyper::Method;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use plimsoll_model::Millis;
 use plimsoll_model::access::{Digest, Role};
 use tokio::time::{sleep, timeout};
 
@@ -17,7 +18,7 @@ use super::answer::ErrorResponse;
 use super::forward::RequestKind;
 use super::requester::Requester;
 use super::token::Token;
-use crate::context::NodeContext;
+use crate::context::{NodeContext, now};
 use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_peer::pki::OperatorToken;
 
@@ -144,8 +145,15 @@ pub(super) fn operator(
     path: &str,
     given: &str,
 ) -> Result<AuthenticatedOperator, Box<Response>> {
-    let Some(operator) = known(cell, given) else {
-        return Err(Box::new(stranger("this is not a token of this cell, or it was revoked")));
+    let operator = match known(cell, given) {
+        TokenCheck::Good(operator) => operator,
+        TokenCheck::Unknown => {
+            return Err(Box::new(stranger("this is not a token of this cell, or it was revoked")));
+        }
+        TokenCheck::Expired { name, ago } => {
+            let message = format!("token {name} expired {ago} ago; an admin can create another");
+            return Err(Box::new(stranger(&message)));
+        }
     };
     let (AuthenticatedOperator { name, role, .. }, needed) = (&operator, needed_role(method, path));
     if *role < needed {
@@ -154,12 +162,27 @@ pub(super) fn operator(
     Ok(operator)
 }
 
-fn known(cell: &NodeContext, given: &str) -> Option<AuthenticatedOperator> {
-    let token: OperatorToken = given.parse().ok()?;
+/// What a text is to this cell.
+enum TokenCheck {
+    Good(AuthenticatedOperator),
+    Expired { name: String, ago: Millis },
+    Unknown,
+}
+
+fn known(cell: &NodeContext, given: &str) -> TokenCheck {
+    let Ok(token) = given.parse::<OperatorToken>() else { return TokenCheck::Unknown };
     let token = token.hash();
     cell.engine.machine().read(|state| {
-        let (name, role) = state.access().operator(&token)?;
-        Some(AuthenticatedOperator { name: name.to_owned(), role, token })
+        let Some((name, operator)) = state.access().operator(&token) else {
+            return TokenCheck::Unknown;
+        };
+        let (name, at) = (name.to_owned(), now());
+        match operator.expires_at {
+            Some(expires_at) if operator.has_expired(at) => {
+                TokenCheck::Expired { name, ago: at.since(expires_at) }
+            }
+            _ => TokenCheck::Good(AuthenticatedOperator { name, role: operator.role, token }),
+        }
     })
 }
 

@@ -4,20 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use plimsoll_model::access::{DeploymentPattern, Role, Scope};
-use plimsoll_model::{Change, Millis, Writer};
+use plimsoll_model::access::{DeploymentPattern, Digest, Operator, Role, Scope};
+use plimsoll_model::{Change, Millis, Timestamp, Writer};
 
 use super::answer::{Answer, ErrorResponse, json};
 use super::context::Context;
 use super::extract::{By, Json, MaybeJson, Named, QueryParams};
+use super::operators;
 use crate::cell::{server_progress, upgrade};
 use crate::context::now;
 use crate::operations;
 use plimsoll_api::view::{self, Problem, ProblemCode, Time};
-use plimsoll_peer::pki::{Fingerprint, JoinToken, OperatorToken};
+use plimsoll_peer::pki::{Fingerprint, JoinToken, Login, OperatorToken};
 
 /// How long a join token is good for when nobody says, and at most.
 const JOIN_LIFETIME: Millis = Millis::minutes(24 * 60);
+
+/// The longest that can be asked for an operator's token: who wants one for longer wants it until it is revoked.
+const OPERATOR_LIFETIME: Millis = Millis::minutes(10 * 365 * 24 * 60);
 
 /// The servers of the cell, who leads, and how far each has come
 #[utoipa::path(get, path = "/v1/cell", tag = "read",
@@ -85,6 +89,9 @@ pub(super) async fn create_join(
     MaybeJson(asked): MaybeJson<view::NewJoinToken>,
 ) -> Answer {
     let cell = &context.cell;
+    if let Some(name) = &asked.name {
+        check_name(name)?;
+    }
     let (authority, address) = cell.engine.machine().read(|state| {
         let authority =
             state.access().authority.as_ref().map(|kept| Fingerprint::of(&kept.certificate));
@@ -94,13 +101,14 @@ pub(super) async fn create_join(
         let message = "this cell cannot be joined yet";
         return Err(Problem::new(ProblemCode::NoAuthority, message).into());
     };
-    let lifetime = asked.minutes.map_or(JOIN_LIFETIME, Millis::minutes).min(JOIN_LIFETIME);
+    let expires_at = now().plus(lifetime(asked.seconds, JOIN_LIFETIME).unwrap_or(JOIN_LIFETIME));
     let token = JoinToken::new(fingerprint).map_err(|error| unmade(&error))?;
-    let expires_at = now().plus(lifetime);
-    let change = Change::CreateJoinToken { token: token.secret_hash(), expires_at };
+    let hash = token.secret_hash();
+    let name = asked.name.unwrap_or_else(|| format!("join-{hash:?}"));
+    let change = Change::CreateJoinToken { name: name.clone(), token: hash, expires_at };
     cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
     let join = format!("{token}@{address}");
-    Ok(json(&view::JoinToken { join, expires_at: Time(expires_at) }))
+    Ok(json(&view::JoinToken { name, join, expires_at: Time(expires_at) }))
 }
 
 /// Who may ask for things over the network
@@ -110,19 +118,25 @@ pub(super) async fn operators(
     State(context): State<Arc<Context>>,
     QueryParams(page): QueryParams<view::Page>,
 ) -> Answer {
+    let used = context.token_uses.lock().clone();
     context
-        .look_at_list(page, |source| {
+        .look_at_list(page, move |source| {
             let operators = source.state.access().operators.iter();
-            Ok(operators
-                .map(|(name, operator)| view::Operator {
-                    name: name.clone(),
-                    role: operator.role.word().to_owned(),
-                    created_at: Time(operator.created_at),
-                    deployments: operator.scope.patterns().map(str::to_owned).collect(),
-                })
-                .collect::<Vec<_>>())
+            let told = operators.map(|(name, it)| told(name, it, used.get(name).copied()));
+            Ok(told.collect::<Vec<_>>())
         })
         .await
+}
+
+fn told(name: &str, operator: &Operator, used: Option<Timestamp>) -> view::Operator {
+    view::Operator {
+        name: name.to_owned(),
+        role: operator.role.word().to_owned(),
+        created_at: Time(operator.created_at),
+        deployments: operator.scope.patterns().map(str::to_owned).collect(),
+        expires_at: operator.expires_at.map(Time),
+        last_used: used.map(Time),
+    }
 }
 
 /// Give somebody a token
@@ -138,24 +152,37 @@ pub(super) async fn add_operator(
         let message = format!("there is no role {:?}", asked.role);
         ErrorResponse(Problem::new(ProblemCode::BadRole, message))
     })?;
-    let is_name = |name: &str| {
-        let fits = (1..=63).contains(&name.len());
-        fits && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-    };
-    if !is_name(&asked.name) {
-        let problem = Problem::new(
-            ProblemCode::BadName,
-            "an operator's name has 1 to 63 letters, digits, '-', '_' and '.'",
-        )
-        .hint("shorten it, or leave other characters out");
-        return Err(problem.into());
-    }
+    check_name(&asked.name)?;
     let scope = bounds(role, &asked.deployments)?;
     let token = OperatorToken::new().map_err(|error| unmade(&error))?;
-    let change = Change::PutOperator { name: asked.name.clone(), token: token.hash(), role, scope };
+    let hash = token.hash();
+    let expires_at = lifetime(asked.seconds, OPERATOR_LIFETIME).map(|span| now().plus(span));
+    let change =
+        Change::PutOperator { name: asked.name.clone(), token: hash, role, scope, expires_at };
     let cell = &context.cell;
     cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
-    Ok(json(&view::OperatorToken { name: asked.name, role: asked.role, token: token.to_string() }))
+    let (name, role, expires_at) = (asked.name, asked.role, expires_at.map(Time));
+    let text = token.to_string();
+    let (prints, addresses) = (operators::fingerprints(cell), operators::addresses(cell));
+    let login = Login::new(token, prints, addresses).to_string();
+    Ok(json(&view::OperatorToken { name, role, token: text, login, expires_at }))
+}
+
+/// How long a token is to be good for; none: nobody said.
+fn lifetime(seconds: Option<u64>, most: Millis) -> Option<Millis> {
+    // Bounded before it is multiplied.
+    seconds.map(|seconds| Millis::seconds(seconds.clamp(1, most.0 / 1_000)))
+}
+
+/// The names of tokens stand in the audit and in paths.
+fn check_name(name: &str) -> Result<(), ErrorResponse> {
+    let fits = (1..=63).contains(&name.len());
+    if fits && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
+        return Ok(());
+    }
+    let message = "a token's name has 1 to 63 letters, digits, '-', '_' and '.'";
+    let problem = Problem::new(ProblemCode::BadName, message);
+    Err(problem.hint("shorten it, or leave other characters out").into())
 }
 
 /// Take somebody's token back
@@ -170,11 +197,16 @@ pub(super) async fn revoke_operator(
     let known = cell.engine.machine().read(|state| state.access().operators.get(&name).cloned());
     let change = Change::RevokeOperator { name: name.clone() };
     cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
-    let role = known.as_ref().map(|known| known.role.word().to_owned()).unwrap_or_default();
-    let created_at = Time(known.as_ref().map(|known| known.created_at).unwrap_or_default());
-    let scope = known.map(|known| known.scope).unwrap_or_default();
-    let deployments = scope.patterns().map(str::to_owned).collect();
-    Ok(json(&view::Operator { name, role, created_at, deployments }))
+    let used = context.token_uses.lock().remove(&name);
+    // It was there a moment before it was revoked; another may have put it there after that.
+    let known = known.unwrap_or_else(|| Operator {
+        token: Digest([0; 32]),
+        role: Role::Read,
+        created_at: now(),
+        scope: Scope::default(),
+        expires_at: None,
+    });
+    Ok(json(&told(&name, &known, used)))
 }
 
 /// The deployments a token is to be bound to. An admin's cannot be: who makes tokens makes one without bounds.
@@ -194,6 +226,6 @@ fn unmade(error: &plimsoll_peer::pki::Error) -> ErrorResponse {
     Problem::new(ProblemCode::NoToken, error.to_string()).into()
 }
 
-fn unwritten(error: crate::context::WriteError) -> ErrorResponse {
+pub(super) fn unwritten(error: crate::context::WriteError) -> ErrorResponse {
     operations::Error::Write(error).into()
 }

@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -25,7 +25,6 @@ use tower::Service;
 
 use plimsoll_router::sockets::{SharedSocket, Sockets};
 
-use super::Listen;
 use super::answer::ErrorResponse;
 use super::auth::{self, Permits};
 use super::door;
@@ -33,12 +32,22 @@ use super::local_users::{LocalPeer, LocalUsers};
 use super::requester::Requester;
 use super::revocation::while_good;
 use super::socket::{self, BindError};
+use super::source_shares::SourceShares;
 use super::token::Token;
+use super::{Listen, TcpListen};
 use crate::context::NodeContext;
 use plimsoll_api::view::{Problem, ProblemCode};
+use plimsoll_peer::{Crowd, Handshakes, OperatorDoor, accept};
 
-/// How many connections may be open on each listener. Beyond it others wait to be let in.
+/// How many connections may be open on each listener. Beyond it others wait to be let in, and over the network are closed.
 const MAX_CONNECTIONS: usize = 1_024;
+
+/// How many of those one address on the network may have.
+const MAX_OF_SOURCE: usize = 256;
+
+/// How many handshakes may be under way, and how long one may take where there is no room for another.
+const MAX_HANDSHAKES: usize = 256;
+const CROWDED_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a client may take to say what it wants, or keep a connection it does not use.
 const HEADER_PATIENCE: Duration = Duration::from_secs(30);
@@ -58,17 +67,27 @@ pub(super) struct ApiListeners {
     unix: SharedSocket<UnixListener>,
     users: LocalUsers,
     path: PathBuf,
-    tcp: Option<(SharedSocket<TcpListener>, Token)>,
+    tcp: Option<TlsEntrance>,
     sockets: Sockets,
+}
+
+/// The way in over the network.
+#[derive(Debug)]
+struct TlsEntrance {
+    listener: SharedSocket<TcpListener>,
+    door: OperatorDoor,
+    token: Token,
 }
 
 impl ApiListeners {
     pub(super) async fn open(listen: &Listen) -> Result<Self, BindError> {
-        let tcp = match listen.tcp {
+        let tcp = match &listen.tcp {
             None => None,
-            Some(address) => {
+            Some(TcpListen { address, credentials }) => {
                 let token = Token::of(&listen.data_dir)?;
-                Some((socket::tcp(address, &listen.sockets)?, token))
+                let door = OperatorDoor::new(credentials).map_err(BindError::Tls)?;
+                let listener = socket::tcp(*address, &listen.sockets)?;
+                Some(TlsEntrance { listener, door, token })
             }
         };
         let users = LocalUsers::of(listen.group.as_deref())
@@ -78,7 +97,7 @@ impl ApiListeners {
     }
 
     pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
-        self.tcp.as_ref()?.0.local_addr().ok()
+        self.tcp.as_ref()?.listener.local_addr().ok()
     }
 
     /// Serves until `ending` is true and all are gone, or their grace is over.
@@ -92,8 +111,11 @@ impl ApiListeners {
         let entrance = UnixEntrance { listener: unix, users, cell: cell.clone() };
         let local = by(entrance, router.clone(), ending.clone());
         let remote = async {
-            if let Some((listener, token)) = tcp {
-                by((listener, Permits::new(token, cell)), router, ending).await;
+            if let Some(TlsEntrance { listener, door, token }) = tcp {
+                let permits = Permits::new(token, cell);
+                let present = receive_tls(&listener, &door, &permits, router, ending).await;
+                drop(listener);
+                part(present).await;
             }
         };
         tokio::join!(local, remote);
@@ -104,12 +126,6 @@ impl ApiListeners {
     }
 }
 
-/// A way in.
-trait AcceptClients: Sync {
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ClientOrigin)>> + Send;
-}
-
 /// The socket on this host, who may use it, and the node that it leads to.
 struct UnixEntrance {
     listener: SharedSocket<UnixListener>,
@@ -117,8 +133,7 @@ struct UnixEntrance {
     cell: NodeContext,
 }
 
-impl AcceptClients for UnixEntrance {
-    type Stream = UnixStream;
+impl UnixEntrance {
     async fn accept(&self) -> io::Result<(UnixStream, ClientOrigin)> {
         let (stream, _) = UnixListener::accept(&self.listener).await?;
         let peer = stream.peer_cred()?;
@@ -128,17 +143,7 @@ impl AcceptClients for UnixEntrance {
     }
 }
 
-impl AcceptClients for (SharedSocket<TcpListener>, Permits) {
-    type Stream = TcpStream;
-    async fn accept(&self) -> io::Result<(TcpStream, ClientOrigin)> {
-        let (stream, _) = self.0.accept().await?;
-        // Small answers must not wait for the acknowledgement of others.
-        stream.set_nodelay(true)?;
-        Ok((stream, ClientOrigin::Tcp(Box::new(self.1.clone()))))
-    }
-}
-
-async fn by(entrance: impl AcceptClients, router: Router, ending: watch::Receiver<bool>) {
+async fn by(entrance: UnixEntrance, router: Router, ending: watch::Receiver<bool>) {
     let present = receive(&entrance, router, ending).await;
     drop(entrance);
     part(present).await;
@@ -153,7 +158,7 @@ enum ClientOrigin {
 
 /// Lets clients in until the daemon ends, and returns those who are still there.
 async fn receive(
-    entrance: &impl AcceptClients,
+    entrance: &UnixEntrance,
     router: Router,
     ending: watch::Receiver<bool>,
 ) -> JoinSet<()> {
@@ -181,6 +186,62 @@ async fn receive(
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+        while present.try_join_next().is_some() {}
+    }
+}
+
+/// The same over the network. Who has not finished a handshake holds no place of those who have, and whoever comes when all
+/// are taken is closed: to wait would be to let strangers decide for how long.
+async fn receive_tls(
+    listener: &TcpListener,
+    door: &OperatorDoor,
+    permits: &Permits,
+    router: Router,
+    ending: watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let shares = SourceShares::new(MAX_OF_SOURCE);
+    let mut handshakes = Handshakes::new(MAX_HANDSHAKES, CROWDED_PATIENCE);
+    let mut present = JoinSet::new();
+    loop {
+        let room_at = handshakes.room_at();
+        tokio::select! {
+            biased;
+            () = ended(ending.clone()) => return present,
+            Some(shaken) = handshakes.over() => {
+                let Ok((stream, share, remote)) = shaken else { continue };
+                let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+                    door.note_full(remote);
+                    continue;
+                };
+                let origin = ClientOrigin::Tcp(Box::new(permits.clone()));
+                let attended = attend(stream, origin, router.clone(), ending.clone());
+                present.spawn(async move {
+                    attended.await;
+                    drop((permit, share));
+                });
+            }
+            accepted = accept(listener, room_at) => match accepted {
+                Ok((stream, remote)) => {
+                    let Some(share) = shares.take(remote.ip()) else {
+                        door.note_full(remote);
+                        continue;
+                    };
+                    let own = door.clone();
+                    let handshake = async move {
+                        let stream = own.receive(stream, remote).await?;
+                        Some((stream, share, remote))
+                    };
+                    if handshakes.begin(handshake) == Crowd::OldestWent {
+                        door.note_crowd(remote, MAX_HANDSHAKES);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
         }
         while present.try_join_next().is_some() {}
     }

@@ -1,11 +1,11 @@
 //! What every handler is given.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
-use plimsoll_model::State;
+use plimsoll_model::{State, Timestamp};
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
@@ -16,6 +16,7 @@ use crate::measurements::Measurements;
 use crate::problem;
 use crate::quorum;
 use crate::routing::Routing;
+use crate::shared::Shared;
 use crate::views::{self, Responder, Source, Subjects};
 use plimsoll_api::view::leadership::millis;
 use plimsoll_api::view::{Freshness, LeadershipInfo, Page, Problem, ProblemCode};
@@ -31,6 +32,8 @@ pub(super) struct Context {
     pub(super) client: OnceLock<PeerClient>,
     /// This node's router; none where nothing is routed.
     pub(super) routing: OnceLock<Arc<Routing>>,
+    /// When each operator last asked this node for something it answered, since it started.
+    pub(super) token_uses: Shared<BTreeMap<String, Timestamp>>,
     /// The state's last hash, with the index it is of.
     pub(super) hashed: Mutex<Option<(u64, String)>>,
     /// True once the daemon ends: then streams do too.

@@ -34,6 +34,7 @@ fn of_parameter(path: &str, name: &str, is_named: bool) -> Option<Value> {
     Some(match (name, is_named) {
         ("name", true) if path.starts_with("/v1/nodes/") => json!("birch"),
         ("name", true) if path.starts_with("/v1/operators/") => json!("ci"),
+        ("name", true) if path.starts_with("/v1/tokens/") => json!("elm"),
         ("name", true) => json!("shop"),
         ("id" | "replica", true) => json!("shop-web-1"),
         ("node", true) => json!("ash"),

@@ -15,7 +15,7 @@ use plimsoll_model::access::Digest;
 use tokio::time::sleep;
 
 use super::answer::ErrorResponse;
-use crate::context::NodeContext;
+use crate::context::{NodeContext, now, span};
 use plimsoll_api::view::{Problem, ProblemCode};
 
 /// How long a stream may go on after its reader's token was revoked here.
@@ -50,17 +50,26 @@ pub(super) async fn while_good(
     })
 }
 
-/// Returns once this is not the token of that operator any more.
+/// Returns once this is not the token of that operator any more, or has run out.
 async fn revoked(cell: &NodeContext, name: &str, token: &Digest) {
     let machine = cell.engine.machine();
     let mut applied = machine.applied();
     loop {
-        let is_good = machine.read(|state| {
-            let operator = state.access().operators.get(name);
-            operator.is_some_and(|operator| operator.token == *token)
+        let good = machine.read(|state| {
+            let operator = state.access().operators.get(name)?;
+            let is_good = operator.token == *token && !operator.has_expired(now());
+            is_good.then_some(operator.expires_at)
         });
-        if !is_good || applied.changed().await.is_err() {
-            return;
+        let Some(expires_at) = good else { return };
+        let run_out = async {
+            match expires_at {
+                Some(expires_at) => sleep(span(expires_at.since(now()))).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = applied.changed() => if changed.is_err() { return },
+            () = run_out => {}
         }
         // A busy log must not have every stream look at every entry of it.
         sleep(LOOK_AGAIN).await;
@@ -70,7 +79,7 @@ async fn revoked(cell: &NodeContext, name: &str, token: &Digest) {
 
 /// What whoever had the token is told.
 fn notice() -> Problem {
-    Problem::new(ProblemCode::Unauthorized, "this token was revoked")
+    Problem::new(ProblemCode::Unauthorized, "this token was revoked or has expired")
         .hint("an admin can give another: `plimsoll token create NAME --role ...`")
 }
 
@@ -87,5 +96,5 @@ fn last_words(kind: &str) -> Option<Bytes> {
 }
 
 fn cut() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "the token was revoked")
+    io::Error::new(io::ErrorKind::PermissionDenied, "the token was revoked or has expired")
 }

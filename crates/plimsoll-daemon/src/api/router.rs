@@ -14,8 +14,8 @@ use utoipa_axum::routes;
 use super::answer::with_type;
 use super::context::Context;
 use super::{
-    backup, cell, examples, exec, forward, health, logs, metrics, read, scope, staleness, statuses,
-    watching, write,
+    backup, cell, examples, exec, forward, health, logs, metrics, operators, read, scope,
+    staleness, statuses, watching, write,
 };
 
 #[derive(OpenApi)]
@@ -94,7 +94,10 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))
         .routes(routes!(cell::cell))
-        .routes(routes!(cell::create_join))
+        .routes(routes!(operators::whoami))
+        .routes(routes!(operators::authority))
+        .routes(routes!(operators::join_tokens, cell::create_join))
+        .routes(routes!(operators::revoke_join))
         .routes(routes!(cell::operators, cell::add_operator))
         .routes(routes!(cell::revoke_operator))
 }

@@ -11,11 +11,12 @@ use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::http::request::Parts;
-use plimsoll_model::access::Scope;
+use plimsoll_model::access::{MAX_TOKENS, Scope};
 
 use super::answer::ErrorResponse;
 use super::context::Context;
 use super::requester::Requester;
+use crate::context::now;
 use plimsoll_api::view::{Problem, ProblemCode};
 
 /// How the audit names an operator, before the node that was asked.
@@ -50,7 +51,8 @@ enum Subject {
 /// By the path as the router has it. One that is not named here is closed to whoever is bound, until it is judged.
 fn subject(path: &str) -> Subject {
     match path {
-        "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes" => Subject::Open,
+        "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes"
+        | "/v1/whoami" | "/v1/authority" => Subject::Open,
         "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/watch" => {
             Subject::Listed
         }
@@ -77,6 +79,7 @@ pub(super) async fn bound(
     let Some(scope) = scope else {
         return refused(format!("token {name} was revoked"));
     };
+    note_use(&context, &name);
     if !scope.is_bound() {
         return next.run(request).await;
     }
@@ -101,6 +104,15 @@ pub(super) async fn bound(
     next.run(request).await
 }
 
+fn note_use(context: &Context, name: &str) {
+    let mut uses = context.token_uses.lock();
+    // Of operators that are gone, others may have been told. Rather than ask which, all is forgotten at times.
+    if uses.len() > 2 * MAX_TOKENS {
+        uses.clear();
+    }
+    uses.insert(name.to_owned(), now());
+}
+
 /// Refuses a deployment that is asked for beside the path.
 pub(super) fn check(within: &Within, deployment: &str) -> Result<(), ErrorResponse> {
     let Within(scope) = within;
@@ -121,7 +133,7 @@ fn operator(requester: &Requester) -> Option<String> {
 }
 
 /// `token:ci` and `token:ci@ash` are the operator `ci`, whose name has no `@`.
-fn named(identity: &str) -> Option<String> {
+pub(super) fn named(identity: &str) -> Option<String> {
     let rest = identity.strip_prefix(OPERATOR)?;
     Some(rest.split('@').next().unwrap_or(rest).to_owned())
 }

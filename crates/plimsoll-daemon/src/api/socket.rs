@@ -41,6 +41,8 @@ pub enum BindError {
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot listen on {address}")]
     Tcp { address: SocketAddr, source: io::Error },
+    #[error("cannot set up TLS for operators")]
+    Tls(#[source] plimsoll_peer::pki::Error),
 }
 
 impl BindError {

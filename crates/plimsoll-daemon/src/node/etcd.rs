@@ -35,6 +35,8 @@ pub struct EtcdOptions {
     pub prefix: Option<String>,
     /// How long the leader's lease lasts.
     pub ttl_seconds: Option<u64>,
+    /// Whether etcd may be reached in the clear on another host.
+    pub allow_plaintext: bool,
     /// The authority that signed etcd's certificate.
     pub ca: Option<PathBuf>,
     pub certificate: Option<PathBuf>,
@@ -82,6 +84,7 @@ impl EtcdOptions {
             },
             prefix: said.prefix.or_else(|| before.prefix.clone()),
             ttl_seconds: said.ttl_seconds.or(before.ttl_seconds),
+            allow_plaintext: said.allow_plaintext || before.allow_plaintext,
             ca: said.ca.or_else(|| before.ca.clone()),
             certificate: said.certificate.or_else(|| before_certificate.certificate.clone()),
             key: said.key.or_else(|| before_certificate.key.clone()),
@@ -94,6 +97,13 @@ impl EtcdOptions {
     /// How etcd is reached, with the files read.
     pub fn config(&self) -> Result<plimsoll_etcd::EtcdConfig, Error> {
         let open = plimsoll_etcd::EtcdConfig::open(self.endpoints.clone());
+        let in_the_clear = self.endpoints.iter().find(|it| plimsoll_etcd::is_exposed(it));
+        if let Some(endpoint) = in_the_clear.filter(|_| !self.allow_plaintext) {
+            return Err(Error::Unfit(format!(
+                "{endpoint} is not encrypted and not on this host: the cell's state, its secrets and the key of its authority \
+                 would travel in the clear; use https:// with --etcd-ca, or say --etcd-allow-plaintext"
+            )));
+        }
         Ok(plimsoll_etcd::EtcdConfig { tls: self.tls()?, credentials: self.credentials()?, ..open })
     }
 

@@ -70,6 +70,16 @@ pub(super) fn address(options: &NodeOptions) -> Result<(String, SocketAddr), Err
     Ok((address, listen))
 }
 
+/// Where operators find the API: where it listens, or where the node itself is found if it listens everywhere.
+pub(super) fn api(listen: Option<SocketAddr>, address: Option<&str>) -> Option<String> {
+    let listen = listen?;
+    if !listen.ip().is_unspecified() {
+        return Some(listen.to_string());
+    }
+    let (host, _) = address?.rsplit_once(':')?;
+    Some(format!("{host}:{}", listen.port()))
+}
+
 /// The address this host would use towards others. Nothing is sent to find out.
 fn own_address() -> IpAddr {
     let ask = || {

@@ -40,6 +40,7 @@ impl Txn<'_> {
 
     pub(super) fn create_join_token(
         &mut self,
+        name: &str,
         token: Digest,
         expires_at: Timestamp,
     ) -> Result<(), Refusal> {
@@ -47,12 +48,30 @@ impl Txn<'_> {
         if access.join_tokens.contains_key(&token) {
             return Ok(());
         }
+        if access.join_tokens.values().any(|old| old.name == name && old.is_good(self.at)) {
+            return Err(Refusal::JoinTokenExists { name: name.to_owned() });
+        }
         access.join_tokens.retain(|_, old| self.at.since(old.expires_at) < TOKEN_MEMORY);
         check_room("join tokens", access.join_tokens.len())?;
-        let fresh = JoinToken { created_at: self.at, expires_at, used_by: None };
+        let (name, created_at) = (name.to_owned(), self.at);
+        let (used_by, revoked_at) = (None, None);
+        let fresh = JoinToken { name: name.clone(), created_at, expires_at, used_by, revoked_at };
         access.join_tokens.insert(token, fresh);
         self.set_access(access);
-        self.audit(AuditKind::JoinTokenCreated { expires_at });
+        self.audit(AuditKind::JoinTokenCreated { name, expires_at });
+        Ok(())
+    }
+
+    /// It stays in the state a while, so that its bearer is told what became of it.
+    pub(super) fn revoke_join_token(&mut self, name: &str) -> Result<(), Refusal> {
+        let mut access = self.state.access.clone();
+        let at = self.at;
+        let mut known = access.join_tokens.values_mut();
+        let good = known.find(|token| token.name == name && token.is_good(at));
+        let good = good.ok_or_else(|| Refusal::NoSuchJoinToken { name: name.to_owned() })?;
+        good.revoked_at = Some(at);
+        self.set_access(access);
+        self.audit(AuditKind::JoinTokenRevoked { name: name.to_owned() });
         Ok(())
     }
 
@@ -134,13 +153,19 @@ impl Txn<'_> {
         token: Digest,
         role: Role,
         scope: &Scope,
+        expires_at: Option<Timestamp>,
     ) -> Result<(), Refusal> {
         let mut access = self.state.access.clone();
         if let Some(known) = access.operators.get(name) {
-            if known.token == token && known.role == role && known.scope == *scope {
+            let is_alike = known.role == role && known.scope == *scope;
+            if is_alike && known.token == token && known.expires_at == expires_at {
                 return Ok(());
             }
-            return Err(Refusal::OperatorExists { name: name.to_owned() });
+            // One that has run out is of no use to anybody, and makes way.
+            if !known.has_expired(self.at) {
+                return Err(Refusal::OperatorExists { name: name.to_owned() });
+            }
+            access.operators.remove(name);
         }
         check_room("operator tokens", access.operators.len())?;
         let found = scope.patterns().len();
@@ -148,10 +173,11 @@ impl Txn<'_> {
             let what = "deployments that a token is bound to".to_owned();
             return Err(Refusal::TooMany { what, found, max: MAX_PATTERNS });
         }
-        let operator = Operator { token, role, created_at: self.at, scope: scope.clone() };
+        let (created_at, scope) = (self.at, scope.clone());
+        let operator = Operator { token, role, created_at, scope: scope.clone(), expires_at };
         access.operators.insert(name.to_owned(), operator);
         self.set_access(access);
-        self.audit(AuditKind::OperatorAdded { name: name.to_owned(), role, scope: scope.clone() });
+        self.audit(AuditKind::OperatorAdded { name: name.to_owned(), role, scope });
         Ok(())
     }
 
@@ -199,6 +225,9 @@ impl State {
             let is_again = by == node && self.nodes.get(node).is_some_and(|n| n.key == Some(key));
             let used = || Refusal::TokenUsed { by: by.clone() };
             return if is_again { Ok(JoinCheck::Repeated) } else { Err(used()) };
+        }
+        if known.revoked_at.is_some() {
+            return Err(Refusal::TokenRevoked);
         }
         if known.expires_at <= at {
             return Err(Refusal::TokenExpired { ago: at.since(known.expires_at) });

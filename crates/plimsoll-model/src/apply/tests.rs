@@ -140,8 +140,10 @@ fn any_access() -> impl Strategy<Value = Change> {
             node,
             key
         }),
-        (digest.clone(), 0_u64..1_000)
-            .prop_map(|(token, at)| Change::CreateJoinToken { token, expires_at: Timestamp(at) }),
+        (name.clone(), digest.clone(), 0_u64..1_000).prop_map(|(name, token, at)| {
+            Change::CreateJoinToken { name, token, expires_at: Timestamp(at) }
+        }),
+        name.clone().prop_map(|name| Change::RevokeJoinToken { name }),
         (digest.clone(), any_node(), digest.clone()).prop_map(|(token, node, key)| Change::Join {
             token,
             node,
@@ -153,10 +155,11 @@ fn any_access() -> impl Strategy<Value = Change> {
             facts: cpus(2),
             key
         }),
-        (name.clone(), digest, select(Role::ALL.to_vec())).prop_map(|(name, token, role)| {
-            let scope = [DeploymentPattern::new("shop-*").unwrap()].into_iter().collect();
-            Change::PutOperator { name, token, role, scope }
-        }),
+        (name.clone(), digest, select(Role::ALL.to_vec()), prop::option::of(0_u64..1_000))
+            .prop_map(|(name, token, role, at)| {
+                let scope = [DeploymentPattern::new("shop-*").unwrap()].into_iter().collect();
+                Change::PutOperator { name, token, role, scope, expires_at: at.map(Timestamp) }
+            }),
         name.prop_map(|name| Change::RevokeOperator { name }),
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
             Change::Survive { node, server, lost: lost.into_iter().collect() }
@@ -421,7 +424,8 @@ fn a_join_token_serves_one_node_once_and_in_time() {
     };
     let expires_at = cell.now.plus(hour);
     for token in 1..=3 {
-        cell.change(by, Change::CreateJoinToken { token: digest(token), expires_at });
+        let name = format!("token-{token}");
+        cell.change(by, Change::CreateJoinToken { name, token: digest(token), expires_at });
     }
     let refused =
         |cell: &mut Cell, change: Change| cell.apply(by, vec![change.free()]).unwrap_err().reason;
@@ -457,6 +461,64 @@ fn a_join_token_serves_one_node_once_and_in_time() {
 }
 
 #[test]
+fn a_join_token_goes_by_its_name_until_it_is_used_revoked_or_has_run_out() {
+    let mut cell = cell().node("ash", cpus(4));
+    let (by, digest) = (Writer::Operator, |byte: u8| Digest([byte; 32]));
+    let expires_at = cell.now.plus(Millis::minutes(60));
+    let create = |token: u8| Change::CreateJoinToken {
+        name: "elm".into(),
+        token: digest(token),
+        expires_at,
+    };
+    let revoke = || Change::RevokeJoinToken { name: "elm".to_owned() };
+    let join = |token| Change::Join { token, node: node_id("elm"), facts: cpus(2), key: digest(8) };
+    let refused =
+        |cell: &mut Cell, change: Change| cell.apply(by, vec![change.free()]).unwrap_err().reason;
+    let (taken, gone) = (
+        Refusal::JoinTokenExists { name: "elm".to_owned() },
+        Refusal::NoSuchJoinToken { name: "elm".to_owned() },
+    );
+    assert_eq!(refused(&mut cell, revoke()), gone);
+    cell.change(by, create(1));
+    assert_eq!(cell.change(by, create(1)), vec![], "the same again");
+    assert_eq!(refused(&mut cell, create(2)), taken);
+    cell.change(by, revoke());
+    assert_eq!(refused(&mut cell, join(digest(1))), Refusal::TokenRevoked);
+    assert_eq!(refused(&mut cell, revoke()), gone, "it was good once");
+    cell.change(by, create(2));
+    cell.change(by, join(digest(2)));
+    assert_eq!(refused(&mut cell, revoke()), gone, "a node has used it");
+    cell.change(by, create(3));
+    let mut cell = cell.later(Millis::minutes(60));
+    assert_eq!(refused(&mut cell, revoke()), gone, "it has run out");
+}
+
+#[test]
+fn an_operator_whose_token_has_run_out_makes_way_for_another_of_the_name() {
+    let mut cell = cell().node("ash", cpus(4));
+    let by = Writer::Operator;
+    let put = |byte: u8, expires_at| Change::PutOperator {
+        name: "ann".to_owned(),
+        token: Digest([byte; 32]),
+        role: Role::Read,
+        scope: Scope::default(),
+        expires_at,
+    };
+    let until = Some(cell.now.plus(Millis::minutes(60)));
+    cell.change(by, put(1, until));
+    assert_eq!(cell.change(by, put(1, until)), vec![], "the same again");
+    let reason = cell.apply(by, vec![put(2, None).free()]).unwrap_err().reason;
+    assert_eq!(reason, Refusal::OperatorExists { name: "ann".to_owned() });
+    let mut cell = cell.later(Millis::minutes(60));
+    let (name, ann) = cell.state.access().operator(&Digest([1; 32])).unwrap();
+    assert!(name == "ann" && ann.has_expired(cell.now), "it is told from one that was never there");
+    cell.change(by, put(2, None));
+    assert_eq!(cell.state.access().operator(&Digest([1; 32])), None);
+    let (_, ann) = cell.state.access().operator(&Digest([2; 32])).unwrap();
+    assert!(!ann.has_expired(Timestamp(u64::MAX)));
+}
+
+#[test]
 fn the_key_of_a_node_that_left_or_came_back_empty_is_refused_from_then_on() {
     let mut cell = cell().node("ash", cpus(4)).node("birch", cpus(4));
     let (by, digest) = (Writer::Operator, |byte: u8| Digest([byte; 32]));
@@ -467,7 +529,8 @@ fn the_key_of_a_node_that_left_or_came_back_empty_is_refused_from_then_on() {
         let (token, node) = (digest(token), node_id("birch"));
         let status = NodeStatus::Down;
         cell.change(Writer::Liveness, Change::SetStatus { node: node.clone(), status });
-        cell.change(by, Change::CreateJoinToken { token, expires_at });
+        let name = format!("token-{key}");
+        cell.change(by, Change::CreateJoinToken { name, token, expires_at });
         cell.change(by, Change::Join { token, node, facts: cpus(2), key: digest(key) });
     }
     let revoked =
@@ -518,9 +581,11 @@ fn a_cell_that_goes_on_with_one_server_forgets_the_lost_and_lets_nobody_in_by_ol
     let mut cell = cell().node("ash", cpus(4)).node("birch", cpus(4)).node("cedar", cpus(4));
     let by = Writer::Operator;
     let token = Digest([1; 32]);
-    cell.change(by, Change::CreateJoinToken { token, expires_at: Timestamp(u64::MAX) });
+    let (name, expires_at) = ("elm".to_owned(), Timestamp(u64::MAX));
+    cell.change(by, Change::CreateJoinToken { name, token, expires_at });
     let (role, scope) = (Role::Admin, Scope::default());
-    let operator = Change::PutOperator { name: "ann".into(), token, role, scope };
+    let (name, expires_at) = ("ann".to_owned(), None);
+    let operator = Change::PutOperator { name, token, role, scope, expires_at };
     cell.change(by, operator);
     let cell = &mut cell.deploy("shop", [("web", spread(3))]);
     let place = |node: &str, slot: u32| Change::Place {

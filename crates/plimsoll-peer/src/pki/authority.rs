@@ -201,12 +201,13 @@ impl Authority {
         now: Timestamp,
         lifetime: Millis,
     ) -> Result<CertificateDer<'static>, Error> {
-        let name = Caller::new(&self.cell_id, node).name();
-        // The subject stays empty: the one name is the alternative one, which has room for it.
+        let caller = Caller::new(&self.cell_id, node);
+        // The subject stays empty: the names are the alternative ones, which have room for them.
         let left = self.until.since(now);
         let mut params = params(DistinguishedName::new(), now, lifetime.min(left))?;
-        let name = name.try_into().map_err(making("name the node"))?;
-        params.subject_alt_names = vec![SanType::DnsName(name)];
+        let name = caller.name().try_into().map_err(making("name the node"))?;
+        let of_cell = caller.cell_name().try_into().map_err(making("name the cell"))?;
+        params.subject_alt_names = vec![SanType::DnsName(name), SanType::DnsName(of_cell)];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];

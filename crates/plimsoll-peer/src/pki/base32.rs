@@ -42,25 +42,34 @@ pub(super) fn encode(domain: &str, bytes: &[u8]) -> String {
     CROCKFORD.encode(&all)
 }
 
-pub(super) fn decode<const N: usize>(domain: &str, text: &str) -> Result<[u8; N], Garbled> {
-    // A wrong character is looked for first, in whole groups: it explains more than the wrong length it often comes with.
+/// A text of whole groups, where a last one that was cut is filled up.
+pub(super) fn decode_groups(text: &str) -> Result<Vec<u8>, Garbled> {
     let mut groups = text.as_bytes().to_vec();
     groups.resize(text.len().next_multiple_of(GROUP_CHARS), b'0');
-    let all = CROCKFORD.decode(&groups).map_err(|error| {
+    CROCKFORD.decode(&groups).map_err(|error| {
         let found = text.get(error.position..).and_then(|rest| rest.chars().next());
         match found.filter(|_| error.kind == DecodeKind::Symbol) {
             Some(found) => Garbled::Character { found, at: error.position },
             None => Garbled::Length { found: text.chars().count() },
         }
-    })?;
+    })
+}
+
+pub(super) fn decode<const N: usize>(domain: &str, text: &str) -> Result<[u8; N], Garbled> {
+    // A wrong character is looked for first: it explains more than the wrong length it often comes with.
+    let all = decode_groups(text)?;
     if text.len() != chars_of(N) {
         return Err(Garbled::Length { found: text.len() });
     }
-    let (bytes, given) = all.split_at(N);
-    if given != check(domain, bytes) {
-        return Err(Garbled::Check);
-    }
-    Ok(bytes.try_into().expect("it was split there"))
+    let bytes = checked(domain, &all[..N + CHECK])?;
+    Ok(bytes.try_into().expect("it has as many"))
+}
+
+/// The bytes before their check, if that fits.
+pub(super) fn checked<'a>(domain: &str, all: &'a [u8]) -> Result<&'a [u8], Garbled> {
+    let at = all.len().saturating_sub(CHECK);
+    let (bytes, given) = all.split_at(at);
+    if given == check(domain, bytes) { Ok(bytes) } else { Err(Garbled::Check) }
 }
 
 fn check(domain: &str, bytes: &[u8]) -> [u8; CHECK] {

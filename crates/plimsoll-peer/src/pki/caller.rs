@@ -21,6 +21,11 @@ pub fn is_reserved(host: &str) -> bool {
     host.ends_with(DOMAIN) || host == DOMAIN[1..]
 }
 
+/// The name that the certificates of all nodes of a cell have in common.
+pub fn server_name(cell_id: &CellId) -> String {
+    format!("{cell_id}{DOMAIN}")
+}
+
 /// A node of a cell, as its certificate names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
@@ -44,6 +49,12 @@ impl Caller {
         format!("{}.{}{DOMAIN}", self.node, self.cell_id)
     }
 
+    /// What stands beside it, the same for every node of the cell: who scrapes them all expects one name. It is no node's,
+    /// since it lacks the part before the cell's.
+    pub(super) fn cell_name(&self) -> String {
+        server_name(&self.cell_id)
+    }
+
     /// A cell's name has no dot in it, so the last one parts the two.
     fn named(name: &str) -> Option<Self> {
         let (node, cell_id) = name.strip_suffix(DOMAIN)?.rsplit_once('.')?;
@@ -56,12 +67,16 @@ impl Caller {
         let bad = |why| Error::BadCertificate { why };
         let names = parsed.subject_alternative_name().ok().flatten();
         let names = names.ok_or_else(|| bad("it names nobody"))?;
-        match names.value.general_names.as_slice() {
-            [GeneralName::DNSName(name)] => {
-                Self::named(name).ok_or_else(|| bad("its name is not a node's"))
-            }
-            _ => Err(bad("it must have one name")),
+        let (name, of_cell) = match names.value.general_names.as_slice() {
+            [GeneralName::DNSName(name)] => (name, None),
+            [GeneralName::DNSName(name), GeneralName::DNSName(of_cell)] => (name, Some(of_cell)),
+            _ => return Err(bad("it must have one name")),
+        };
+        let caller = Self::named(name).ok_or_else(|| bad("its name is not a node's"))?;
+        if of_cell.is_some_and(|of_cell| *of_cell != caller.cell_name()) {
+            return Err(bad("its second name is not its cell's"));
         }
+        Ok(caller)
     }
 }
 

@@ -24,6 +24,9 @@ use super::trust::{Anchor, NodeVerifier, PinVerifier, has_signed, provider};
 /// What both sides speak inside TLS.
 const ALPN: &[u8] = b"h2";
 
+/// What is spoken at the operators' door.
+const OPERATOR_ALPN: &[u8] = b"http/1.1";
+
 /// A node's identity in use. Clones share it.
 #[derive(Clone)]
 pub struct Credentials {
@@ -107,10 +110,20 @@ impl Credentials {
             .map_err(Error::Tls)?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
-        // A resumed session is not judged again, so there are none: a renewed or expired certificate counts at once.
-        config.send_tls13_tickets = 0;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
+        forget_sessions(&mut config);
         config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(config)
+    }
+
+    /// For operators, who connect with a token and no certificate: none is asked for, and whoever has one gains nothing by it.
+    pub fn operator_config(&self) -> Result<ServerConfig, Error> {
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(Error::Tls)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
+        forget_sessions(&mut config);
+        config.alpn_protocols = vec![OPERATOR_ALPN.to_vec()];
         Ok(config)
     }
 
@@ -153,17 +166,35 @@ pub(crate) struct ShownCertificate {
     pub(crate) until: Timestamp,
 }
 
+/// A resumed session is not judged again, so there are none: a renewed or expired certificate counts at once.
+fn forget_sessions(config: &mut ServerConfig) {
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+}
+
 /// For a newcomer: it shows nothing, and believes any node of the cell whose authority has this fingerprint.
 pub fn join_config(fingerprint: Fingerprint) -> Result<Arc<ClientConfig>, Error> {
+    pinned_config(vec![fingerprint], ALPN)
+}
+
+/// For an operator: the same, where the cell may have any of these authorities, as while one is being replaced.
+pub fn operator_client_config(fingerprints: &[Fingerprint]) -> Result<Arc<ClientConfig>, Error> {
+    pinned_config(fingerprints.to_vec(), OPERATOR_ALPN)
+}
+
+fn pinned_config(
+    fingerprints: Vec<Fingerprint>,
+    alpn: &'static [u8],
+) -> Result<Arc<ClientConfig>, Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(Error::Tls)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(PinVerifier { fingerprint }))
+        .with_custom_certificate_verifier(Arc::new(PinVerifier { fingerprints }))
         .with_no_client_auth();
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     Ok(Arc::new(config))
 }
 

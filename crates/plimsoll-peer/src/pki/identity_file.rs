@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{PemObject, SectionKind};
 
 use super::Error;
+use super::authority::Fingerprint;
 use super::identity::{Identity, NodeKey};
 
 const DIR: &str = "tls";
@@ -75,6 +77,20 @@ impl Identity {
         ];
         sections.map(|(kind, der)| section(kind, der)).concat()
     }
+}
+
+/// A certificate as every other tool reads it.
+pub fn certificate_pem(der: &[u8]) -> String {
+    section("CERTIFICATE", der)
+}
+
+/// The fingerprints of the certificates in a file of them.
+pub fn fingerprints_in(pem: &[u8]) -> Result<Vec<Fingerprint>, Error> {
+    let certificates: Result<Vec<CertificateDer<'_>>, _> =
+        CertificateDer::pem_slice_iter(pem).collect();
+    let certificates =
+        certificates.map_err(|_| Error::BadCertificate { why: "the file is not PEM" })?;
+    Ok(certificates.iter().map(|it| Fingerprint::of(it)).collect())
 }
 
 fn section(kind: &str, der: &[u8]) -> String {

@@ -15,7 +15,7 @@ pub enum CertificateRefusal {
     WrongCell { says: Caller },
     #[error("this cell's authority did not sign it")]
     UnknownAuthority,
-    #[error("the authority with the fingerprint in the token is not among what it shows")]
+    #[error("the authority with the fingerprint that is expected is not among what it shows")]
     WrongAuthority,
     #[error("it has expired, or one of the clocks is wrong")]
     Expired,

@@ -20,7 +20,7 @@ const OPERATOR: &str = "plo_";
 /// 160 bits: nobody tries them all in the day that a join token is good for, nor in any other.
 const SECRET: usize = 20;
 const JOIN_BYTES: usize = SECRET + 32;
-const OPERATOR_BYTES: usize = 32;
+pub(super) const OPERATOR_BYTES: usize = 32;
 
 /// Why a text is not a token. It never repeats the text, which may be all but one letter of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -128,6 +128,14 @@ impl OperatorToken {
 
     pub fn hash(&self) -> Digest {
         kept(OPERATOR, &self.0)
+    }
+
+    pub(super) const fn from_bytes(bytes: [u8; OPERATOR_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) const fn as_bytes(&self) -> &[u8; OPERATOR_BYTES] {
+        &self.0
     }
 }
 

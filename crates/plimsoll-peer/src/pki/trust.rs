@@ -87,10 +87,11 @@ pub(super) struct NodeVerifier {
     pub(super) expected: NodeId,
 }
 
-/// Judges the server a newcomer connects to: it knows the authority's fingerprint and nothing else yet.
+/// Judges the server that a newcomer or an operator connects to: they know the fingerprints of the authorities that the
+/// cell may have, and nothing else.
 #[derive(Debug)]
 pub(super) struct PinVerifier {
-    pub(super) fingerprint: Fingerprint,
+    pub(super) fingerprints: Vec<Fingerprint>,
 }
 
 impl NodeVerifier {
@@ -114,10 +115,15 @@ impl PinVerifier {
         shown: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), CertificateRefusal> {
-        let authority =
-            pinned(self.fingerprint, shown).ok_or(CertificateRefusal::WrongAuthority)?;
-        let anchor = Anchor::new(authority).map_err(|_| CertificateRefusal::Malformed)?;
-        anchor.judge(certificate, now).map(|_| ())
+        let mut refusal = CertificateRefusal::WrongAuthority;
+        for authority in self.fingerprints.iter().filter_map(|print| pinned(*print, shown)) {
+            let anchor = Anchor::new(authority).map_err(|_| CertificateRefusal::Malformed)?;
+            match anchor.judge(certificate, now) {
+                Ok(_) => return Ok(()),
+                Err(why) => refusal = why,
+            }
+        }
+        Err(refusal)
     }
 }
 

@@ -32,6 +32,7 @@ impl HostInfo {
             runtime: RuntimeFacts::default(),
             address: None,
             version: String::new(),
+            api: None,
         };
         Some(Self { hostname, facts })
     }

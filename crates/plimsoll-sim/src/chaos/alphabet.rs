@@ -53,6 +53,7 @@ pub enum Draw {
     AbortRollout,
 
     CreateJoinToken,
+    RevokeJoinToken,
     AddOperator,
     RevokeOperator,
     Exec,
@@ -91,6 +92,7 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::ResumeRollout, 2),
     (Draw::AbortRollout, 3),
     (Draw::CreateJoinToken, 1),
+    (Draw::RevokeJoinToken, 1),
     (Draw::AddOperator, 1),
     (Draw::RevokeOperator, 1),
     (Draw::Exec, 1),
@@ -123,6 +125,9 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::Found { .. } => ("found", Cause::Beginning),
         Change::CreateJoinToken { .. } => {
             ("create_join_token", Cause::Drawn(Draw::CreateJoinToken))
+        }
+        Change::RevokeJoinToken { .. } => {
+            ("revoke_join_token", Cause::Drawn(Draw::RevokeJoinToken))
         }
         Change::Join { .. } => ("join", Cause::Drawn(Draw::Join)),
         Change::PutOperator { .. } => ("put_operator", Cause::Drawn(Draw::AddOperator)),

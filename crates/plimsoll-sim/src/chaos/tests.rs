@@ -42,6 +42,7 @@ fn chaos_makes_every_change_there_is() {
         "renew",
         "resume_rollout",
         "retire",
+        "revoke_join_token",
         "revoke_operator",
         "set_availability",
         "set_status",

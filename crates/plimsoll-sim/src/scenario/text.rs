@@ -305,6 +305,7 @@ fn event(action: &Action) -> String {
         Action::Rollout(name, RolloutRequest::Resume) => format!("resume: {name}"),
         Action::Rollout(name, RolloutRequest::Abort) => format!("abort: {name}"),
         Action::CreateJoinToken => "join_token: true".to_owned(),
+        Action::RevokeJoinToken => "revoke_join_token: true".to_owned(),
         Action::AddOperator(name) => format!("add_operator: {name}"),
         Action::RevokeOperator(name) => format!("revoke_operator: {name}"),
         Action::Exec(node) => format!("exec: {node}"),

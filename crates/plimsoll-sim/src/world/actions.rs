@@ -147,7 +147,8 @@ impl World<'_> {
     fn take_in(&mut self, node: &NodeId, facts: &NodeFacts) -> bool {
         let (token, key) = (self.secret(), self.secret());
         let expires_at = self.leader_time().plus(TOKEN_LIFE);
-        self.operate(vec![Change::CreateJoinToken { token, expires_at }.free()]);
+        let name = format!("join-{token}");
+        self.operate(vec![Change::CreateJoinToken { name, token, expires_at }.free()]);
         let (node, facts) = (node.clone(), facts.clone());
         let is_taken =
             self.operate(vec![Change::Join { token, node: node.clone(), facts, key }.free()]);

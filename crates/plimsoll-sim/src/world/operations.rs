@@ -33,12 +33,23 @@ impl World<'_> {
             Action::Rollout(deployment, asked) => self.change_rollouts(&deployment, asked),
             Action::CreateJoinToken => {
                 let expires_at = self.leader_time().plus(TOKEN_LIFE);
-                vec![Change::CreateJoinToken { token: self.secret(), expires_at }.free()]
+                let token = self.secret();
+                let name = format!("join-{token}");
+                vec![Change::CreateJoinToken { name, token, expires_at }.free()]
+            }
+            Action::RevokeJoinToken => {
+                let (at, known) = (self.leader_time(), &self.state.access().join_tokens);
+                let good = known.values().find(|token| token.is_good(at));
+                // Where there is none, whoever asks is told so.
+                let name = good.map_or_else(|| "nobody".to_owned(), |token| token.name.clone());
+                vec![Change::RevokeJoinToken { name }.free()]
             }
             Action::AddOperator(name) => {
                 let (token, role) = (self.secret(), Role::Deploy);
                 let bound = DeploymentPattern::new("shop-*").into_iter();
-                vec![Change::PutOperator { name, token, role, scope: bound.collect() }.free()]
+                let (scope, expires_at) =
+                    (bound.collect(), Some(self.leader_time().plus(TOKEN_LIFE)));
+                vec![Change::PutOperator { name, token, role, scope, expires_at }.free()]
             }
             Action::RevokeOperator(name) => vec![Change::RevokeOperator { name }.free()],
             Action::Exec(node) => self.exec(&node),

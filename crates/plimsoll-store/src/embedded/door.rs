@@ -204,7 +204,8 @@ mod tests {
             put(vec![Change::Found { authority, node: node_id("ash"), key: ASH }.free()]);
             let token = Digest([7; 32]);
             let expires_at = Timestamp(100);
-            put(vec![Change::CreateJoinToken { token, expires_at }.free()]);
+            let name = "birch".to_owned();
+            put(vec![Change::CreateJoinToken { name, token, expires_at }.free()]);
             let (node, facts) = (node_id("birch"), cpus(4));
             put(vec![Change::Join { token, node, facts, key: BIRCH }.free()]);
         }

@@ -44,6 +44,7 @@ pub(super) fn words(action: &Action) -> String {
         }
         Action::Rollout(name, RolloutRequest::Abort) => format!("the rollout of {name} is aborted"),
         Action::CreateJoinToken => "a join token is created".to_owned(),
+        Action::RevokeJoinToken => "a join token is revoked".to_owned(),
         Action::AddOperator(name) => format!("operator {name} is added"),
         Action::RevokeOperator(name) => format!("operator {name} is revoked"),
         Action::Exec(node) => format!("a command is run beside a replica on {node}"),

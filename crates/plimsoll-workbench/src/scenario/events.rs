@@ -316,6 +316,7 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
     for (word, flag, action) in [
         ("new_leader", &event.new_leader, Action::NewLeader),
         ("join_token", &event.join_token, Action::CreateJoinToken),
+        ("revoke_join_token", &event.revoke_join_token, Action::RevokeJoinToken),
         ("backup", &event.backup, Action::Backup),
         ("raise", &event.raise, Action::Raise),
     ] {

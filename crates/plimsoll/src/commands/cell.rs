@@ -7,7 +7,7 @@ use plimsoll_model::Millis;
 
 use crate::error::CliError;
 use crate::live::{self, HostArgs};
-use crate::output::{Format, print};
+use crate::output::{Format, note, print};
 use crate::table::Table;
 use plimsoll_workbench::text::elapsed;
 
@@ -16,6 +16,7 @@ Examples:
   plimsoll cell status            who leads, and whose votes count
   plimsoll cell status -o json
   plimsoll cell recover           go on with one server when most are lost for good
+  plimsoll cell authority > ca.pem    the certificate to check nodes with
   plimsoll cell unlock-key        a key to lock the store of a server with";
 
 mod lock;
@@ -33,6 +34,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum CellCommand {
     Status(StatusArgs),
+    Authority(AuthorityArgs),
     Recover(Box<recover::Args>),
     UnlockKey(lock::UnlockKeyArgs),
     ChangeLock(lock::ChangeArgs),
@@ -48,9 +50,20 @@ pub(crate) struct StatusArgs {
     pub(crate) host: HostArgs,
 }
 
+/// Print the CA certificate of the cell, for other tools to check its nodes with.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuthorityArgs {
+    /// Output format; a table is PEM alone
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let args = match &args.what {
         CellCommand::Status(args) => args,
+        CellCommand::Authority(args) => return authority(args),
         CellCommand::Recover(args) => return recover::run(args),
         CellCommand::UnlockKey(_) => return lock::create(),
         CellCommand::ChangeLock(args) => return lock::change(args),
@@ -59,6 +72,21 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     live::block_on(async {
         let cell = client.cell().await?;
         print(args.output, &cell, text)
+    })
+}
+
+fn authority(args: &AuthorityArgs) -> Result<(), CliError> {
+    let client = args.host.client()?;
+    live::block_on(async {
+        let authorities = client.authorities().await?;
+        print(args.output, &authorities, |all| {
+            all.iter().map(|authority| authority.certificate.as_str()).collect()
+        })?;
+        for authority in &authorities {
+            note(&format!("fingerprint {}", authority.fingerprint));
+            note(&format!("every node's certificate is for {}", authority.server_name));
+        }
+        Ok(())
     })
 }
 

@@ -14,7 +14,7 @@ const TTL: std::ops::RangeInclusive<u64> =
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Etcd")]
 pub(crate) struct EtcdArgs {
-    /// etcd endpoints: http:// or https:// URLs, comma-separated
+    /// etcd endpoints: https:// URLs, or http:// on this host, comma-separated
     #[arg(long = "etcd-endpoints", value_name = "URL,...", value_delimiter = ',')]
     endpoints: Vec<String>,
     /// Key prefix of the cell [default: /plimsoll/<cell>/]
@@ -23,6 +23,9 @@ pub(crate) struct EtcdArgs {
     /// TTL of the leader's lease, 2 to 60 seconds [default: 15]
     #[arg(long = "etcd-ttl", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(TTL))]
     ttl: Option<u64>,
+    /// Allow http:// to an etcd on another host: the cell's state and keys travel unencrypted
+    #[arg(long = "etcd-allow-plaintext")]
+    allow_plaintext: bool,
     /// CA certificate of etcd, for https
     #[arg(long = "etcd-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -52,6 +55,7 @@ impl EtcdArgs {
             endpoints: self.endpoints.clone(),
             prefix: self.prefix.clone(),
             ttl_seconds: self.ttl,
+            allow_plaintext: self.allow_plaintext,
             ca: absolute(&self.ca),
             certificate: absolute(&self.cert),
             key: absolute(&self.key),

@@ -52,7 +52,7 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll up                                          Docker; processes only for a user without root
   plimsoll up --runtime process --data-dir ./node      without Docker, all of it in one directory
-  plimsoll up --listen 10.0.0.5:7654                   also for other hosts, with a token
+  plimsoll up --listen 10.0.0.5:7654                   also for other hosts, under TLS
   plimsoll up --http 0.0.0.0:80 --https 0.0.0.0:443    serve the routes of all deployments
   plimsoll up --name ash --zone north --label disk=ssd
   plimsoll up --cell home --engine etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
@@ -87,7 +87,7 @@ pub(crate) struct Args {
     /// Local group that may use the API socket as well, with all rights of an admin
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
-    /// Serve the API on TCP as well; clients need the printed token
+    /// Serve the API on TCP as well, under TLS; clients log in with `plimsoll token create`
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Serve HTTP routes on this address, such as 0.0.0.0:80
@@ -383,7 +383,6 @@ struct Started<'s> {
     options: &'s NodeOptions,
     /// None while it does not answer.
     runtime: Option<&'s Description>,
-    token: Option<&'s Path>,
     /// Whether commands find it without being told where it is.
     is_default: bool,
 }
@@ -407,10 +406,11 @@ impl Started<'_> {
         }
         line("socket", &socket.display().to_string());
         if let Some(address) = listen {
-            line("listens", &format!("http://{address}"));
-        }
-        if let Some(token) = self.token {
-            line("token", &format!("in {}; others set PLIMSOLL_TOKEN to it", token.display()));
+            line("listens", &format!("https://{address}"));
+            line(
+                "",
+                "for another machine: plimsoll token create NAME, and there plimsoll login STRING",
+            );
         }
         if !self.is_default {
             let _ = writeln!(text, "\n  export PLIMSOLL_HOST={}", socket.display());

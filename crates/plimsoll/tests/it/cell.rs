@@ -166,8 +166,12 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
     let made = as_boss(&cell, "token create ci --role read");
     let (token, host) = (made.stdout().trim().to_owned(), cell.api(larch).unwrap());
     let by_token = |args: &str, token: &str| {
-        let host = format!("http://{host}");
-        let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
+        let (host, authority) = (format!("https://{host}"), cell.authority().to_string());
+        let env = [
+            ("PLIMSOLL_HOST", host.as_str()),
+            ("PLIMSOLL_TOKEN", token),
+            ("PLIMSOLL_AUTHORITY", &authority),
+        ];
         run_in(cell.dir.path(), args, "", &env)
     };
     let listed = by_token("node list", &token);
@@ -198,7 +202,7 @@ fn the_eighth_node_holds_no_log_and_is_of_the_cell_all_the_same() {
 
 /// What is followed through a node that cannot tell whether a token is good ends all the same when it is not.
 fn streams_end_with_their_token(cell: &Cell, at: usize, token: &str) {
-    let host = format!("http://{}", cell.api(at).unwrap());
+    let host = format!("https://{}", cell.api(at).unwrap());
     let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
     let follows = ["status -w -o json", "audit -f"];
     let mut streams = follows.map(|args| (args, Going::asking(cell, args, &env)));

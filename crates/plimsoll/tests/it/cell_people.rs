@@ -187,7 +187,7 @@ fn volumes_go_from_every_node_also_from_one_that_was_away() {
 
 /// Asks a node over the network, with a token.
 fn asks(cell: &Cell, at: usize, token: &str, args: &str) -> Ran {
-    let host = format!("http://{}", cell.api(at).unwrap());
+    let host = format!("https://{}", cell.api(at).unwrap());
     let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
     run_in(cell.dir.path(), args, "", &env)
 }
@@ -208,7 +208,7 @@ fn a_token_that_is_revoked_is_refused_on_every_node_within_five_seconds_and_its_
         cell.until("the token is good everywhere", |cell| {
             asks(cell, at, &ann, "get deployments").code() == 0
         });
-        let host = format!("http://{}", cell.api(at).unwrap());
+        let host = format!("https://{}", cell.api(at).unwrap());
         let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", ann.as_str())];
         for args in follows {
             streams.push((node, args, Going::asking(&cell, args, &env)));

@@ -175,6 +175,7 @@ fn chaos_does_every_operation_of_the_api() {
         ("DELETE /v1/deployments/{name}", Draw::Delete),
         ("DELETE /v1/nodes/{name}", Draw::Remove),
         ("DELETE /v1/operators/{name}", Draw::RevokeOperator),
+        ("DELETE /v1/tokens/join/{name}", Draw::RevokeJoinToken),
         ("POST /v1/backup", Draw::Backup),
         ("POST /v1/deployments/{name}/restart", Draw::Restart),
         ("POST /v1/deployments/{name}/rollback", Draw::Rollback),

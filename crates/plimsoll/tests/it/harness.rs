@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_kernel::voters::MAX_SERVERS;
 use plimsoll_lab::{Lab, NAMES, Process};
+use plimsoll_peer::pki::{Fingerprint, Identity};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -192,6 +193,11 @@ impl Cell {
             Site::Loopback => Some(loopback(at).replace(&PORT.to_string(), &API_PORT.to_string())),
             Site::Hosts(_) => None,
         }
+    }
+
+    /// What the nodes of the cell are recognised by.
+    pub(crate) fn authority(&self) -> Fingerprint {
+        Identity::load(&self.path(0)).unwrap().expect("a node has an identity").fingerprint()
     }
 
     /// Starts a daemon and waits until it serves.

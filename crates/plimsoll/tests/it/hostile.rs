@@ -4,14 +4,16 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use hyper::{Method, Request};
 use plimsoll_lab::NAMES;
 use plimsoll_model::NodeId;
-use plimsoll_peer::pki::{Credentials, Identity};
+use plimsoll_peer::pki::{Credentials, Identity, Login, operator_client_config};
 use plimsoll_peer::{PeerClient, Target, read_whole};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::harness::{Cell, Site};
@@ -21,6 +23,7 @@ mod api;
 mod deploy;
 mod files;
 mod join;
+mod operators;
 mod panics;
 mod peer;
 mod raft;
@@ -63,7 +66,7 @@ fn with_agent() -> Cell {
 fn token(cell: &Cell, name: &str, role: &str) -> String {
     let made = cell.run(0, &format!("token create {name} --role {role}"));
     assert_eq!(made.code(), 0, "{}", made.text());
-    made.stdout().trim().to_owned()
+    made.stdout().parse::<Login>().unwrap().token.to_string()
 }
 
 /// Who may ask the cell for things, by name.
@@ -90,7 +93,7 @@ fn run_with(cell: &Cell, at: usize, token: &str, args: &str) -> Ran {
     run_in(cell.dir.path(), args, "", &env)
 }
 
-/// Says exactly this to a node's API over TCP. None: nobody answers there.
+/// Says exactly this to a node's API over TCP, under TLS. None: nobody answers there.
 fn say_tcp(
     cell: &Cell,
     at: usize,
@@ -98,7 +101,23 @@ fn say_tcp(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Option<Answer> {
-    exchange(TcpStream::connect(cell.api(at).unwrap()).ok()?, line, headers, body)
+    exchange(connect_tls(cell, at)?, line, headers, body)
+}
+
+/// An operator's connection to a node.
+fn connect_tls(cell: &Cell, at: usize) -> Option<StreamOwned<ClientConnection, TcpStream>> {
+    let tls = operator_client_config(&[cell.authority()]).unwrap();
+    secured(TcpStream::connect(cell.api(at).unwrap()).ok()?, tls)
+}
+
+/// TLS over this, as it is configured.
+fn secured(
+    stream: TcpStream,
+    tls: Arc<ClientConfig>,
+) -> Option<StreamOwned<ClientConnection, TcpStream>> {
+    stream.set_read_timeout(Some(ANSWER)).ok()?;
+    let name = "node.plimsoll.internal".try_into().unwrap();
+    Some(StreamOwned::new(ClientConnection::new(tls, name).unwrap(), stream))
 }
 
 /// The same on its socket.

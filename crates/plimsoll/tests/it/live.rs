@@ -10,7 +10,7 @@ fn no_daemon_is_a_failure_with_a_next_step() {
     expect![[r#"
         exit 2
         --- stderr
-        error: no daemon answers at unix://./nobody.sock: there is no such socket
+        error: no daemon answers at unix://./nobody.sock (--host): there is no such socket
         hint: is the daemon running? start it with `plimsoll up`
     "#]]
     .assert_eq(&here.run("status --host ./nobody.sock").text());
@@ -35,6 +35,7 @@ fn no_daemon_is_a_failure_with_a_next_step() {
         assert_eq!(here.run(args).text(), same, "{args}");
     }
     let named = here.run_with("status", &[("PLIMSOLL_HOST", "./nobody.sock")]);
+    let same = same.replace("(--host)", "(PLIMSOLL_HOST)");
     assert_eq!(named.text(), same, "the environment names it as well");
 }
 
@@ -55,7 +56,7 @@ fn a_backup_needs_a_daemon_or_a_directory() {
     expect![[r#"
         exit 2
         --- stderr
-        error: no daemon answers at unix://./nobody.sock: there is no such socket
+        error: no daemon answers at unix://./nobody.sock (--host): there is no such socket
         hint: is the daemon running? start it with `plimsoll up`
         hint: of a daemon that is stopped: `plimsoll backup FILE --data-dir DIR`
     "#]]
@@ -165,15 +166,15 @@ fn arguments_are_refused_with_what_to_write() {
     expect![[r#"
         exit 1
         --- stderr
-        error: "somewhere" is not an endpoint; write unix:///path/to/socket or http://host:port
-        hint: `--host` and PLIMSOLL_HOST take a socket or http://address:port
+        error: "somewhere" is not an endpoint; write unix:///path/to/socket or https://host:port
+        hint: `--host` and PLIMSOLL_HOST take a socket or https://address:port
     "#]]
     .assert_eq(&said("status --host somewhere"));
     expect![[r#"
         exit 1
         --- stderr
-        error: "https://ash" is not reached by TLS yet; write http://host:port
-        hint: `--host` and PLIMSOLL_HOST take a socket or http://address:port
+        error: https://ash:7654 (--host) can only be trusted by its cell's authority, and none is given
+        hint: `plimsoll login STRING` with what `plimsoll token create` prints; or --authority with the fingerprint or file of `plimsoll cell authority`
     "#]]
     .assert_eq(&said("status --host https://ash"));
     expect![[r#"

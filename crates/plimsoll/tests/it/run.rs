@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// What the environment of whoever runs the tests must not change.
-pub(crate) const UNSET: [&str; 10] = [
+pub(crate) const UNSET: [&str; 12] = [
     "COMPOSE_FILE",
     "COMPOSE_PROFILES",
     "COMPOSE_PROJECT_NAME",
@@ -14,6 +14,8 @@ pub(crate) const UNSET: [&str; 10] = [
     "CLICOLOR",
     "CLICOLOR_FORCE",
     "DB_PASSWORD",
+    "PLIMSOLL_AUTHORITY",
+    "PLIMSOLL_CONTEXT",
     "PLIMSOLL_HOST",
     "PLIMSOLL_JOIN",
     "PLIMSOLL_TOKEN",
@@ -75,6 +77,8 @@ pub(crate) fn binary() -> Command {
     for name in UNSET {
         command.env_remove(name);
     }
+    // What whoever runs the tests is logged in to is no cell of ours.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 

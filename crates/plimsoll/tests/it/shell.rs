@@ -37,6 +37,10 @@ fn help_groups_every_command() {
           restore     Create a data directory from a backup
           migrate     Migrate a stopped cell to another storage engine
 
+        Connecting:
+          login       Log in to a cell with the string printed by `plimsoll token create`
+          context     Manage the cells you are logged in to
+
         Deployments:
           apply       Deploy compose files and wait until they run
           scale       Scale services up or down
@@ -64,10 +68,12 @@ fn help_groups_every_command() {
           completion  Print the completion script of a shell
 
         Options:
-              --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]
-          -h, --help           Print help
-          -V, --version        Print version
+              --host <HOST>             The daemon's socket, or https://address:port [env: PLIMSOLL_HOST]
+              --context <NAME>          Context made by `plimsoll login` [env: PLIMSOLL_CONTEXT]
+              --token <TOKEN>           API token or login string [env: PLIMSOLL_TOKEN]
+              --authority <PRINT|FILE>  Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]
+          -h, --help                    Print help
+          -V, --version                 Print version
 
         Examples:
           plimsoll up                                  run a node on this machine
@@ -131,8 +137,10 @@ fn help_has_examples() {
           -h, --help                 Print help
 
         Connection:
-              --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]
+              --host <HOST>             The daemon's socket, or https://address:port [env: PLIMSOLL_HOST]
+              --context <NAME>          Context made by `plimsoll login` [env: PLIMSOLL_CONTEXT]
+              --token <TOKEN>           API token or login string [env: PLIMSOLL_TOKEN]
+              --authority <PRINT|FILE>  Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]
 
         Examples:
           plimsoll apply                                 compose.yaml here, with its override
@@ -161,8 +169,10 @@ fn help_has_examples() {
           -h, --help             Print help
 
         Connection:
-              --host <HOST>    The daemon's socket, or http://address:port [env: PLIMSOLL_HOST]
-              --token <TOKEN>  API token, for a daemon on TCP or one that holds no log [env: PLIMSOLL_TOKEN]
+              --host <HOST>             The daemon's socket, or https://address:port [env: PLIMSOLL_HOST]
+              --context <NAME>          Context made by `plimsoll login` [env: PLIMSOLL_CONTEXT]
+              --token <TOKEN>           API token or login string [env: PLIMSOLL_TOKEN]
+              --authority <PRINT|FILE>  Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]
 
         Examples:
           plimsoll explain                                          every replica of the running cell

@@ -61,7 +61,7 @@ fn what_was_said_once_is_kept_but_for_the_password() {
 #[test]
 fn settings_that_do_not_go_together_are_named_before_anything_is_tried() {
     let one = |change: &dyn Fn(&mut EtcdOptions)| {
-        let mut options = endpoints(&["http://a:2379"]);
+        let mut options = endpoints(&["http://127.0.0.1:2379"]);
         change(&mut options);
         options.config().unwrap_err().to_string()
     };
@@ -86,10 +86,17 @@ fn settings_that_do_not_go_together_are_named_before_anything_is_tried() {
             "--etcd-ca",
         ),
         (&|it| it.ca = Some("/nonexistent/ca.pem".into()), "/nonexistent/ca.pem"),
+        (
+            &|it| it.endpoints.push("http://10.0.0.1:2379".into()),
+            "http://10.0.0.1:2379 is not encrypted and not on this host",
+        ),
     ] {
         let said = one(change);
         assert!(said.contains(says), "{said}");
     }
+    let told = EtcdOptions { allow_plaintext: true, ..endpoints(&["http://10.0.0.1:2379"]) };
+    assert!(told.config().is_ok());
+    assert!(EtcdOptions::default().or(&told).config().is_ok(), "what was said once is kept");
 }
 
 #[test]

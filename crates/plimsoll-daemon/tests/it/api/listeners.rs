@@ -2,25 +2,16 @@
 
 use std::time::Duration;
 
-use plimsoll_api::client::{Client, Endpoint};
 use plimsoll_daemon::api::{ApiServer, BindError, token_file};
 use plimsoll_model::testkit::spread;
 
-use super::support::{Daemon, apply, daemon, daemon_on_tcp, said, within};
-
-fn by_tcp(daemon: &Daemon, token: Option<&str>) -> Client {
-    let endpoint: Endpoint = format!("http://{}", daemon.tcp.unwrap()).parse().unwrap();
-    Client::new(match token {
-        Some(token) => endpoint.with_token(token),
-        None => endpoint,
-    })
-}
+use super::support::{apply, daemon, daemon_on_tcp, said, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tcp_needs_the_token_and_the_socket_does_not() {
     let daemon = daemon_on_tcp().await;
     let token = std::fs::read_to_string(token_file(&daemon.listen.data_dir)).unwrap();
-    let welcome = by_tcp(&daemon, Some(token.trim()));
+    let welcome = daemon.by_tcp(Some(token.trim()));
     welcome.apply("shop", &apply([("web", spread(1))])).await.unwrap();
     assert_eq!(welcome.deployment("shop").await.unwrap().applied_by, "token");
     for (case, token) in [
@@ -29,7 +20,7 @@ async fn tcp_needs_the_token_and_the_socket_does_not() {
         ("a part of it", Some(token[..32].to_owned())),
         ("an empty one", Some(String::new())),
     ] {
-        let refused = said(by_tcp(&daemon, token.as_deref()).status().await);
+        let refused = said(daemon.by_tcp(token.as_deref()).status().await);
         assert!(refused.starts_with("unauthorized: ") && refused.contains("hint: "), "{case}");
     }
     daemon.client.status().await.expect("whoever may open the socket needs none");

@@ -22,6 +22,7 @@ async fn the_description_has_every_path_and_every_word() {
         /openapi.json get
         /readyz get
         /v1/audit get
+        /v1/authority get
         /v1/backup post
         /v1/cell get
         /v1/deployments get
@@ -50,8 +51,10 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/routes/explain get
         /v1/snapshot get
         /v1/status get
-        /v1/tokens/join post
+        /v1/tokens/join get post
+        /v1/tokens/join/{name} delete
         /v1/watch get
+        /v1/whoami get
     "#]]
     .assert_eq(&paths);
     // Nothing refers to what is not described.

@@ -1,7 +1,6 @@
 //! Reads: what people and the command line are told.
 
 use expect_test::expect;
-use plimsoll_api::client::{Client, Endpoint};
 use plimsoll_api::view::{
     AuditQuery, Exec, Health, NewOperator, ProblemCode, Progress, Replica, Restart, Rollback, Scale,
 };
@@ -250,7 +249,7 @@ async fn every_write_is_in_the_audit_with_who_asked_and_when() {
     let exec = Exec { command: vec!["true".to_owned()], timeout_seconds: None };
     client.exec("shop-web-1", &exec).await.unwrap();
     let ann =
-        NewOperator { name: "ann".to_owned(), role: "read".to_owned(), deployments: Vec::new() };
+        NewOperator { name: "ann".to_owned(), role: "read".to_owned(), ..NewOperator::default() };
     client.add_operator(&ann).await.unwrap();
     client.revoke_operator("ann").await.unwrap();
     client.backup(&mut tokio::io::sink()).await.unwrap();
@@ -337,8 +336,7 @@ async fn every_read_says_how_fresh_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_readiness_take_no_token_and_all_else_does() {
     let daemon = daemon_on_tcp().await;
-    let address = daemon.tcp.unwrap().to_string();
-    let stranger = Client::new(Endpoint::Tcp { address, token: None });
+    let stranger = daemon.by_tcp(None);
     assert!(stranger.ready(true).await.unwrap().health.hash.is_some());
     let refused = stranger.status().await.unwrap_err();
     assert_eq!(refused.code(), Some(ProblemCode::Unauthorized));

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_api::view::{Apply, NewOperator, Problem, Scale};
+use plimsoll_api::view::{Apply, NewJoinToken, NewOperator, Problem, Scale};
 use plimsoll_daemon::api::MAX_BODY;
 use plimsoll_model::access::{Authority, Digest, MAX_TOKENS};
 use plimsoll_model::spec::{RouteSpec, Tls};
@@ -21,7 +21,7 @@ use plimsoll_runtime::fake::Script;
 use plimsoll_store::Error;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 use super::faulty_engine::{Fault, FaultyEngine};
 use super::support::{Daemon, apply, daemon_with_faults, within};
@@ -57,6 +57,10 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
     ("GET /v1/watch", "/v1/watch", ""),
     ("POST /v1/replicas/{id}/exec", "/v1/replicas/shop-web-1/exec", r#"{"command":["true"]}"#),
     ("POST /v1/backup", "/v1/backup", ""),
+    ("GET /v1/whoami", "/v1/whoami", ""),
+    ("GET /v1/authority", "/v1/authority", ""),
+    ("GET /v1/tokens/join", "/v1/tokens/join", ""),
+    ("DELETE /v1/tokens/join/{name}", "/v1/tokens/join/elm", ""),
     ("POST /v1/tokens/join", "/v1/tokens/join", ""),
     ("POST /v1/operators", "/v1/operators", r#"{"name":"bob","role":"read"}"#),
     ("DELETE /v1/operators/{name}", "/v1/operators/ci", ""),
@@ -111,6 +115,8 @@ const REFUSALS: &[(u16, &str, &str, &str)] = &[
     (409, "POST /v1/operators", "/v1/operators", r#"{"name":"ci","role":"read"}"#),
     (422, "POST /v1/operators", "/v1/operators", r#"{"name":"eve","role":"king"}"#),
     (404, "DELETE /v1/operators/{name}", "/v1/operators/eve", ""),
+    (404, "DELETE /v1/tokens/join/{name}", "/v1/tokens/join/oak", ""),
+    (400, "GET /v1/tokens/join", "/v1/tokens/join?limit=many", ""),
     (409, "POST /v1/nodes/{name}/drain", "/v1/nodes/elm/drain", ""),
     (409, "DELETE /v1/nodes/{name}", "/v1/nodes/ash", ""),
     (409, "PUT /v1/deployments/{name}", "/v1/deployments/blog", APPLY),
@@ -187,7 +193,7 @@ impl<'a> Promises<'a> {
 
     /// Asks on TCP, with this token if there is one.
     async fn ask_as(&mut self, token: Option<&str>, operation: &str) -> u16 {
-        let stream = TcpStream::connect(self.daemon.tcp.unwrap()).await.unwrap();
+        let stream = self.daemon.connect_tls().await;
         let header = token.map(|it| format!("authorization: Bearer {it}\r\n")).unwrap_or_default();
         let (target, body) = good(operation);
         self.ask_by(stream, &header, operation, target, &body).await
@@ -320,9 +326,11 @@ pub(super) async fn prepare(daemon: &Daemon) -> String {
     let operator = |name: &str, role: &str| NewOperator {
         name: name.into(),
         role: role.into(),
-        deployments: Vec::new(),
+        ..NewOperator::default()
     };
     client.add_operator(&operator("ci", "deploy")).await.unwrap();
+    let elm = NewJoinToken { name: Some("elm".to_owned()), seconds: None };
+    client.create_join_token(&elm).await.unwrap();
     client.add_operator(&operator("viewer", "read")).await.unwrap().token
 }
 
@@ -425,10 +433,11 @@ async fn every_documented_status_can_be_provoked_and_no_other_is_answered() {
     }
 
     let expires_at = Timestamp(u64::MAX);
-    let tokens = (0..MAX_TOKENS - 1).map(|at| {
+    let tokens = (0..MAX_TOKENS - 2).map(|at| {
         let mut token = Digest([0; 32]);
         token.0[..8].copy_from_slice(&at.to_be_bytes());
-        Change::CreateJoinToken { token, expires_at }.free()
+        let name = format!("token-{at}");
+        Change::CreateJoinToken { name, token, expires_at }.free()
     });
     daemon.write(Writer::Operator, tokens.collect()).await;
     assert_eq!(promises.ask(join, "/v1/tokens/join", "").await, 422, "there are too many");

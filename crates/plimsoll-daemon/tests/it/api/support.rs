@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_api::client::{Client, Endpoint, Error};
 use plimsoll_api::view::{Applied, Apply, Problem};
 use plimsoll_daemon::NodeContext;
-use plimsoll_daemon::api::{ApiServer, Listen};
+use plimsoll_daemon::api::{ApiServer, Listen, TcpListen};
 use plimsoll_daemon::context::now;
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::{Policy, Scope, Signals, reconcile};
@@ -17,15 +17,19 @@ use plimsoll_model::{
     CellId, Change, Generation, Guarded, Observation, ObservedCode, ObservedState, ReplicaId,
     ServiceName, ServiceSpec, Timestamp, Writer,
 };
+use plimsoll_peer::pki::operator_client_config;
 use plimsoll_peer::pki::testkit::cell as pki;
 use plimsoll_router::Sockets;
 use plimsoll_runtime::{FakeRuntime, LogLine, Output, Runtime, StartRequest, Tag};
 use plimsoll_store::embedded::{Embedded, EmbeddedConfig};
 use plimsoll_store::{Engine, Founding, Leadership};
+use rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::faulty_engine::FaultyEngine;
 
@@ -38,6 +42,8 @@ pub(super) struct Daemon {
     pub(super) runtime: Arc<FakeRuntime>,
     pub(super) listen: Listen,
     pub(super) tcp: Option<std::net::SocketAddr>,
+    /// How its certificate is recognised.
+    pub(super) tls: Arc<ClientConfig>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
     _dir: tempfile::TempDir,
@@ -99,7 +105,11 @@ async fn serve(
     let (over, policy) = (Arc::clone(&runtime) as _, Policy::default());
     let cell = NodeContext::new(engine, over, node_id("ash"), Arc::default(), policy);
     let socket = dir.path().join("plimsoll.sock");
-    let tcp = on_tcp.then(|| "127.0.0.1:0".parse().unwrap());
+    let authority = pki("test");
+    let tcp = on_tcp.then(|| TcpListen {
+        address: "127.0.0.1:0".parse().unwrap(),
+        credentials: authority.node("ash"),
+    });
     let listen =
         Listen { socket: socket.clone(), group: None, tcp, data_dir, sockets: Sockets::default() };
     let server = ApiServer::bind(cell.clone(), &listen).await.unwrap();
@@ -111,7 +121,8 @@ async fn serve(
     let running = tokio::spawn(server.run(async { drop(stopped.await) }));
     let client = Client::new(Endpoint::Unix(socket));
     let (stop, running) = (Some(stop), Some(running));
-    Daemon { cell, client, runtime, listen, tcp, stop, running, _dir: dir }
+    let tls = operator_client_config(&[authority.fingerprint()]).unwrap();
+    Daemon { cell, client, runtime, listen, tcp, tls, stop, running, _dir: dir }
 }
 
 /// Fails the test where it would wait for ever.
@@ -120,6 +131,22 @@ pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Daemon {
+    /// The way over the network, with this token if there is one.
+    pub(super) fn by_tcp(&self, token: Option<&str>) -> Client {
+        let addresses = vec![self.tcp.unwrap().to_string()];
+        let client = Client::new(Endpoint::Https { addresses, tls: Some(Arc::clone(&self.tls)) });
+        match token {
+            Some(token) => client.with_token(token),
+            None => client,
+        }
+    }
+
+    pub(super) async fn connect_tls(&self) -> TlsStream<TcpStream> {
+        let stream = TcpStream::connect(self.tcp.unwrap()).await.unwrap();
+        let name = "node.plimsoll.internal".try_into().unwrap();
+        TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await.unwrap()
+    }
+
     pub(super) async fn apply<const N: usize>(
         &self,
         name: &str,

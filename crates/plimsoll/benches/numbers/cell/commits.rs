@@ -129,7 +129,7 @@ async fn api(cell: &Cell) -> Round {
         let name = format!("{writer:063}");
         async move {
             let written = if number.is_multiple_of(2) {
-                let asked = NewOperator { name, role: "read".to_owned(), deployments: Vec::new() };
+                let asked = NewOperator { name, role: "read".to_owned(), ..NewOperator::default() };
                 client.add_operator(&asked).await.map(drop)
             } else {
                 client.revoke_operator(&name).await.map(drop)

@@ -87,7 +87,7 @@ async fn write(client: &Client) -> Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = format!("bench-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     client
-        .add_operator(&NewOperator { name, role: "read".to_owned(), deployments: Vec::new() })
+        .add_operator(&NewOperator { name, role: "read".to_owned(), ..NewOperator::default() })
         .await
         .map(drop)
 }

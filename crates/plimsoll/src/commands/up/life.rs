@@ -201,7 +201,6 @@ impl Life {
             node: node.cell().node.as_str(),
             options: &self.options,
             runtime: node.runtime(),
-            token: node.token_file(),
             is_default: self.is_default,
         };
         note(&started.text());

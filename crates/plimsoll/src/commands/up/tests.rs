@@ -88,13 +88,8 @@ fn the_first_words_say_all_there_is_to_know() {
         version: "0.1.0".into(),
         limits: vec!["services see the host's files".into(), "images are not used".into()],
     };
-    let started = Started {
-        node: "ash",
-        options: &options,
-        runtime: Some(&runtime),
-        token: Some(Path::new("/srv/node/token")),
-        is_default: false,
-    };
+    let started =
+        Started { node: "ash", options: &options, runtime: Some(&runtime), is_default: false };
     expect![[r#"
         node ash is up
           data      /srv/node
@@ -102,16 +97,15 @@ fn the_first_words_say_all_there_is_to_know() {
                     - services see the host's files
                     - images are not used
           socket    /srv/node/plimsoll.sock
-          listens   http://10.0.0.5:7654
-          token     in /srv/node/token; others set PLIMSOLL_TOKEN to it
+          listens   https://10.0.0.5:7654
+                    for another machine: plimsoll token create NAME, and there plimsoll login STRING
 
           export PLIMSOLL_HOST=/srv/node/plimsoll.sock
 
         Next: plimsoll apply -f compose.yaml"#]]
     .assert_eq(&started.text());
     let options = parsed("");
-    let started =
-        Started { node: "ash", options: &options, runtime: None, token: None, is_default: true };
+    let started = Started { node: "ash", options: &options, runtime: None, is_default: true };
     expect![[r#"
         node ash is up
           data      /var/lib/plimsoll

@@ -2,18 +2,15 @@
 //! container, no planted symlink out of a bind root, and a token that is bound to some deployments sees no others.
 
 use std::fs::{self, Permissions};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use plimsoll_model::{ContainerSpec, Mode, ServiceSpec, SpecHash};
+use plimsoll_peer::pki::Login;
 use serde_json::{Value, json};
 
+use super::{Answer, say_tcp};
 use crate::harness::{Cell, Site};
-
-/// A status, and what came with it.
-type Answer = (u16, String);
 
 /// One daemon that runs processes as root and lets services bind below a directory of its own.
 fn cell_with_root() -> (Cell, String) {
@@ -35,24 +32,15 @@ fn is_root() -> bool {
 fn token(cell: &Cell, args: &str) -> String {
     let made = cell.run(0, &format!("token create {args}"));
     assert_eq!(made.code(), 0, "{}", made.text());
-    made.stdout().trim().to_owned()
+    made.stdout().parse::<Login>().unwrap().token.to_string()
 }
 
 /// One request over TCP, with a token.
 fn ask(cell: &Cell, at: usize, token: &str, line: &str, body: &Value) -> Answer {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let mut stream = TcpStream::connect(cell.api(at).unwrap()).unwrap();
-    let head = format!(
-        "{line} HTTP/1.1\r\nhost: cell\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.get(9..12).and_then(|status| status.parse().ok());
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
-    (status.unwrap_or_default(), body.to_owned())
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    say_tcp(cell, at, line, &headers, body.as_bytes()).unwrap()
 }
 
 /// A service that anybody may have, but for these fields of its container.
