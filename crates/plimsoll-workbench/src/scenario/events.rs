@@ -317,6 +317,9 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
         ("new_leader", &event.new_leader, Action::NewLeader),
         ("join_token", &event.join_token, Action::CreateJoinToken),
         ("backup", &event.backup, Action::Backup),
+        ("rotate_authority", &event.rotate_authority, Action::RotateAuthority),
+        ("rotate_without_down", &event.rotate_without_down, Action::RotateWithoutDown),
+        ("abort_rotation", &event.abort_rotation, Action::AbortRotation),
         ("raise", &event.raise, Action::Raise),
     ] {
         match flag {
