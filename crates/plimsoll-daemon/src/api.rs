@@ -37,6 +37,7 @@ mod metrics;
 mod read;
 mod requester;
 mod revocation;
+mod rotation;
 mod router;
 mod router_metrics;
 mod scope;

@@ -48,11 +48,12 @@ use crate::cell::{join, quorum};
 use crate::context::{NodeContext, WriteError};
 use crate::dispatcher::{self, Dispatch};
 use crate::heartbeat::Pulse;
-use crate::link::Fence;
+use crate::link::{Fence, Report};
 use crate::link::reach::Reach;
 use crate::peer_api::{self, PeerApi};
 use crate::routing::{Entrances, Listens, Routing};
-use crate::{heartbeat, leader, link, renewal, sampler};
+use crate::renewal::Renewal;
+use crate::{heartbeat, leader, link, sampler};
 use plimsoll_peer::pki::{self, Credentials, JoinAddress};
 use plimsoll_peer::{self as peer, Limits, PeerClient, RaftNetwork};
 
@@ -206,6 +207,12 @@ pub enum Error {
         dir.display()
     )]
     NoMember { dir: PathBuf, node: NodeId, cell_id: CellId },
+    #[error(
+        "{} holds node {node} of cell {cell_id}, whose authority was rotated without it, so that nobody accepts its certificate \
+         any more; to join again, use this token with another --data-dir, or with this one emptied",
+        dir.display()
+    )]
+    LeftBehind { dir: PathBuf, node: NodeId, cell_id: CellId },
     #[error("cannot join the cell")]
     Join(#[from] join::Error),
     #[error(transparent)]
@@ -369,10 +376,11 @@ impl RunningNode {
         let server = node.open_api(&options).await?;
         server.reach(client.clone());
         let endpoints = NodeEndpoints { client: client.clone(), server, peers, names };
-        node.begin(&options, facts, key, endpoints, &stop)?;
-        let cell = node.cell.clone();
-        let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop.clone());
-        node.guard("certificate renewal", renewal);
+        let reports = node.begin(&options, facts, key, endpoints, &stop)?;
+        let (cell, data_dir, confirmed) = (node.cell.clone(), dir.clone(), None);
+        let renewal =
+            Renewal { cell, data_dir, identity, client, credentials, reports, confirmed };
+        node.guard("certificate renewal", renewal.run(stop.clone()));
         node.close_unclaimed(stop);
         // An engine that hangs holds this up, and by now nothing else.
         node.description = node.cell.runtime.describe().await.ok();
@@ -443,7 +451,7 @@ impl RunningNode {
         key: Digest,
         endpoints: NodeEndpoints,
         stop: &watch::Receiver<bool>,
-    ) -> Result<(), Error> {
+    ) -> Result<mpsc::UnboundedSender<Report>, Error> {
         let cell = self.cell.clone();
         let NodeEndpoints { client, server, peers, names } = endpoints;
         let log = self.log.clone();
@@ -486,12 +494,12 @@ impl RunningNode {
         let reach = Arc::new(Reach(client.apart()));
         self.keep("link", link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
         let bind_roots = options.bind_roots.iter().map(PathBuf::from).collect();
-        let agent = Agent::new(&cell, reports).beside_traffic(routing).with_bind_roots(bind_roots);
+        let agent = Agent::new(&cell, reports.clone()).beside_traffic(routing).with_bind_roots(bind_roots);
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));
         self.guard("leader", leader::run(cell, stop.clone()));
-        Ok(())
+        Ok(reports)
     }
 
     /// Runs a part that the node cannot be without, and notes when it ends unasked.

@@ -110,6 +110,7 @@ impl Command {
             Self::Cell(args) => match &mut args.what {
                 cell::CellCommand::Status(args) => Some(&mut args.host),
                 cell::CellCommand::Recover(args) => Some(&mut args.host),
+                cell::CellCommand::RotateAuthority(args) => Some(&mut args.host),
                 cell::CellCommand::UnlockKey(_) | cell::CellCommand::ChangeLock(_) => None,
             },
             Self::Up(_)

@@ -14,7 +14,8 @@ use utoipa_axum::routes;
 use super::answer::with_type;
 use super::context::Context;
 use super::{
-    backup, cell, examples, exec, forward, health, logs, metrics, read, scope, staleness, statuses,
+    backup, cell, examples, exec, forward, health, logs, metrics, read, rotation, scope, staleness,
+    statuses,
     watching, write,
 };
 
@@ -94,6 +95,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))
         .routes(routes!(cell::cell))
+        .routes(routes!(rotation::rotate, rotation::abort))
         .routes(routes!(cell::create_join))
         .routes(routes!(cell::operators, cell::add_operator))
         .routes(routes!(cell::revoke_operator))
