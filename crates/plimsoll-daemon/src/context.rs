@@ -11,8 +11,8 @@ use plimsoll_runtime::Runtime;
 use plimsoll_store::{Engine, Peer};
 use thiserror::Error;
 
-pub use crate::clock::now;
 use crate::authorities::AuthorityFeed;
+pub use crate::clock::now;
 use crate::endpoint_feed::EndpointFeed;
 use crate::ingress_status::IngressStatus;
 use crate::measurements::SharedMeasurements;

@@ -121,8 +121,7 @@ impl Renewal {
 
     /// On disk first: what others were told of this node must be true of it after a crash.
     fn keep(&mut self, identity: Identity) -> bool {
-        let kept =
-            identity.store(&self.data_dir).and_then(|()| self.credentials.renew(&identity));
+        let kept = identity.store(&self.data_dir).and_then(|()| self.credentials.renew(&identity));
         match kept {
             Ok(()) => self.identity = identity,
             Err(error) => {

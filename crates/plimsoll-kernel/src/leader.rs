@@ -48,8 +48,7 @@ pub enum LeaderStep {
 
 impl LeaderStep {
     /// A whole turn, in order: each step sees what the ones before it wrote.
-    pub const TURN: [Self; 4] =
-        [Self::Liveness, Self::Schedule, Self::Rebalance, Self::Rotate];
+    pub const TURN: [Self; 4] = [Self::Liveness, Self::Schedule, Self::Rebalance, Self::Rotate];
 
     /// In whose name its batch is written.
     pub fn writer(self) -> Writer {

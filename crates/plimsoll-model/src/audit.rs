@@ -538,7 +538,9 @@ mod tests {
             H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
             H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
             H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
-            H::RebalanceSkipped { .. } => Some(H::AuthorityRotation { step: RotationStep::Started }),
+            H::RebalanceSkipped { .. } => {
+                Some(H::AuthorityRotation { step: RotationStep::Started })
+            }
             H::AuthorityRotation { .. } => None,
         } {
             all.push(next);

@@ -382,7 +382,9 @@ pub enum Refusal {
     NotRotating,
     #[error("the rotation waits for {node}")]
     Awaited { node: NodeId },
-    #[error("node {node} is ready; the rotation goes on without nodes that are down, and no others")]
+    #[error(
+        "node {node} is ready; the rotation goes on without nodes that are down, and no others"
+    )]
     NodeReady { node: NodeId },
     #[error("the cell knows no such join token; make one with `plimsoll token create-join`")]
     TokenUnknown,

@@ -79,9 +79,9 @@ impl fmt::Display for RotationStep {
             }
             Self::Switched => f.write_str("all nodes trust the next authority; it signs now"),
             Self::Aborted => f.write_str("rotation of the authority aborted"),
-            Self::Finished { left_behind } if left_behind.is_empty() => {
-                f.write_str("rotation of the authority finished; the other one is not trusted any more")
-            }
+            Self::Finished { left_behind } if left_behind.is_empty() => f.write_str(
+                "rotation of the authority finished; the other one is not trusted any more",
+            ),
             Self::Finished { left_behind } => {
                 let names: Vec<&str> = left_behind.iter().map(NodeId::as_str).collect();
                 write!(f, "rotation of the authority finished without {}", names.join(", "))

@@ -134,9 +134,14 @@ impl ConnectionContext {
 
 /// What a node carries for clients was let in when it was begun, and may end in its own time.
 async fn has_no_more_time(until: &Until, drain: Option<Duration>) {
-    match drain {
-        Some(drain) => sleep(drain).await,
-        None => until.has_no_more_time().await,
+    let Some(drain) = drain else { return until.has_no_more_time().await };
+    let daemon_ends = async {
+        until.is_over().await;
+        until.has_no_more_time().await;
+    };
+    tokio::select! {
+        () = sleep(drain) => {}
+        () = daemon_ends => {}
     }
 }
 

@@ -41,7 +41,11 @@ enum State {
     Opening,
     /// With the authority that vouched for the other side.
     Open(Requests, Fingerprint),
-    Failed { error: Error, failures: u32, until: Instant },
+    Failed {
+        error: Error,
+        failures: u32,
+        until: Instant,
+    },
 }
 
 impl Link {

@@ -126,13 +126,8 @@ impl PeerServer {
         let (credentials, ending_all) = (tls.credentials.clone(), ending.clone());
         let mut handshakes = Handshakes::new(tls, limits);
         let quiet_all = Arc::clone(&quiet);
-        let context = ConnectionContext {
-            router,
-            limits,
-            quiet: quiet_all,
-            ending: ending_all,
-            credentials,
-        };
+        let context =
+            ConnectionContext { router, limits, quiet: quiet_all, ending: ending_all, credentials };
         let stage = stay.as_ref().map(|stay| stay.stage.clone());
         let goes_on = || stage.as_ref().is_some_and(|stage| *stage.borrow() == RouterStage::Open);
         let mut seats = Connections::new(context, &quiet, limits, stay);

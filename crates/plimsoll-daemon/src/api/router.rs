@@ -15,8 +15,7 @@ use super::answer::with_type;
 use super::context::Context;
 use super::{
     backup, cell, examples, exec, forward, health, logs, metrics, read, rotation, scope, staleness,
-    statuses,
-    watching, write,
+    statuses, watching, write,
 };
 
 #[derive(OpenApi)]

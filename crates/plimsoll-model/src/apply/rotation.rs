@@ -1,5 +1,6 @@
 //! Changes to the authority of the cell: a rotation begins, nodes do their part of it, it goes a step on, or back.
 
+use std::collections::BTreeSet;
 use std::mem;
 
 use super::Txn;
@@ -30,8 +31,8 @@ impl Txn<'_> {
             phase: RotationPhase::Trust,
             started_at: self.at,
             is_abort: false,
-            done: Default::default(),
-            without: Default::default(),
+            done: BTreeSet::new(),
+            without: BTreeSet::new(),
         });
         self.step(access, RotationStep::Started);
         self.rotate_without(without)

@@ -289,7 +289,8 @@ impl Credentials {
         let Held { certified, fingerprint, clients, .. } = &*self.current.get();
         let (certified, clients) = (Arc::clone(certified), Arc::clone(clients));
         let held = Held { certified, fingerprint: *fingerprint, anchors, clients };
-        let current = Current { held: RwLock::new(Arc::new(held)), replaced: watch::Sender::new(()) };
+        let current =
+            Current { held: RwLock::new(Arc::new(held)), replaced: watch::Sender::new(()) };
         Self { current: Arc::new(current), ..self }
     }
 }

@@ -154,9 +154,7 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::Survive { .. } => ("survive", Cause::Drawn(Draw::Recover)),
         Change::Record { .. } => ("record", Cause::Drawn(Draw::Backup)),
         Change::Raise { .. } => ("raise", Cause::Drawn(Draw::Raise)),
-        Change::RotateAuthority { .. } => {
-            ("rotate_authority", Cause::Drawn(Draw::RotateAuthority))
-        }
+        Change::RotateAuthority { .. } => ("rotate_authority", Cause::Drawn(Draw::RotateAuthority)),
         Change::RotateWithout { .. } => ("rotate_without", Cause::Drawn(Draw::RotateAuthority)),
         Change::ConfirmAuthority { .. } => ("confirm_authority", Cause::Agent),
         Change::SwitchAuthority => ("switch_authority", Cause::Leader),

@@ -11,7 +11,7 @@ use crate::world::World;
 
 #[derive(Debug, Default)]
 pub(super) struct MutualTrust {
-    /// What the nodes that were left out had for a key when they were.
+    /// Those that it goes on without, as far as they are behind.
     left_out: BTreeSet<NodeId>,
 }
 
@@ -62,4 +62,34 @@ fn is_behind(world: &World<'_>, id: &NodeId) -> bool {
         let trust = &machine.trust;
         trust.epoch != access.authority_epoch || trust.signed_by.as_ref() != signs
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::Millis;
+    use plimsoll_model::testkit::{cpus, node_id};
+
+    use super::*;
+    use crate::scenario::{Action, Scenario};
+    use crate::world::EPOCH;
+
+    #[test]
+    fn a_node_that_does_not_trust_another_is_noticed_and_a_rotation_makes_none() {
+        let mut scenario = Scenario::new("three", Millis::minutes(2));
+        for name in ["ash", "birch", "cedar"] {
+            scenario.nodes.insert(node_id(name), cpus(4));
+        }
+        scenario.script.push((Millis::seconds(10), Action::RotateAuthority));
+        let mut world = World::new(&scenario, 7);
+        let mut trust = MutualTrust::default();
+        while world.step(EPOCH.plus(scenario.length)) {
+            trust.check(&world).unwrap();
+        }
+        assert_eq!(world.state.access().authority_epoch, 3, "it has come to its end");
+        let cedar = world.machines.get_mut(&node_id("cedar")).unwrap();
+        cedar.trust.anchors.clear();
+        world.has_trust_changed = true;
+        let broken = trust.check(&world).unwrap_err();
+        assert_eq!(broken, "cedar does not trust the certificate of ash");
+    }
 }

@@ -142,8 +142,12 @@ pub(super) fn progress(rotation: &Rotation) -> String {
 
 /// What somebody can do who waits.
 fn next_step(rotation: &Rotation) -> String {
-    let down: Vec<&str> =
-        rotation.awaited.iter().filter(|it| it.status == "down").map(|it| it.node.as_str()).collect();
+    let down: Vec<&str> = rotation
+        .awaited
+        .iter()
+        .filter(|it| it.status == "down")
+        .map(|it| it.node.as_str())
+        .collect();
     match down.as_slice() {
         [] => "it goes on by itself; look again with --status".to_owned(),
         [first, ..] => format!(

@@ -7,7 +7,7 @@ use super::faults::{apply_shop, must_agree};
 
 #[test]
 fn a_cell_on_etcd_rotates_its_authority_and_a_server_that_was_away_signs_itself_another_certificate()
-{
+ {
     let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let mut cell = cell_of(3, &lab);
     apply_shop(&cell, 1);
