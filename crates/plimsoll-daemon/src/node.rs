@@ -302,8 +302,7 @@ impl RunningNode {
         server.reach(client.clone());
         let endpoints = NodeEndpoints { client: client.clone(), server, peers, names };
         let reports = node.begin(&options, facts, key, endpoints, &stop)?;
-        let (cell, data_dir, confirmed) = (node.cell.clone(), dir.clone(), None);
-        let renewal = Renewal { cell, data_dir, identity, client, credentials, reports, confirmed };
+        let renewal = Renewal::new(node.cell.clone(), dir.clone(), identity, client, reports);
         node.guard("certificate renewal", renewal.run(stop.clone()));
         node.close_unclaimed(stop);
         // An engine that hangs holds this up, and by now nothing else.

@@ -12,14 +12,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Method;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::authorities::CellAuthorities;
 use crate::cell::reach::{self, RENEW};
 use crate::cell::{ANSWER, authority};
 use crate::context::{NodeContext, now};
 use crate::link::Report;
-use plimsoll_peer::pki::{Credentials, Error, Identity, NODE_LIFETIME, NodeKey};
+use plimsoll_peer::pki::{Error, Identity, NODE_LIFETIME, NodeKey};
 use plimsoll_peer::{PeerClient, Response};
 
 /// How often it is looked at: often enough to be tried some hundred times before it runs out.
@@ -34,22 +34,35 @@ const PACE: Duration = Duration::from_millis(50);
 /// What keeps the identity of a node.
 #[derive(Debug)]
 pub struct Renewal {
-    pub cell: NodeContext,
-    pub data_dir: PathBuf,
-    pub identity: Identity,
-    pub client: PeerClient,
-    pub credentials: Credentials,
+    cell: NodeContext,
+    data_dir: PathBuf,
+    identity: Identity,
+    client: PeerClient,
     /// Where it is said that this node has done its part of a rotation.
-    pub reports: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedSender<Report>,
     /// The epoch for which that was said.
-    pub confirmed: Option<u64>,
+    confirmed: Option<u64>,
+    has_complained: bool,
 }
 
 impl Renewal {
+    /// Keeps the credentials of this client, and of all that share them.
+    pub fn new(
+        cell: NodeContext,
+        data_dir: PathBuf,
+        identity: Identity,
+        client: PeerClient,
+        reports: mpsc::UnboundedSender<Report>,
+    ) -> Self {
+        let (confirmed, has_complained) = (None, false);
+        Self { cell, data_dir, identity, client, reports, confirmed, has_complained }
+    }
+
     /// Runs until told to stop.
     pub async fn run(mut self, mut shutdown: watch::Receiver<bool>) {
         let mut told = self.cell.authorities.watch();
         let mut applied = self.cell.engine.machine().applied();
+        let mut tried: Option<Instant> = None;
         loop {
             applied.borrow_and_update();
             self.cell.authorities.read(self.cell.engine.machine());
@@ -58,7 +71,9 @@ impl Renewal {
                 Some(latest) => self.follow(&latest).await,
                 None => true,
             };
-            if is_settled && self.identity.renew_due(now()) {
+            let may_try = tried.is_none_or(|tried| tried.elapsed() >= EVERY);
+            if is_settled && may_try && self.identity.renew_due(now()) {
+                tried = Some(Instant::now());
                 self.renew().await;
             }
             let wait = if is_settled { EVERY } else { AGAIN };
@@ -72,7 +87,7 @@ impl Renewal {
             tokio::select! {
                 () = sleep(wait) => {}
                 changed = told.changed() => if changed.is_err() { return },
-                () = is_written => {}
+                () = is_written, if is_settled => {}
                 _ = shutdown.wait_for(|stop| *stop) => return,
             }
         }
@@ -107,11 +122,7 @@ impl Renewal {
     /// Gets another certificate, if one is to be had.
     async fn renew(&mut self) -> bool {
         match self.signed().await {
-            Ok(Some(renewed)) => self.keep(renewed),
-            Ok(None) => {
-                tracing::warn!("no server can be asked for another certificate yet");
-                false
-            }
+            Ok(renewed) => renewed.is_some_and(|renewed| self.keep(renewed)),
             Err(error) => {
                 tracing::error!(%error, "cannot renew the certificate");
                 false
@@ -119,11 +130,20 @@ impl Renewal {
         }
     }
 
+    /// Why there is no new certificate yet: said once, and again after there was one.
+    fn complain(&mut self, why: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            tracing::warn!(%why, "no new certificate yet; trying on");
+        }
+    }
+
     /// On disk first: what others were told of this node must be true of it after a crash.
     fn keep(&mut self, identity: Identity) -> bool {
-        let kept = identity.store(&self.data_dir).and_then(|()| self.credentials.renew(&identity));
+        let kept = identity
+            .store(&self.data_dir)
+            .and_then(|()| self.client.credentials().renew(&identity));
         match kept {
-            Ok(()) => self.identity = identity,
+            Ok(()) => (self.identity, self.has_complained) = (identity, false),
             Err(error) => {
                 tracing::error!(%error, "cannot use the new certificate");
                 return false;
@@ -132,7 +152,7 @@ impl Renewal {
         true
     }
 
-    async fn signed(&self) -> Result<Option<Identity>, Error> {
+    async fn signed(&mut self) -> Result<Option<Identity>, Error> {
         let (key, csr) = self.identity.another()?;
         let cell = &self.cell;
         let epoch = cell.engine.machine().read(|state| state.access().authority_epoch);
@@ -142,13 +162,16 @@ impl Renewal {
             let certificate = authority.issue(&csr, &cell.node, now(), NODE_LIFETIME)?;
             return self.of(key, certificate.to_vec()).map(Some);
         }
-        let Some(leader) = reach::leader(cell) else { return Ok(None) };
+        let Some(leader) = reach::leader(cell) else {
+            self.complain(&"no server leads that could be asked");
+            return Ok(None);
+        };
         let body = Bytes::copy_from_slice(csr.as_der());
         let asked = self.client.call(&leader, Method::POST, RENEW, body, ANSWER).await;
         match asked.and_then(Response::good) {
             Ok(certificate) => self.of(key, certificate.to_vec()).map(Some),
             Err(error) => {
-                tracing::warn!(leader = %leader.node, %error, "the certificate was not renewed");
+                self.complain(&format!("{}: {error}", leader.node));
                 Ok(None)
             }
         }
