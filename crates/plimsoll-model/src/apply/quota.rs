@@ -145,8 +145,7 @@ mod tests {
         let full = Deployment { revision: Revision(1), history: history(&[MAX_CELL_BYTES - 10]) };
         state.deployments.insert(name("blog"), full);
         state.deployments.remove(&name("shop"));
-        let check =
-            |deployment: &str, bytes: u64| check(&state, &name(deployment), bytes, bytes);
+        let check = |deployment: &str, bytes: u64| check(&state, &name(deployment), bytes, bytes);
         check("shop", 10).unwrap();
         let refused = check("shop", 11).unwrap_err();
         let text = "with shop, what the cell keeps of all deployments takes 268435457 bytes, at most 268435456 are kept";
