@@ -180,6 +180,14 @@ impl Client {
         self.get("/v1/cell").await
     }
 
+    pub async fn rotate_authority(&self, asked: &view::RotateAuthority) -> Result<view::Authority> {
+        self.send(Method::POST, "/v1/cell/rotation", asked).await
+    }
+
+    pub async fn abort_rotation(&self) -> Result<view::Authority> {
+        self.answer(ApiRequest::new(Method::DELETE, "/v1/cell/rotation")).await
+    }
+
     pub async fn create_join_token(&self, asked: &view::NewJoinToken) -> Result<view::JoinToken> {
         self.send(Method::POST, "/v1/tokens/join", asked).await
     }

@@ -98,6 +98,8 @@ codes! {
         NameTaken = "name_taken" => "choose another name with `--name`",
         /// The key is that of a node that was removed.
         KeyRevoked = "key_revoked" => "empty its data directory and join again",
+        /// The node's certificate is of an authority that the cell does not have any more.
+        AuthorityChanged = "authority_changed" => "join it again with a new token: `plimsoll token create-join`",
         /// The node joins in another version of the protocol.
         Version = "version" => "run the same plimsoll on both nodes",
         /// The node is too old for its cell.
@@ -161,6 +163,14 @@ codes! {
         /// The cell cannot be joined yet: its first node has no peer address.
         NoAuthority = "no_authority"
             => "its first node must be able to bind its peer port; see `plimsoll up --address`",
+        /// The authority is already being rotated.
+        Rotating = "rotating"
+            => "`plimsoll cell rotate-authority --status` shows how far it has come, `--abort` takes it back",
+        /// No rotation of the authority is under way.
+        NotRotating = "not_rotating" => "`plimsoll cell rotate-authority` starts one",
+        /// The rotation goes on without nodes that are down, and this one is ready.
+        NodeReady = "node_ready"
+            => "wait for it, or remove it: `plimsoll node drain NODE`, then `plimsoll node remove NODE`",
         /// The container does not exist on its node.
         NotHere = "not_here" => "it has not been started yet, or its container was removed",
         /// The container is not running.
@@ -280,7 +290,8 @@ impl ProblemCode {
             | Self::TokenUsed
             | Self::TokenExpired
             | Self::TokenRevoked
-            | Self::KeyRevoked => 403,
+            | Self::KeyRevoked
+            | Self::AuthorityChanged => 403,
             Self::NoSuchPath
             | Self::NoSuchDeployment
             | Self::NoSuchService
@@ -310,6 +321,9 @@ impl ProblemCode {
             | Self::NotHere
             | Self::NotRunning
             | Self::NotAssigned
+            | Self::Rotating
+            | Self::NotRotating
+            | Self::NodeReady
             | Self::Refused => 409,
             Self::TooLarge => 413,
             Self::NoSuchKind

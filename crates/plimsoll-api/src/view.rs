@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+mod authority;
 mod cell;
 pub mod freshness;
 pub mod leadership;
@@ -20,6 +21,7 @@ mod time;
 
 pub use crate::problem::{Problem, ProblemCode};
 pub use crate::reason::{Reason, ReasonCode};
+pub use authority::{Authority, AwaitedNode, RotateAuthority, Rotation};
 pub use cell::{
     Cell, CellAuthority, JoinToken, JoinTokenStatus, NewJoinToken, NewOperator, Operator,
     OperatorToken, Server, WhoAmI,

@@ -40,6 +40,7 @@ mod operators;
 mod read;
 mod requester;
 mod revocation;
+mod rotation;
 mod router;
 mod router_metrics;
 mod scope;

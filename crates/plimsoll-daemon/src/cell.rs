@@ -59,8 +59,7 @@ impl Network for Late {
     }
 }
 
-/// What is signed is signed with the authority in the state; what others signed is judged by the one that was pinned when
-/// this node got its identity.
+/// What is signed is signed with the authority in the state; what others signed is judged by those that this node trusts.
 impl Notary for Late {
     fn own(&self) -> Option<(NodeId, Digest)> {
         let credentials = self.0.get()?.credentials();

@@ -11,6 +11,7 @@ use plimsoll_runtime::Runtime;
 use plimsoll_store::{Engine, Peer};
 use thiserror::Error;
 
+use crate::authorities::AuthorityFeed;
 pub use crate::clock::now;
 use crate::endpoint_feed::EndpointFeed;
 use crate::ingress_status::IngressStatus;
@@ -32,6 +33,7 @@ pub struct NodeContext {
     pub policy: Policy,
     pub measurements: SharedMeasurements,
     pub endpoints: EndpointFeed,
+    pub authorities: AuthorityFeed,
     pub ingress: Shared<IngressStatus>,
     pub levels: Shared<PeerLevels>,
     /// Which servers answered when they were last asked; none while somebody leads.
@@ -74,6 +76,7 @@ impl NodeContext {
             policy,
             measurements: SharedMeasurements::default(),
             endpoints: EndpointFeed::default(),
+            authorities: AuthorityFeed::default(),
             ingress: Shared::default(),
             levels: Shared::default(),
             quorum: Shared::default(),

@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod authorities;
 pub mod cell;
 pub mod clock;
 pub mod context;

@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use crate::context::NodeContext;
 use crate::dispatcher::{AssignmentSender, Dispatch};
+use crate::problem;
 use crate::servers::has_address;
 use plimsoll_api::view::Problem;
 
@@ -61,6 +62,8 @@ pub enum Unopened {
     NotLeader { leader: Option<Peer> },
     #[error("it says that this node is not of the cell")]
     Removed,
+    #[error("it is of another authority of the cell")]
+    OtherAuthority,
     #[error("{}", .0.message)]
     Outdated(Box<Problem>),
     #[error(transparent)]
@@ -146,8 +149,12 @@ pub async fn run(
                         }
                         Err(error) => {
                             was_removed |= say(&peer, &error, was_removed);
-                            if let Unopened::Outdated(problem) = &error {
-                                turned_away(&cell, problem);
+                            match &error {
+                                Unopened::Outdated(problem) => turned_away(&cell, problem),
+                                Unopened::OtherAuthority => {
+                                    turned_away(&cell, &problem::left_behind(&cell.node));
+                                }
+                                _ => {}
                             }
                             hint = cell.any_server();
                         }
@@ -167,7 +174,7 @@ pub async fn run(
     }
 }
 
-/// The leader holds this node for too old. What it runs, it goes on running; it is said once.
+/// The leader does not let this node in: it is too old, or comes too late. What it runs, it goes on running; it is said once.
 fn turned_away(cell: &NodeContext, problem: &Problem) {
     let before = cell.levels.lock().outdated.replace(problem.clone());
     if before.as_ref() != Some(problem) {

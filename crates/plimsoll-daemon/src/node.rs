@@ -30,12 +30,10 @@ use plimsoll_model::{CellId, NodeFacts, NodeId, Zone};
 use plimsoll_router::sockets::{SharedSocket, SocketName, Sockets};
 use plimsoll_router::{AddressBlock, RouterLimits};
 use plimsoll_runtime::pressure::HostInfo;
-use plimsoll_runtime::{Block, BoxFuture, Description, chain};
+use plimsoll_runtime::{Block, BoxFuture, Description};
 use plimsoll_store::Incarnation;
-use plimsoll_store::embedded::OpenError;
 use plimsoll_store::keys::UnlockKey;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -44,32 +42,37 @@ use tokio::time::sleep;
 use crate::agent::Agent;
 use crate::api::{self, ApiServer, Listen, TcpListen};
 use crate::cell::log::CellLog;
-use crate::cell::{join, quorum};
-use crate::context::{NodeContext, WriteError};
+use crate::cell::quorum;
+use crate::context::NodeContext;
 use crate::dispatcher::{self, Dispatch};
 use crate::heartbeat::Pulse;
-use crate::link::Fence;
 use crate::link::reach::Reach;
+use crate::link::{Fence, Report};
 use crate::peer_api::{self, PeerApi};
+use crate::renewal::Renewal;
 use crate::routing::{Entrances, Listens, Routing};
-use crate::{heartbeat, leader, link, renewal, sampler};
-use plimsoll_peer::pki::{self, Credentials, JoinAddress};
+use crate::{heartbeat, leader, link, sampler};
+use plimsoll_peer::pki::{Credentials, JoinAddress};
 use plimsoll_peer::{self as peer, Limits, PeerClient, RaftNetwork};
 
 mod bootstrap;
 mod data_dir;
+mod error;
 mod etcd;
 mod membership;
 pub mod migration;
 mod name;
 mod node_file;
+mod part;
 mod plane;
 pub mod recovery;
 mod runtime;
 
 use bootstrap::OpenedLog;
+pub use error::Error;
 pub use etcd::{EngineKind, EtcdOptions, Password};
 use node_file::NodeFile;
+use part::{MayEnd, Part};
 pub use plane::{DataPlane, LINGER};
 
 /// How long a node that needs no token may take to be taken in before it says that it is up all the same.
@@ -143,77 +146,6 @@ impl RuntimeKind {
             Self::Fake => "fake",
         }
     }
-}
-
-/// Why a node does not start. Nothing was changed, and nothing that runs was touched.
-#[derive(Debug, Error)]
-pub enum Error {
-    #[error("cannot {action} {}", path.display())]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is damaged: {why}", path.display())]
-    NodeFile { path: PathBuf, why: String },
-    #[error(
-        "{} is missing, and {} has a store: without it this would be another node. Put it back; else empty the directory and \
-         join again, or for a cell of one node `plimsoll backup FILE --data-dir {}`, then `plimsoll restore`",
-        dir.join("node.json").display(), dir.display(), dir.display()
-    )]
-    NoNodeFile { dir: PathBuf },
-    #[error("{} belongs to node {found}, not to {wanted}; leave out --name, or choose another --data-dir", dir.display())]
-    OtherNode { dir: PathBuf, found: NodeId, wanted: NodeId },
-    #[error("{hostname:?} cannot be the name of a node ({why}); choose one with --name")]
-    Name { hostname: String, why: String },
-    #[error("cannot read this host's processors and memory from /proc")]
-    Host,
-    #[error(
-        "no Docker Engine was found; start it, name its socket with --docker-socket, or use --runtime process"
-    )]
-    NoEngine,
-    #[error(
-        "no Docker Engine answers, and a daemon of root does not run services as processes of this host unless told to; \
-         start the engine, name its socket with --docker-socket, or use --runtime process"
-    )]
-    RootWithoutEngine,
-    #[error(transparent)]
-    Store(#[from] OpenError),
-    #[error("{}", chain(.0))]
-    Runtime(#[from] plimsoll_runtime::Error),
-    #[error("this node cannot write to its own log")]
-    Write(#[from] WriteError),
-    #[error(transparent)]
-    Api(#[from] api::BindError),
-    #[error("--address: {0}")]
-    Address(String),
-    #[error("{0}")]
-    Unfit(String),
-    #[error(
-        "{} is of the {found} engine; use it without --engine, or see `plimsoll migrate --from {found} --to {wanted}`",
-        dir.display()
-    )]
-    OtherEngine { dir: PathBuf, found: &'static str, wanted: &'static str },
-    #[error(transparent)]
-    Etcd(plimsoll_etcd::Error),
-    #[error(transparent)]
-    EtcdStart(#[from] plimsoll_store_etcd::StartError),
-    #[error(
-        "{} holds node {node} of cell {cell_id}, and the token in --join is for another cell; to keep this node, leave out \
-         --join; to join that cell, choose another --data-dir, or delete this one if cell {cell_id} was made by mistake",
-        dir.display()
-    )]
-    OtherToken { dir: PathBuf, node: NodeId, cell_id: CellId },
-    #[error(
-        "{} holds node {node}, which cell {cell_id} does not have any more: it was removed, or the cell was restored without \
-         it; to join again, use this token with another --data-dir, or with this one emptied",
-        dir.display()
-    )]
-    NoMember { dir: PathBuf, node: NodeId, cell_id: CellId },
-    #[error("cannot join the cell")]
-    Join(#[from] join::Error),
-    #[error(transparent)]
-    Identity(#[from] pki::Error),
-    #[error("cannot listen for other nodes on {address}")]
-    Peers { address: SocketAddr, source: io::Error },
-    #[error("cannot listen for {what} on {address}; choose another with --{what}, or leave it out")]
-    Entrance { what: &'static str, address: SocketAddr, source: io::Error },
 }
 
 /// A node that runs.
@@ -372,10 +304,9 @@ impl RunningNode {
         facts.api = name::api(node.address, facts.address.as_deref());
         server.reach(client.clone());
         let endpoints = NodeEndpoints { client: client.clone(), server, peers, names };
-        node.begin(&options, facts, key, endpoints, &stop)?;
-        let cell = node.cell.clone();
-        let renewal = renewal::run(cell, dir.clone(), identity, client, credentials, stop.clone());
-        node.guard("certificate renewal", renewal);
+        let reports = node.begin(&options, facts, key, endpoints, &stop)?;
+        let renewal = Renewal::new(node.cell.clone(), dir.clone(), identity, client, reports);
+        node.guard("certificate renewal", renewal.run(stop.clone()));
         node.close_unclaimed(stop);
         // An engine that hangs holds this up, and by now nothing else.
         node.description = node.cell.runtime.describe().await.ok();
@@ -452,7 +383,7 @@ impl RunningNode {
         key: Digest,
         endpoints: NodeEndpoints,
         stop: &watch::Receiver<bool>,
-    ) -> Result<(), Error> {
+    ) -> Result<mpsc::UnboundedSender<Report>, Error> {
         let cell = self.cell.clone();
         let NodeEndpoints { client, server, peers, names } = endpoints;
         let log = self.log.clone();
@@ -495,12 +426,13 @@ impl RunningNode {
         let reach = Arc::new(Reach(client.apart()));
         self.keep("link", link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
         let bind_roots = options.bind_roots.iter().map(PathBuf::from).collect();
-        let agent = Agent::new(&cell, reports).beside_traffic(routing).with_bind_roots(bind_roots);
+        let agent =
+            Agent::new(&cell, reports.clone()).beside_traffic(routing).with_bind_roots(bind_roots);
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));
         self.guard("leader", leader::run(cell, stop.clone()));
-        Ok(())
+        Ok(reports)
     }
 
     /// Runs a part that the node cannot be without, and notes when it ends unasked.
@@ -659,37 +591,6 @@ impl RunningNode {
         }
         if let Err(error) = self.cell.engine.shutdown().await {
             tracing::warn!(%error, "cannot close the log cleanly; the next start repairs it");
-        }
-    }
-}
-
-/// Whether a part may end though nobody told it to. None may panic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MayEnd {
-    Yes,
-    No,
-}
-
-/// Dropped with the part it is about, also where that panics.
-struct Part {
-    name: &'static str,
-    may_end: MayEnd,
-    ended: watch::Sender<Option<&'static str>>,
-    stop: watch::Receiver<bool>,
-}
-
-impl Part {
-    async fn run(self, part: impl Future<Output = ()>) {
-        part.await;
-        drop(self);
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let is_allowed = self.may_end == MayEnd::Yes && !std::thread::panicking();
-        if !is_allowed && !*self.stop.borrow() {
-            self.ended.send_replace(Some(self.name));
         }
     }
 }

@@ -201,6 +201,7 @@ async fn revise(
             let known = before.as_ref().map(|(_, content)| &content.services);
             content.services = caller.vouch(state, known, content.services)?;
             check::fields(&content.services)?;
+            state.check_quota(name, &content.services, &content.routes).map_err(unroomed)?;
             Ok::<_, Error>(Revised { before, content })
         })?;
         let change = revised.content.clone().deploy(name);
@@ -225,6 +226,11 @@ impl DeploymentContent {
         let Self { services, routes } = self;
         Change::Deploy { deployment: name.clone(), services, routes }
     }
+}
+
+/// Nothing was written, and the words are those of a write that was refused.
+fn unroomed(reason: Refusal) -> Error {
+    refused(WriteError::Refused(Rejection { position: 0, reason }))
 }
 
 /// What people can do something about is said in their words.

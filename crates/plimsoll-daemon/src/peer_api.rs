@@ -20,6 +20,7 @@ use plimsoll_store::Peer;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::authorities::CellAuthorities;
 use crate::cell::join::{self, Admission};
 use crate::cell::join_limiter::{Charge, JoinLimiter, Limited, MAX_REFUSED};
 use crate::cell::log::CellLog;
@@ -175,13 +176,14 @@ impl PeerApi {
         let Ok(certificate) = issued else {
             return refuse(ProblemCode::Bug, "no certificate could be made");
         };
-        let (cell_id, server) = self.cell.engine.machine().read(|state| {
-            (state.cell_id().clone(), state.node(&node).and_then(|node| node.server))
+        let (cell_id, server, authorities) = self.cell.engine.machine().read(|state| {
+            let server = state.node(&node).and_then(|node| node.server);
+            (state.cell_id().clone(), server, CellAuthorities::of(state))
         });
         let certificate = certificate.to_vec();
         let (server, incarnation) = (server.unwrap_or_default(), self.log.incarnation());
         let servers = ServerList::of(&*self.cell.engine);
-        Ok(Admission { cell_id, certificate, server, servers, incarnation })
+        Ok(Admission { cell_id, certificate, server, servers, incarnation, authorities })
     }
 }
 

@@ -13,7 +13,7 @@ pub struct PeerLevels {
     count: u64,
     /// Nodes of the cell that were turned away here as too old, and what they were told.
     turned_away: BTreeMap<NodeId, Problem>,
-    /// What the leader said when it turned this node away as too old.
+    /// Why the leader turns this node away: it is too old, or the authority of its certificate is not the cell's any more.
     pub outdated: Option<Problem>,
 }
 

@@ -45,6 +45,15 @@ pub fn refusal(reason: &Refusal) -> Problem {
     }
 }
 
+/// That this node was away while the cell's authority was rotated.
+pub fn left_behind(node: &NodeId) -> Problem {
+    let message = "the cell's authority was rotated while this node was away, and its certificate is not accepted any more";
+    Problem::new(ProblemCode::AuthorityChanged, message).hint(format!(
+        "join again: empty its data directory and start it with `plimsoll up --join TOKEN@ADDRESS`, with a token of `plimsoll \
+         token create-join`; where {node} is still ready, `plimsoll node remove {node} --force` first"
+    ))
+}
+
 fn code(refusal: &Refusal) -> ProblemCode {
     match refusal {
         Refusal::Newer { .. } => ProblemCode::Outdated,
@@ -73,9 +82,14 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::PortTaken { .. } => ProblemCode::PortTaken,
         Refusal::RouteNowhere { .. } => ProblemCode::RouteNowhere,
         Refusal::RouteTaken { .. } => ProblemCode::RouteTaken,
+        Refusal::NoAuthority => ProblemCode::NoAuthority,
+        Refusal::Rotating => ProblemCode::Rotating,
+        Refusal::NotRotating => ProblemCode::NotRotating,
+        Refusal::NodeReady { .. } => ProblemCode::NodeReady,
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition
         | Refusal::Founded
+        | Refusal::Awaited { .. }
         | Refusal::ReplicaExists { .. }
         | Refusal::IdTaken { .. }
         | Refusal::IndexReused { .. }

@@ -274,6 +274,10 @@ impl Routing {
         let routes = routes.flat_map(|routes| routes.iter());
         let authority = || authority(&self.cell).ok().flatten();
         let mut certificates = self.certificates.lock().expect("no holder panics");
+        let signer = self.cell.engine.machine().read(|state| {
+            state.access().authority.as_ref().map(|signer| signer.certificate.clone())
+        });
+        certificates.follow(signer);
         let (shown, missing) = certificates.keep(routes, authority, now());
         let before =
             std::mem::replace(&mut self.cell.ingress.lock().missing_certificates, missing.clone());

@@ -15,6 +15,7 @@ use crate::measurements::Measurements;
 use plimsoll_api::view::{CellSummary, Deployment, Node, Problem, Replica, Status, Time};
 
 mod audit;
+mod authority;
 mod explain;
 mod leadership;
 mod node;
@@ -29,6 +30,7 @@ mod subjects;
 mod tests;
 
 pub use audit::{AuditSpan, audit, changed, changed_of, changed_within, event};
+pub use authority::authority;
 pub use explain::explanation;
 pub use leadership::leadership_info;
 pub use relief::account;

@@ -16,7 +16,7 @@ use crate::place::Roster;
 use crate::policy::Policy;
 use crate::rebalance::{NodeEvaluation, Rebalancer, ReplicaUsage};
 use crate::signals::{PressureSample, Signals};
-use crate::{Scope, reconcile};
+use crate::{Scope, reconcile, rotation};
 
 mod refused;
 
@@ -42,17 +42,19 @@ pub enum LeaderStep {
     Schedule,
     /// What leaves a hot node, where a cycle of that is due.
     Rebalance,
+    /// How a change of the authority goes on.
+    Rotate,
 }
 
 impl LeaderStep {
     /// A whole turn, in order: each step sees what the ones before it wrote.
-    pub const TURN: [Self; 3] = [Self::Liveness, Self::Schedule, Self::Rebalance];
+    pub const TURN: [Self; 4] = [Self::Liveness, Self::Schedule, Self::Rebalance, Self::Rotate];
 
     /// In whose name its batch is written.
     pub fn writer(self) -> Writer {
         match self {
             Self::Liveness => Writer::Liveness,
-            Self::Schedule => Writer::Scheduler,
+            Self::Schedule | Self::Rotate => Writer::Scheduler,
             Self::Rebalance => Writer::Rebalancer,
         }
     }
@@ -176,6 +178,7 @@ impl Leader {
             LeaderStep::Liveness => liveness::judge(state, &self.heard, &self.policy, now),
             LeaderStep::Schedule => self.schedule(state, now),
             LeaderStep::Rebalance => self.rebalance(state, now),
+            LeaderStep::Rotate => rotation::next(state),
         }
     }
 

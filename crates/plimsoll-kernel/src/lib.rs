@@ -25,6 +25,7 @@ pub mod rebalance;
 pub mod reconcile;
 pub mod restart;
 mod rollout;
+pub mod rotation;
 pub mod signals;
 pub mod voters;
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hex::{self, Hex};
 use crate::ids::{DeploymentName, InvalidName, NodeId};
+use crate::rotation::Rotation;
 use crate::units::{Millis, Timestamp};
 
 /// How many tokens of each kind there may be at once.
@@ -38,8 +39,12 @@ impl fmt::Debug for Digest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Access {
-    /// None until the cell is founded.
+    /// What signs. None until the cell is founded.
     pub authority: Option<Authority>,
+    /// The change to another one, while it is under way.
+    pub rotation: Option<Rotation>,
+    /// How often it was settled anew which authorities are trusted and which one signs: of two words, the later one counts.
+    pub authority_epoch: u64,
     pub join_tokens: BTreeMap<Digest, JoinToken>,
     pub operators: BTreeMap<String, Operator>,
     /// The number the next node gets. No number comes twice: a server that lost its disk is another one.

@@ -19,6 +19,7 @@ mod ports;
 mod quota;
 mod replicas;
 mod rollouts;
+mod rotation;
 mod undo;
 mod volumes;
 
@@ -131,6 +132,15 @@ impl<'s> Txn<'s> {
             }
             Change::Survive { node, server, lost } => self.survive(node, *server, lost),
             Change::Enrol { node, facts, key } => self.take_in(node, facts, *key),
+            Change::RotateAuthority { next, without } => self.rotate_authority(next, without),
+            Change::RotateWithout { nodes } => self.rotate_without(nodes),
+            Change::ConfirmAuthority { node, epoch } => {
+                self.confirm_authority(node, *epoch);
+                Ok(())
+            }
+            Change::SwitchAuthority => self.switch_authority(),
+            Change::RetireAuthority => self.retire_authority(),
+            Change::AbortRotation => self.abort_rotation(),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())

@@ -14,6 +14,7 @@ use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
 use crate::rebalance::{Relief, RepeatCount, Skipped};
 use crate::replica::{MoveCause, ObservedCode};
 use crate::rollout::RolloutHalt;
+use crate::rotation::RotationStep;
 use crate::transition::Writer;
 use crate::units::{Revision, Timestamp};
 
@@ -189,6 +190,9 @@ pub enum AuditKind {
         /// The node that passed it on, by its certificate.
         through: NodeId,
     },
+    AuthorityRotation {
+        step: RotationStep,
+    },
 }
 
 impl AuditKind {
@@ -232,6 +236,7 @@ impl AuditKind {
         "level_raised",
         "rebalance_moved",
         "rebalance_skipped",
+        "authority_rotation",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -274,6 +279,7 @@ impl AuditKind {
             Self::LevelRaised { .. } => "level_raised",
             Self::RebalanceMoved { .. } => "rebalance_moved",
             Self::RebalanceSkipped { .. } => "rebalance_skipped",
+            Self::AuthorityRotation { .. } => "authority_rotation",
         }
     }
 }
@@ -370,6 +376,7 @@ impl fmt::Display for AuditKind {
             Self::RebalanceSkipped { skipped, times } => {
                 write!(f, "{skipped}; {} times in a row", times.count)
             }
+            Self::AuthorityRotation { step } => write!(f, "{step}"),
             Self::Survived { node, lost } => {
                 write!(
                     f,
@@ -541,7 +548,10 @@ mod tests {
             H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
             H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
             H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
-            H::RebalanceSkipped { .. } => None,
+            H::RebalanceSkipped { .. } => {
+                Some(H::AuthorityRotation { step: RotationStep::Started })
+            }
+            H::AuthorityRotation { .. } => None,
         } {
             all.push(next);
         }

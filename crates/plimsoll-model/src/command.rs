@@ -233,6 +233,26 @@ pub enum Change {
         facts: NodeFacts,
         key: Digest,
     },
+    /// The cell gets another authority, step by step. These nodes are down, and not waited for.
+    RotateAuthority {
+        next: Authority,
+        without: Vec<NodeId>,
+    },
+    /// These nodes are down, and the rotation under way does not wait for them either.
+    RotateWithout {
+        nodes: Vec<NodeId>,
+    },
+    /// A node's word that it has done what this epoch of the authority asks of it. A stale one changes nothing.
+    ConfirmAuthority {
+        node: NodeId,
+        epoch: u64,
+    },
+    /// Every node trusts both authorities: the next one signs.
+    SwitchAuthority,
+    /// Every node has a certificate of the authority that signs: the other one is dropped.
+    RetireAuthority,
+    /// The authority that was there before stays, or signs again.
+    AbortRotation,
 }
 
 /// What is done with a cell that leaves its state as it was.
@@ -361,6 +381,18 @@ pub enum Refusal {
     NodeInUse { node: NodeId, replicas: u32 },
     #[error("the cell has an authority already")]
     Founded,
+    #[error("the cell has no authority yet")]
+    NoAuthority,
+    #[error("the authority is being rotated; see `plimsoll cell rotate-authority --status`")]
+    Rotating,
+    #[error("no rotation of the authority is under way")]
+    NotRotating,
+    #[error("the rotation waits for {node}")]
+    Awaited { node: NodeId },
+    #[error(
+        "node {node} is ready; the rotation goes on without nodes that are down, and no others"
+    )]
+    NodeReady { node: NodeId },
     #[error("the cell knows no such join token; make one with `plimsoll token create-join`")]
     TokenUnknown,
     #[error("this join token was used by {by}; each serves one node, make another")]

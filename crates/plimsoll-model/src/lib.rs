@@ -21,6 +21,7 @@ pub mod reason;
 pub mod rebalance;
 pub mod replica;
 pub mod rollout;
+pub mod rotation;
 pub mod shape;
 pub mod spec;
 pub mod state;

@@ -23,7 +23,7 @@ use super::log_throttle::{ConnectionFailure, LogThrottle};
 use super::purpose::{Purpose, Windows};
 use super::server::Limits;
 use super::tls::AcceptedConnection;
-use crate::pki::ShownCertificate;
+use crate::pki::{Credentials, ShownCertificate};
 
 /// How many requests a node may give up before we have looked at them. A burst of them is what a process finds that was
 /// stopped for a while, and no attack; the usual limit of twenty is for strangers.
@@ -53,6 +53,7 @@ pub(super) struct ConnectionContext {
     pub(super) limits: Limits,
     pub(super) quiet: Arc<LogThrottle>,
     pub(super) ending: watch::Receiver<bool>,
+    pub(super) credentials: Credentials,
 }
 
 /// What a connection ends with.
@@ -84,14 +85,23 @@ impl Until {
 }
 
 impl ConnectionContext {
-    /// Serves until either side has had enough, the certificate has run out, or the daemon ends.
+    /// Serves until either side has had enough, the certificate has run out or its authority is not trusted any more, or the
+    /// daemon ends.
     pub(super) async fn serve(self, accepted: AcceptedConnection, until: Until) {
-        let Self { router, limits, quiet, .. } = self;
+        let Self { router, limits, quiet, credentials, .. } = self;
         let AcceptedConnection { stream, remote, shown } = accepted;
         let carries = Purpose::announced(stream.get_ref().1.alpn_protocol());
         let stay =
             shown.as_ref().map_or(limits.unauthenticated_patience, |shown| left(shown.until));
         let windows = shown.is_some().then(|| carries.windows());
+        let vouched = shown.as_ref().map(|shown| shown.authority);
+        let distrusted = async {
+            match vouched {
+                Some(authority) => credentials.distrusted(authority).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut drain = None;
         let builder = builder(windows, &limits);
         let service =
             service_fn(move |request| answer(router.clone(), request, shown.clone(), remote));
@@ -100,6 +110,10 @@ impl ConnectionContext {
             served = connection.as_mut() => Some(served),
             () = until.is_over() => None,
             () = sleep(stay) => None,
+            () = distrusted => {
+                drain = Some(carries.drain());
+                None
+            }
         };
         let served = if let Some(served) = served {
             served
@@ -107,7 +121,7 @@ impl ConnectionContext {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection => served,
-                () = until.has_no_more_time() => Ok(()),
+                () = has_no_more_time(&until, drain) => Ok(()),
             }
         };
         if let Err(error) = served
@@ -115,6 +129,19 @@ impl ConnectionContext {
         {
             quiet.note(ConnectionFailure::Protocol, Some(remote), &chain(&error));
         }
+    }
+}
+
+/// What a node carries for clients was let in when it was begun, and may end in its own time.
+async fn has_no_more_time(until: &Until, drain: Option<Duration>) {
+    let Some(drain) = drain else { return until.has_no_more_time().await };
+    let daemon_ends = async {
+        until.is_over().await;
+        until.has_no_more_time().await;
+    };
+    tokio::select! {
+        () = sleep(drain) => {}
+        () = daemon_ends => {}
     }
 }
 

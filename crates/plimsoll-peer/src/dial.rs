@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -76,6 +77,8 @@ impl DialOptions {
 pub(super) struct Dialed {
     pub(super) sender: SendRequest<Outgoing>,
     pub(super) shown: Vec<CertificateDer<'static>>,
+    /// Ends with the connection.
+    pub(super) carried: JoinHandle<()>,
 }
 
 pub(super) async fn dial(
@@ -104,13 +107,13 @@ pub(super) async fn dial(
         .await
         .map_err(|error| Error::closed(to, error))?;
     let to = Arc::clone(to);
-    tokio::spawn(async move {
+    let carried = tokio::spawn(async move {
         if let Err(error) = connection.await {
             // Whoever waits for an answer hears of it and says so.
             tracing::debug!(%to, %error, "a connection to a peer has broken");
         }
     });
-    Ok(Dialed { sender, shown })
+    Ok(Dialed { sender, shown, carried })
 }
 
 type Secured = BufReader<tokio_rustls::client::TlsStream<TcpStream>>;

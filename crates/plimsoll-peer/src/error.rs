@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use plimsoll_model::NodeId;
+use plimsoll_model::{CellId, NodeId};
 use thiserror::Error;
 
 use crate::pki::{Blame, CertificateRefusal};
@@ -67,6 +67,18 @@ impl Error {
             | Self::RefusedByPeer { .. }
             | Self::TooLong { .. }
             | Self::Path { .. } => false,
+        }
+    }
+
+    /// Whether the two sides are of one cell and have certificates of two authorities that are not both trusted: one of them
+    /// was away while the authority was rotated.
+    pub fn is_other_authority(&self, own: &CellId) -> bool {
+        match self {
+            Self::Refused { source: CertificateRefusal::WrongCell { says }, .. } => {
+                says.cell_id == *own
+            }
+            Self::RefusedByPeer { source, .. } => *source == CertificateRefusal::UnknownAuthority,
+            _ => false,
         }
     }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use hyper::client::conn::http2::SendRequest;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 use super::Target;
 use super::body::Outgoing;
-use super::dial::{DialOptions, dial};
+use super::dial::{DialOptions, Dialed, dial};
 use super::error::Error;
-use crate::pki::Credentials;
+use crate::pki::{CertificateRefusal, Credentials, Fingerprint};
 
 /// After a first failure the next attempt waits this long, then twice as long, up to the longest: short enough for a
 /// node that restarts and is needed for a quorum at once, long enough not to be a burden on one that cannot answer.
@@ -38,8 +39,13 @@ pub(super) struct Link {
 enum State {
     Closed,
     Opening,
-    Open(Requests),
-    Failed { error: Error, failures: u32, until: Instant },
+    /// With the authority that vouched for the other side.
+    Open(Requests, Fingerprint),
+    Failed {
+        error: Error,
+        failures: u32,
+        until: Instant,
+    },
 }
 
 impl Link {
@@ -61,8 +67,8 @@ impl Link {
     pub(super) async fn ready(self: &Arc<Self>) -> Result<Requests, Error> {
         let age = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_used.store(age, Ordering::Relaxed);
-        if let State::Open(requests) = &*self.state.borrow()
-            && !requests.is_closed()
+        if let State::Open(requests, vouched) = &*self.state.borrow()
+            && self.is_usable(requests, *vouched)
         {
             return Ok(requests.clone());
         }
@@ -71,10 +77,12 @@ impl Link {
         self.state.send_if_modified(|state| {
             let failures = match state {
                 State::Opening => return false,
-                State::Open(requests) if !requests.is_closed() => return false,
+                State::Open(requests, vouched) if self.is_usable(requests, *vouched) => {
+                    return false;
+                }
                 State::Failed { until, .. } if Instant::now() < *until => return false,
                 State::Failed { failures, .. } => *failures,
-                State::Open(_) | State::Closed => 0,
+                State::Open(..) | State::Closed => 0,
             };
             *state = State::Opening;
             failures_before = Some(failures);
@@ -85,7 +93,7 @@ impl Link {
         }
         let settled = states.wait_for(|state| !matches!(state, State::Opening)).await;
         match &*settled.expect("the link holds the sender") {
-            State::Open(requests) => Ok(requests.clone()),
+            State::Open(requests, _) => Ok(requests.clone()),
             State::Failed { error, .. } => Err(error.clone()),
             State::Closed | State::Opening => unreachable!("it was waited for"),
         }
@@ -97,12 +105,20 @@ impl Link {
             _ if address.is_empty() => Err(Error::Unlocated { node: node.clone() }),
             Ok(mut tls) => {
                 self.options.carries.announce(&mut tls);
-                dial(&self.to, address, Arc::new(tls), &self.options).await
+                let dialed = dial(&self.to, address, Arc::new(tls), &self.options).await;
+                dialed.and_then(|dialed| {
+                    let vouched = self.vouched(&dialed)?;
+                    Ok((dialed, vouched))
+                })
             }
             Err(error) => Err(Error::connecting(&self.to, std::io::Error::other(error))),
         };
         let state = match opened {
-            Ok(dialed) => State::Open(dialed.sender),
+            Ok((dialed, vouched)) => {
+                let (credentials, drain) = (self.credentials.clone(), self.options.carries.drain());
+                tokio::spawn(drained(credentials, vouched, drain, dialed.carried));
+                State::Open(dialed.sender, vouched)
+            }
             Err(error) => {
                 let pause = FIRST_PAUSE * 2_u32.saturating_pow(failures.min(8));
                 let until = Instant::now() + pause.min(LONGEST_PAUSE);
@@ -112,9 +128,40 @@ impl Link {
         self.state.send_replace(state);
     }
 
+    fn is_usable(&self, requests: &Requests, vouched: Fingerprint) -> bool {
+        !requests.is_closed() && self.credentials.trusts(vouched)
+    }
+
+    /// The authority that vouches for whom we have reached.
+    fn vouched(&self, dialed: &Dialed) -> Result<Fingerprint, Error> {
+        let shown = dialed.shown.first().ok_or(CertificateRefusal::Missing);
+        let signer = shown.and_then(|shown| {
+            let signer = self.credentials.signer_of(shown);
+            signer.map_err(|_| CertificateRefusal::UnknownAuthority)
+        });
+        signer.map_err(|source| Error::Refused { to: Arc::clone(&self.to), source })
+    }
+
     /// Whether nobody has asked for it for so long.
     pub(super) fn is_idle_for(&self, long: Duration) -> bool {
         let last_used = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
         self.made.elapsed().saturating_sub(last_used) >= long
+    }
+}
+
+/// Nothing new goes over a connection whose other side nobody vouches for any more; what is under way has its time to end. It
+/// holds no link: one that nobody uses ends its connection.
+async fn drained(
+    credentials: Credentials,
+    vouched: Fingerprint,
+    drain: Duration,
+    mut carried: JoinHandle<()>,
+) {
+    tokio::select! {
+        _ = &mut carried => return,
+        () = credentials.distrusted(vouched) => {}
+    }
+    if timeout(drain, &mut carried).await.is_err() {
+        carried.abort();
     }
 }

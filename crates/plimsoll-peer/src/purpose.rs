@@ -1,5 +1,7 @@
 //! What a connection between nodes is for, and how much may be under way on it. Both sides know from the handshake on.
 
+use std::time::Duration;
+
 use rustls::{ClientConfig, ServerConfig};
 
 /// What a connection carries.
@@ -38,6 +40,15 @@ impl Purpose {
             Self::Requests => Windows { stream: 2 << 20, connection: 8 << 20, streams: 1_024 },
             // A thousand that nobody reads hold up no other.
             Self::Tunnels => Windows { stream: 256 << 10, connection: 256 << 20, streams: 16_384 },
+        }
+    }
+
+    /// How long what is under way may take once the authority that vouched for the other side is not trusted any more. A
+    /// tunnel was let in when it was opened, and a client is at its end.
+    pub(super) fn drain(self) -> Duration {
+        match self {
+            Self::Requests => Duration::from_secs(5),
+            Self::Tunnels => Duration::from_mins(10),
         }
     }
 

@@ -123,9 +123,11 @@ impl PeerServer {
     async fn serve_all(self, router: Router, ending: watch::Receiver<bool>, stay: Option<Stay>) {
         let Self { listener, tls, limits } = self;
         let quiet = Arc::clone(&tls.quiet);
+        let (credentials, ending_all) = (tls.credentials.clone(), ending.clone());
         let mut handshakes = Handshakes::new(limits.handshakes, limits.crowded_patience);
+        let quiet_all = Arc::clone(&quiet);
         let context =
-            ConnectionContext { router, limits, quiet: Arc::clone(&quiet), ending: ending.clone() };
+            ConnectionContext { router, limits, quiet: quiet_all, ending: ending_all, credentials };
         let stage = stay.as_ref().map(|stay| stay.stage.clone());
         let goes_on = || stage.as_ref().is_some_and(|stage| *stage.borrow() == RouterStage::Open);
         let mut seats = Connections::new(context, &quiet, limits, stay);

@@ -190,6 +190,15 @@ impl Writer {
             }
             Draw::Exec => self.say(at, Action::Exec(node)),
             Draw::Backup => self.say(at, Action::Backup),
+            Draw::RotateAuthority => {
+                self.say(at, Action::RotateAuthority);
+                self.say(back, Action::RotateWithoutDown);
+            }
+            Draw::AbortRotation => {
+                self.say(at, Action::RotateAuthority);
+                let after = Millis(at.0 + self.chance.below(1_000));
+                self.say(after.min(self.chaos.until), Action::AbortRotation);
+            }
             Draw::Raise => self.say(at, Action::Raise),
         }
     }

@@ -19,6 +19,7 @@ mod reasons;
 mod restless;
 mod routing;
 pub mod settled;
+mod trust;
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<reasons::Reasons>::default(),
         Box::<restless::Restless>::default(),
         Box::<routing::Routing>::default(),
+        Box::<trust::MutualTrust>::default(),
     ]
 }
 

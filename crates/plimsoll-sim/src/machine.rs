@@ -34,6 +34,7 @@ pub struct Machine {
     pub facts: NodeFacts,
     /// Of its certificate, should it have one.
     pub(crate) key: Option<Digest>,
+    pub(crate) trust: MachineTrust,
     /// It lost its disks, and has to join anew.
     pub(crate) is_wiped: bool,
     pub containers: BTreeMap<ReplicaId, Vec<Container>>,
@@ -42,6 +43,15 @@ pub struct Machine {
     pub volumes: BTreeSet<DeploymentName>,
     /// Pulls that failed, to be tried again.
     pub(crate) pulls: BTreeMap<(ReplicaId, Generation), PullTry>,
+}
+
+/// What a machine keeps of the cell's authorities, each known by its certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct MachineTrust {
+    pub(crate) epoch: u64,
+    pub(crate) anchors: BTreeSet<Vec<u8>>,
+    /// Which one signed its own certificate.
+    pub(crate) signed_by: Option<Vec<u8>>,
 }
 
 /// A pull that failed so often, and when the next is due.
@@ -137,6 +147,7 @@ impl Machine {
             boot,
             facts,
             key: None,
+            trust: MachineTrust::default(),
             is_wiped: false,
             containers: BTreeMap::new(),
             images: BTreeSet::new(),
@@ -155,6 +166,7 @@ impl Machine {
     /// It loses its disks.
     pub(crate) fn lose_disks(&mut self) {
         (self.key, self.is_wiped) = (None, true);
+        self.trust = MachineTrust::default();
         self.images.clear();
         self.volumes.clear();
     }

@@ -147,6 +147,11 @@ pub enum Action {
     /// A command is run beside a replica on this node.
     Exec(NodeId),
     Backup,
+    /// The cell is to have another authority.
+    RotateAuthority,
+    /// The rotation goes on without the nodes that are down.
+    RotateWithoutDown,
+    AbortRotation,
     /// Every server reads this build's level.
     Raise,
 }

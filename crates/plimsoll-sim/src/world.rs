@@ -21,6 +21,7 @@ mod actions;
 mod hosts;
 mod leader;
 mod operations;
+mod trust;
 
 #[cfg(test)]
 mod tests;
@@ -73,6 +74,10 @@ enum Due {
         generation: Generation,
         what: Done,
     },
+    /// Which authorities there are reaches a node.
+    Authorities(NodeId),
+    /// A node gets a certificate, if it needs one, and says that it has done its part.
+    Certificate(NodeId),
     Act(Box<Action>),
 }
 
@@ -132,6 +137,8 @@ pub struct World<'s> {
     pub complaints: Vec<String>,
     /// Whether the last step was a full cycle.
     pub is_cycle: bool,
+    /// Whether a machine has learnt of authorities, or got a certificate, in the last step.
+    pub has_trust_changed: bool,
     /// What each node measured of itself in the last full cycle, by name; none where it is not heard.
     pub measured: Vec<(NodeId, Option<NodePressure>)>,
     /// What each container used then, where its node is heard.
@@ -172,6 +179,7 @@ impl<'s> World<'s> {
             applied: Vec::new(),
             complaints: Vec::new(),
             is_cycle: false,
+            has_trust_changed: false,
             measured: Vec::new(),
             usages: Vec::new(),
             refused: 0,
@@ -224,6 +232,7 @@ impl<'s> World<'s> {
         self.complaints.clear();
         self.poison_refusal = None;
         self.is_cycle = false;
+        self.has_trust_changed = false;
         let Some(due) = self.clock.next(end) else { return false };
         match due {
             Due::Found => self.found(),
@@ -246,6 +255,14 @@ impl<'s> World<'s> {
             }
             Due::Done { node, boot, replica, generation, what } => {
                 self.done(&node, boot, &replica, generation, what);
+            }
+            Due::Authorities(node) => {
+                self.has_trust_changed = true;
+                self.learn_authorities(&node);
+            }
+            Due::Certificate(node) => {
+                self.has_trust_changed = true;
+                self.renew_certificate(&node);
             }
             Due::Act(action) => self.act(*action),
         }
@@ -291,6 +308,10 @@ impl<'s> World<'s> {
                 Event::Volumes(_) => self.clear_volumes(),
                 _ => {}
             }
+        }
+        if events.contains(&Event::Access) {
+            let nodes = self.machines.keys().cloned().collect();
+            self.tell_authorities(nodes);
         }
     }
 

@@ -114,6 +114,7 @@ impl Command {
                 cell::CellCommand::Status(args) => Some(&mut args.host),
                 cell::CellCommand::Recover(args) => Some(&mut args.host),
                 cell::CellCommand::Authority(args) => Some(&mut args.host),
+                cell::CellCommand::RotateAuthority(args) => Some(&mut args.host),
                 cell::CellCommand::UnlockKey(_) | cell::CellCommand::ChangeLock(_) => None,
             },
             Self::Up(_)

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{LeadershipInfo, Problem, Time};
+use super::{Authority, LeadershipInfo, Problem, Time};
 
 /// The servers of the cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -30,6 +30,9 @@ pub struct Cell {
     /// Servers come, go, or get or lose their votes just now: what is shown of them is not settled.
     #[serde(default)]
     pub is_changing: bool,
+    /// None while it cannot be joined.
+    #[serde(default)]
+    pub authority: Option<Authority>,
     pub servers: Vec<Server>,
 }
 

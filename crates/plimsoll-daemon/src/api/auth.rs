@@ -23,7 +23,7 @@ use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_peer::pki::OperatorToken;
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
-const ADMIN: [&str; 3] = ["/v1/tokens", "/v1/operators", "/v1/backup"];
+const ADMIN: [&str; 4] = ["/v1/tokens", "/v1/operators", "/v1/backup", "/v1/cell/rotation"];
 
 /// How long somebody on the socket waits for a node that has just joined to be given the log: the leader sees to it twice
 /// a second.
@@ -221,6 +221,8 @@ mod tests {
             (Method::POST, "/v1/tokens/join", Role::Admin),
             (Method::GET, "/v1/operators", Role::Admin),
             (Method::POST, "/v1/backup", Role::Admin),
+            (Method::GET, "/v1/cell", Role::Read),
+            (Method::POST, "/v1/cell/rotation", Role::Admin),
         ] {
             assert_eq!(needed_role(&method, path), role, "{method} {path}");
         }

@@ -13,7 +13,7 @@ use super::extract::{By, Json, MaybeJson, Named, QueryParams};
 use super::operators;
 use crate::cell::{server_progress, upgrade};
 use crate::context::now;
-use crate::operations;
+use crate::{operations, views};
 use plimsoll_api::view::{self, Problem, ProblemCode, Time};
 use plimsoll_peer::pki::{Fingerprint, JoinToken, Login, OperatorToken};
 
@@ -75,6 +75,7 @@ pub(super) async fn cell(State(context): State<Arc<Context>>) -> Answer {
         level: machine.level().0,
         upgrade: machine.read(upgrade::half_done),
         is_changing: context.cell.engine.is_changing(),
+        authority: machine.read(views::authority),
         servers: servers.collect(),
     }))
 }

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::answer::with_type;
 use super::context::Context;
 use super::{
-    backup, cell, examples, exec, forward, health, logs, metrics, operators, read, scope,
+    backup, cell, examples, exec, forward, health, logs, metrics, operators, read, rotation, scope,
     staleness, statuses, watching, write,
 };
 
@@ -98,6 +98,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(operators::authority))
         .routes(routes!(operators::join_tokens, cell::create_join))
         .routes(routes!(operators::revoke_join))
+        .routes(routes!(rotation::rotate, rotation::abort))
         .routes(routes!(cell::operators, cell::add_operator))
         .routes(routes!(cell::revoke_operator))
 }

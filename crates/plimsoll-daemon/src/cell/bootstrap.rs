@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::authority;
 use super::join::Error;
+use crate::authorities::CellAuthorities;
 use crate::context::{NodeContext, WriteError, now};
 use plimsoll_peer::pki::{Authority, AuthorityParts, Csr, Identity, NODE_LIFETIME, NodeKey};
 
@@ -26,18 +27,20 @@ pub async fn signed(
     let authority = until_founded(cell, data_dir, facts).await?;
     if let Some(identity) = Identity::load(data_dir)? {
         let cell_id = cell.engine.machine().read(|state| state.cell_id().clone());
-        let is_ours = identity.caller().cell_id == cell_id
-            && identity.caller().node == cell.node
-            && identity.authority() == authority.certificate();
+        let is_named = identity.caller().cell_id == cell_id && identity.caller().node == cell.node;
         let key = identity.key_digest()?;
+        let is_enrolled = cell.is_member(&cell.node, &key);
+        let told = cell.engine.machine().read(CellAuthorities::of);
+        let is_accepted = told.is_some_and(|told| told.accept(&identity));
         if cell.engine.machine().read(|state| state.access().revoked.contains_key(&key)) {
             return Err(Error::Removed { dir: data_dir.to_owned() });
         }
         // One that has run out while the node was down is no use to anybody, and needs nobody's leave to be replaced.
-        if is_ours && !identity.has_expired(now()) {
+        if is_named && is_accepted && !identity.has_expired(now()) {
             return Ok(identity);
         }
-        if is_ours {
+        // So is one of an authority that was rotated away meanwhile: who reaches the log is a server.
+        if is_named && (is_accepted || is_enrolled) {
             let (key, csr) = identity.another()?;
             return sign(cell, data_dir, &authority, key, &csr);
         }
@@ -55,8 +58,17 @@ fn sign(
 ) -> Result<Identity, Error> {
     let certificate = authority.issue(csr, &cell.node, now(), NODE_LIFETIME)?;
     let identity = Identity::new(key, certificate, authority.certificate().clone())?;
+    let identity = trusting(cell, identity);
     identity.store(data_dir)?;
     Ok(identity)
+}
+
+/// Also while the authority is rotated a node trusts all that its cell does from its first moment on.
+fn trusting(cell: &NodeContext, identity: Identity) -> Identity {
+    match cell.engine.machine().read(CellAuthorities::of) {
+        Some(told) => identity.trusting(told.anchors(), told.epoch),
+        None => identity,
+    }
 }
 
 /// Waits for the cell's authority, or makes it as soon as this node leads.
@@ -130,6 +142,7 @@ pub async fn identity(cell: &NodeContext, data_dir: &Path) -> Result<Identity, E
     let (authority, node) = (StoredAuthority { certificate, key }, cell.node.clone());
     let found = Change::Found { authority, node, key: csr.key() };
     cell.write(Writer::Operator, cell.node.as_str(), vec![found.free()]).await?;
+    let identity = trusting(cell, identity);
     identity.store(data_dir)?;
     Ok(identity)
 }

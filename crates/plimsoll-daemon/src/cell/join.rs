@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::ANSWER;
+use crate::authorities::CellAuthorities;
 use crate::context::WriteError;
 use crate::servers::ServerList;
 use plimsoll_api::view::Problem;
@@ -46,6 +47,9 @@ pub struct Admission {
     /// The life of the cell it is taken into.
     #[serde(default)]
     pub incarnation: Incarnation,
+    /// Whom it is to trust.
+    #[serde(default)]
+    pub authorities: Option<CellAuthorities>,
 }
 
 #[derive(Debug, Error)]
@@ -96,7 +100,13 @@ pub async fn join(
         return Err(Error::Refused(format!("{}{hint}", problem.message)));
     }
     let admission: Admission = serde_json::from_slice(&met.response.body).map_err(understood)?;
-    let identity = Identity::new(key, admission.certificate.clone(), met.authority)?;
+    // Whoever answered has proved to be of the cell: its word on whom to trust counts, also where the token names an authority
+    // that is on its way out.
+    let told = admission.authorities.as_ref();
+    let anchors: Vec<_> = told.map(|told| told.anchors().collect()).unwrap_or_default();
+    let known = std::iter::once(&met.authority).chain(&anchors);
+    let identity = Identity::signed_by_any(key, admission.certificate.clone(), known)?;
+    let identity = identity.trusting(anchors, told.map_or(0, |told| told.epoch));
     identity.store(data_dir)?;
     Ok((admission, identity))
 }

@@ -73,6 +73,10 @@ async fn hear(
                 admit(fence, term).await?;
                 cell.endpoints.update(update);
             }
+            Down::Authorities { term, authorities } => {
+                admit(fence, term).await?;
+                cell.authorities.offer(authorities);
+            }
         }
         message = next(&mut from, &mut frames).await?;
     }

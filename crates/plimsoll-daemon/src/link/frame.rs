@@ -10,6 +10,7 @@ use plimsoll_model::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::authorities::CellAuthorities;
 use crate::dispatcher::AssignmentUpdate;
 use crate::measurements::{NodeMeasurement, ReplicaMeasurement};
 use crate::servers::ServerList;
@@ -52,6 +53,10 @@ pub enum Report {
     Seen(Seen),
     Cleared(Cleared),
     Served(Served),
+    /// It has done what this epoch of the authority asks of it.
+    Followed {
+        epoch: u64,
+    },
 }
 
 /// A node's word that it ran a command for a server.
@@ -100,6 +105,11 @@ pub enum Down {
     Endpoints {
         term: Term,
         update: EndpointsUpdate,
+    },
+    /// Which authorities the cell has: at first, and when it changes.
+    Authorities {
+        term: Term,
+        authorities: CellAuthorities,
     },
 }
 

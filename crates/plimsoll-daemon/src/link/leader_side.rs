@@ -21,6 +21,7 @@ use super::Pipe;
 use super::fence::Fence;
 use super::frame::{Cleared, Down, Frames, READ, Report, Seen, Served, Up, VERSION, encode};
 use super::outbox::Outbox;
+use crate::authorities::CellAuthorities;
 use crate::context::{NodeContext, WriteError, now};
 use crate::dispatcher::{AssignmentSender, Dispatch};
 use crate::measurements::{NodeMeasurement, ReplicaMeasurement};
@@ -155,6 +156,8 @@ impl LinkServer {
     ) -> Result<(), Refused> {
         let mut orders = self.dispatch.listen(caller.clone());
         let mut feed = EndpointsFeed::new(&self.cell);
+        let mut authorities = self.cell.authorities.watch();
+        authorities.mark_changed();
         let mut told = None;
         loop {
             let roll = ServerList::of(&*self.cell.engine);
@@ -171,6 +174,11 @@ impl LinkServer {
             }
             let word = tokio::select! {
                 update = orders.next() => Down::Orders { term, update },
+                Ok(()) = authorities.changed() => {
+                    let latest = authorities.borrow_and_update().clone();
+                    let Some(latest) = latest else { continue };
+                    Down::Authorities { term, authorities: CellAuthorities::clone(&latest) }
+                }
                 update = feed.next(), if !is_server => Down::Endpoints { term, update },
                 // Who the servers are may have changed.
                 () = sleep(self.cell.heartbeat()) => continue,
@@ -414,6 +422,9 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
         let changes = reports.into_iter().filter_map(|report| match report {
             Report::Seen(seen) => is_own(&seen).then(|| observe(seen)),
             Report::Cleared(cleared) => Some(removed(cleared)),
+            Report::Followed { epoch } => {
+                Some(Change::ConfirmAuthority { node: node.clone(), epoch }.free())
+            }
             Report::Served(Served { replica, asked_by, through }) => {
                 let is_here = !held(&replica).is_empty();
                 let entry = AuditEntry::Serve { replica, asked_by, through };

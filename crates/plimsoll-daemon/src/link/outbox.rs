@@ -20,6 +20,7 @@ enum About {
     Volumes(DeploymentName),
     /// Commands of one person in one replica: the server that asked has written down each.
     Command(ReplicaId, String),
+    Authority,
 }
 
 impl About {
@@ -30,6 +31,7 @@ impl About {
             Report::Served(served) => {
                 Self::Command(served.replica.clone(), served.asked_by.clone())
             }
+            Report::Followed { .. } => Self::Authority,
         }
     }
 }

@@ -24,7 +24,13 @@ impl Connect for Reach {
             let target = target(to).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
             let opened =
                 self.0.stream(&target, Method::POST, LINK, upgrade::announcement(), ANSWER);
-            let mut exchange = opened.await.map_err(io::Error::other)?;
+            let mut exchange = opened.await.map_err(|error| {
+                let own = self.0.credentials().cell_id();
+                if error.is_other_authority(own) {
+                    return Unopened::OtherAuthority;
+                }
+                Unopened::Io(io::Error::other(error))
+            })?;
             if exchange.status == StatusCode::MISDIRECTED_REQUEST {
                 let named = exchange.headers.get(LEADER).map(HeaderValue::as_bytes);
                 let leader = named.and_then(|named| serde_json::from_slice(named).ok());

@@ -72,12 +72,20 @@ async fn check_token(
     let (dir, node) = (options.data_dir.clone(), name.clone());
     // Without an identity this is a restored cell before its first start, which is not the one that a token was made in.
     let identity = Identity::load(&dir)?;
-    let Some(identity) = identity.filter(|it| it.fingerprint() == at.token.fingerprint()) else {
-        return Err(Error::OtherToken { dir, node, cell_id });
-    };
-    if memory.and_then(|memory| memory.join_token) == Some(at.token.secret_hash()) {
+    // The token that it was taken in with may name an authority that was rotated away since.
+    let is_own = memory.and_then(|memory| memory.join_token) == Some(at.token.secret_hash());
+    if is_own && identity.is_some() {
         return Ok(());
     }
+    let fingerprint = at.token.fingerprint();
+    let Some(identity) = identity.filter(|it| it.trusts(fingerprint)) else {
+        let met = peer::meet(fingerprint, &at.address, PATIENCE).await;
+        return Err(if met.is_ok_and(|met| met.cell_id == cell_id) {
+            Error::LeftBehind { dir, node, cell_id }
+        } else {
+            Error::OtherToken { dir, node, cell_id }
+        });
+    };
     let asked = timeout(PATIENCE, ask(&identity, at)).await.unwrap_or(Membership::Unknown);
     match asked {
         Membership::Member => Ok(()),

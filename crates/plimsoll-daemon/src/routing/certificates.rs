@@ -41,6 +41,8 @@ const MAX_FILE: u64 = 1 << 20;
 pub struct Certificates {
     dir: PathBuf,
     held: BTreeMap<(Tls, String), LoadedCertificate>,
+    /// The authority that signed those of our own.
+    signer: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -61,7 +63,15 @@ pub type Shown = (BTreeMap<String, Arc<CertifiedKey>>, BTreeMap<String, String>)
 
 impl Certificates {
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, held: BTreeMap::new() }
+        Self { dir, held: BTreeMap::new(), signer: None }
+    }
+
+    /// What another authority signed is issued again by this one.
+    pub fn follow(&mut self, signer: Option<Vec<u8>>) {
+        if self.signer != signer {
+            self.held.retain(|(tls, _), _| *tls != Tls::Internal);
+            self.signer = signer;
+        }
     }
 
     /// What to show for these routes. Files win over our own where a host has routes of both kinds.
@@ -220,6 +230,9 @@ mod tests {
         assert!(Arc::ptr_eq(&first["shop.example"], &again["shop.example"]), "it is good still");
         let late = keep(now.plus(Millis(LIFETIME.0 - RENEWED.0)));
         assert!(!Arc::ptr_eq(&first["shop.example"], &late["shop.example"]), "in good time");
+        certificates.follow(Some(vec![2]));
+        let rotated = certificates.keep(routes.iter(), authority, now).0;
+        assert!(!Arc::ptr_eq(&late["shop.example"], &rotated["shop.example"]), "another signs");
     }
 
     #[test]

@@ -196,6 +196,9 @@ impl Txn<'_> {
         let old = node.key.replace(key);
         node.server = Some(server);
         self.set_node(id, Some(node));
+        if old != Some(key) {
+            self.forget_rotated(id);
+        }
         self.revoke_key(old.filter(|old| *old != key));
         Ok(())
     }

@@ -55,7 +55,7 @@ impl Txn<'_> {
         while history.len() > MAX_REVISIONS || quota::is_over(&history) {
             history.pop_first();
         }
-        quota::check(self.state, name, bytes, &history)?;
+        quota::check(self.state, name, bytes, quota::bytes(&history))?;
         self.set_revision_counter(name, revision);
         self.set_deployment(name, Some(Deployment { revision, history }));
         self.spare_volumes(name);

@@ -6,6 +6,7 @@ use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId};
 use crate::node::{Availability, DRAIN_TIMEOUT, Drain, Node, NodeFacts, NodeStatus};
 use crate::replica::Replica;
+use crate::rotation::RECOVERY_EPOCHS;
 use crate::state::MAX_CAPACITY;
 use crate::transition;
 use crate::units::{Millis, Resources};
@@ -167,6 +168,9 @@ impl Txn<'_> {
             (node.status, node.status_since) = (NodeStatus::Ready, self.at);
         }
         self.set_node(id, Some(node));
+        let mut access = self.state.access.clone();
+        access.authority_epoch += RECOVERY_EPOCHS;
+        self.set_access(access);
         let lost = u32::try_from(lost.len()).unwrap_or(u32::MAX);
         self.audit(AuditKind::Survived { node: id.clone(), lost });
         Ok(())
@@ -193,6 +197,7 @@ impl Txn<'_> {
         let key = self.state.nodes.get(id).and_then(|node| node.key);
         self.forget_volumes(id);
         self.set_node(id, None);
+        self.forget_rotated(id);
         self.revoke_key(key);
         self.audit(AuditKind::NodeRemoved { node: id.clone() });
     }

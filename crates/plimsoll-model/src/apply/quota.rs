@@ -1,6 +1,6 @@
 //! How many bytes deployments may take: all of it is in the memory of every server, in each snapshot and in each backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use serde::Serialize;
@@ -9,7 +9,10 @@ use super::deployments::Services;
 use crate::command::Refusal;
 use crate::ids::DeploymentName;
 use crate::spec::RouteSpec;
-use crate::state::{MAX_CELL_BYTES, MAX_HISTORY_BYTES, MAX_REVISION_BYTES, RevisionRecord, State};
+use crate::state::{
+    Deployment, MAX_CELL_BYTES, MAX_HISTORY_BYTES, MAX_REVISION_BYTES, MAX_REVISIONS,
+    RevisionRecord, State,
+};
 use crate::units::Revision;
 
 pub(super) type History = BTreeMap<Revision, RevisionRecord>;
@@ -24,12 +27,38 @@ pub(super) fn is_over(history: &History) -> bool {
     history.len() > 1 && bytes(history) > MAX_HISTORY_BYTES
 }
 
-/// Refuses a revision that is too large, or that the cell has no room for.
+impl State {
+    /// Whether there is room for this as the next revision of a deployment. Asked before anything is written, so that what is
+    /// refused costs the log nothing, and again when it is.
+    pub fn check_quota(
+        &self,
+        name: &DeploymentName,
+        services: &Services,
+        routes: &[RouteSpec],
+    ) -> Result<(), Refusal> {
+        let current = self.deployments.get(name);
+        let is_same = |r: &RevisionRecord| r.services == *services && r.routes == *routes;
+        if current.and_then(Deployment::current).is_some_and(is_same) {
+            return Ok(());
+        }
+        let found = size(services, routes);
+        let before = current.into_iter().flat_map(|it| it.history.values()).map(|it| it.bytes);
+        let mut kept: VecDeque<u64> = before.chain([found]).collect();
+        while kept.len() > MAX_REVISIONS
+            || kept.len() > 1 && kept.iter().sum::<u64>() > MAX_HISTORY_BYTES
+        {
+            kept.pop_front();
+        }
+        check(self, name, found, kept.iter().sum())
+    }
+}
+
+/// Refuses a revision that is too large, or that the cell has no room for, beside what is kept of the deployment.
 pub(super) fn check(
     state: &State,
     name: &DeploymentName,
     found: u64,
-    history: &History,
+    kept: u64,
 ) -> Result<(), Refusal> {
     if found > MAX_REVISION_BYTES {
         let what = format!("this revision of {name}");
@@ -37,7 +66,7 @@ pub(super) fn check(
     }
     let others = state.deployments.iter().filter(|(other, _)| *other != name);
     let others: u64 = others.map(|(_, deployment)| deployment.bytes()).sum();
-    let found = others.saturating_add(bytes(history));
+    let found = others.saturating_add(kept);
     if found > MAX_CELL_BYTES {
         let what = format!("with {name}, what the cell keeps of all deployments");
         return Err(Refusal::Quota { what, found, max: MAX_CELL_BYTES });
@@ -45,7 +74,7 @@ pub(super) fn check(
     Ok(())
 }
 
-fn bytes(history: &History) -> u64 {
+pub(super) fn bytes(history: &History) -> u64 {
     history.values().map(|record| record.bytes).sum()
 }
 
@@ -73,7 +102,9 @@ impl io::Write for Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Deployment;
+    use std::sync::Arc;
+
+    use crate::ids::ServiceName;
     use crate::testkit::{cell, spread};
 
     /// A past of revisions that take so much each.
@@ -114,13 +145,20 @@ mod tests {
         let full = Deployment { revision: Revision(1), history: history(&[MAX_CELL_BYTES - 10]) };
         state.deployments.insert(name("blog"), full);
         state.deployments.remove(&name("shop"));
-        let check = |deployment: &str, bytes: u64| {
-            check(&state, &name(deployment), bytes, &history(&[bytes]))
-        };
+        let check = |deployment: &str, bytes: u64| check(&state, &name(deployment), bytes, bytes);
         check("shop", 10).unwrap();
         let refused = check("shop", 11).unwrap_err();
         let text = "with shop, what the cell keeps of all deployments takes 268435457 bytes, at most 268435456 are kept";
         assert_eq!(refused.to_string(), text);
         check("blog", 11).expect("what it replaces does not count");
+
+        // Asked beforehand it is the same, and what is there already has its room.
+        let web = ServiceName::new("web").unwrap();
+        let services: Services = [(web.clone(), Arc::new(spread(1)))].into();
+        let early = state.check_quota(&name("shop"), &services, &[]).unwrap_err();
+        assert!(matches!(early, Refusal::Quota { max: MAX_CELL_BYTES, .. }), "{early}");
+        state.check_quota(&name("blog"), &services, &[]).expect("it is deployed so");
+        let more: Services = [(web, Arc::new(spread(2)))].into();
+        state.check_quota(&name("blog"), &more, &[]).expect("the oldest revision goes for it");
     }
 }

@@ -134,7 +134,9 @@ fn any_access() -> impl Strategy<Value = Change> {
     let name = select(vec!["ann".to_owned(), "bob".to_owned()]).boxed();
     let authority =
         (0_u8..2).prop_map(|byte| Authority { certificate: vec![byte], key: vec![byte] });
+    let authority = authority.boxed();
     prop_oneof![
+        any_rotation(authority.clone()),
         (authority, any_node(), digest.clone()).prop_map(|(authority, node, key)| Change::Found {
             authority,
             node,
@@ -164,6 +166,18 @@ fn any_access() -> impl Strategy<Value = Change> {
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
             Change::Survive { node, server, lost: lost.into_iter().collect() }
         }),
+    ]
+}
+
+fn any_rotation(authority: BoxedStrategy<Authority>) -> impl Strategy<Value = Change> {
+    let nodes = prop::collection::vec(any_node(), 0..2).boxed();
+    prop_oneof![
+        2 => (authority, nodes.clone())
+            .prop_map(|(next, without)| Change::RotateAuthority { next, without }),
+        1 => nodes.prop_map(|nodes| Change::RotateWithout { nodes }),
+        4 => (any_node(), 0_u64..6)
+            .prop_map(|(node, epoch)| Change::ConfirmAuthority { node, epoch }),
+        2 => select(vec![Change::SwitchAuthority, Change::RetireAuthority, Change::AbortRotation]),
     ]
 }
 

@@ -1,25 +1,31 @@
-//! The TLS configurations of a node. They share one [`Credentials`], whose certificate can be replaced while
-//! connections are open: those go on as they are, the next ones show the new certificate.
+//! The TLS configurations of a node. They share one [`Credentials`], whose certificate and whose authorities can be replaced
+//! while connections are open: those go on as they are, the next ones show and are judged by the new. Once an authority is not
+//! trusted any more, connections that it vouched for end.
 
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
 use plimsoll_model::access::Digest;
 use plimsoll_model::{CellId, NodeId, Timestamp};
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::client::{ResolvesClientCert, Resumption};
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, ServerConfig, SignatureScheme};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+};
+use tokio::sync::watch;
 
 use super::Error;
 use super::authority::Fingerprint;
 use super::caller::{Caller, Validity, key};
 use super::identity::Identity;
-use super::trust::{Anchor, NodeVerifier, PinVerifier, has_signed, provider};
+use super::trust::{Anchors, NodeVerifier, PinVerifier, provider};
 
 /// What both sides speak inside TLS.
 const ALPN: &[u8] = b"h2";
@@ -31,9 +37,6 @@ const OPERATOR_ALPN: &[u8] = b"http/1.1";
 #[derive(Clone)]
 pub struct Credentials {
     caller: Caller,
-    fingerprint: Fingerprint,
-    authority: CertificateDer<'static>,
-    anchor: Anchor,
     current: Arc<Current>,
 }
 
@@ -43,7 +46,11 @@ impl fmt::Debug for Credentials {
     }
 }
 
-struct Current(RwLock<Arc<CertifiedKey>>);
+struct Current {
+    held: RwLock<Arc<Held>>,
+    /// Who waits for an authority not to be trusted any more looks again.
+    replaced: watch::Sender<()>,
+}
 
 impl fmt::Debug for Current {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,24 +58,44 @@ impl fmt::Debug for Current {
     }
 }
 
+/// What is shown, and what others are judged by.
+struct Held {
+    certified: Arc<CertifiedKey>,
+    fingerprint: Fingerprint,
+    anchors: Anchors,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
+impl Held {
+    fn new(identity: &Identity) -> Result<Self, Error> {
+        let anchors = Anchors::new(identity.anchors())?;
+        let clients = WebPkiClientVerifier::builder_with_provider(anchors.roots(), provider())
+            .allow_unauthenticated()
+            // Whoever has a certificate of ours knows our name; the others need not.
+            .clear_root_hint_subjects()
+            .build()
+            .map_err(|_| Error::BadCertificate { why: "the authority's cannot be used" })?;
+        let (certified, fingerprint) = (Arc::new(identity.certified()?), identity.fingerprint());
+        Ok(Self { certified, fingerprint, anchors, clients })
+    }
+}
+
 impl Credentials {
     pub fn new(identity: &Identity) -> Result<Self, Error> {
-        Ok(Self {
-            caller: identity.caller().clone(),
-            fingerprint: identity.fingerprint(),
-            authority: identity.authority().clone(),
-            anchor: Anchor::new(identity.authority())?,
-            current: Arc::new(Current(RwLock::new(Arc::new(identity.certified()?)))),
-        })
+        let held = RwLock::new(Arc::new(Held::new(identity)?));
+        let current = Arc::new(Current { held, replaced: watch::Sender::new(()) });
+        Ok(Self { caller: identity.caller().clone(), current })
     }
 
-    /// Shows this identity from the next connection on. It must be the same node's, of the same cell.
+    /// Shows this identity from the next connection on, and judges others by its authorities. It must be the same node's, with
+    /// a certificate of an authority that is trusted already.
     pub fn renew(&self, identity: &Identity) -> Result<(), Error> {
-        if *identity.caller() != self.caller || identity.fingerprint() != self.fingerprint {
+        if *identity.caller() != self.caller || !self.trusts(identity.fingerprint()) {
             return Err(Error::BadCertificate { why: "it is for another node or cell" });
         }
-        let certified = Arc::new(identity.certified()?);
-        *self.current.0.write().expect("no holder of the credentials panics") = certified;
+        let held = Arc::new(Held::new(identity)?);
+        *self.current.held.write().expect("no holder of the credentials panics") = held;
+        self.current.replaced.send_replace(());
         Ok(())
     }
 
@@ -80,35 +107,51 @@ impl Credentials {
         &self.caller.cell_id
     }
 
+    /// Of the authority that signed what is shown.
     pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+        self.current.get().fingerprint
+    }
+
+    pub fn trusts(&self, authority: Fingerprint) -> bool {
+        self.current.get().anchors.contain(authority)
+    }
+
+    /// Returns once this authority is not trusted any more.
+    pub(crate) async fn distrusted(&self, authority: Fingerprint) {
+        let mut replaced = self.current.replaced.subscribe();
+        while self.trusts(authority) {
+            // The sender is ours.
+            let _ = replaced.changed().await;
+        }
+    }
+
+    /// Which authority vouches for a certificate that TLS has accepted.
+    pub(crate) fn signer_of(&self, certificate: &CertificateDer<'_>) -> Result<Fingerprint, Error> {
+        let Validity { from, until } = Validity::of(certificate)?;
+        let within = Timestamp(u64::midpoint(from.0, until.0));
+        let within = UnixTime::since_unix_epoch(std::time::Duration::from_millis(within.0));
+        let judged = self.current.get().anchors.judge(certificate, within);
+        judged.map(|(_, signer)| signer).map_err(Error::Untrusted)
     }
 
     /// The key that this node shows.
     pub fn key(&self) -> Result<Digest, Error> {
-        let current = self.current.0.read().expect("no holder of the credentials panics");
-        key(current.cert.first().ok_or(Error::BadCertificate { why: "there is none" })?)
+        let current = self.current.get();
+        key(current.certified.cert.first().ok_or(Error::BadCertificate { why: "there is none" })?)
     }
 
-    /// Whether the authority that this node trusts has signed a text.
+    /// Whether an authority that this node trusts has signed a text.
     pub fn has_signed(&self, text: &[u8], signature: &[u8]) -> bool {
-        has_signed(&self.authority, text, signature)
+        self.current.get().anchors.have_signed(text, signature)
     }
 
     /// For the side that is connected to. Who shows a certificate must show a good one; who shows none may be a
     /// newcomer, and is told apart by [`caller_of`](Self::caller_of).
     pub fn server_config(&self) -> Result<ServerConfig, Error> {
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.anchor.0), provider())
-                .allow_unauthenticated()
-                // Whoever has a certificate of ours knows our name; the others need not.
-                .clear_root_hint_subjects()
-                .build()
-                .map_err(|_| Error::BadCertificate { why: "the authority's cannot be used" })?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(Error::Tls)?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(Arc::clone(&self.current) as Arc<dyn ClientCertVerifier>)
             .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
         forget_sessions(&mut config);
         config.alpn_protocols = vec![ALPN.to_vec()];
@@ -129,7 +172,10 @@ impl Credentials {
 
     /// For the side that connects: it shows our certificate, and believes this one node.
     pub fn client_config(&self, expected: &NodeId) -> Result<ClientConfig, Error> {
-        let verifier = NodeVerifier { anchor: self.anchor.clone(), expected: expected.clone() };
+        let verifier = NodeVerifier {
+            anchors: self.current.get().anchors.clone(),
+            expected: expected.clone(),
+        };
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(Error::Tls)?
@@ -154,7 +200,8 @@ impl Credentials {
             return Err(Error::BadCertificate { why: "it names another cell" });
         }
         let (key, until) = (key(certificate)?, Validity::of(certificate)?.until);
-        Ok(Some(ShownCertificate { caller, key, until }))
+        let authority = self.signer_of(certificate)?;
+        Ok(Some(ShownCertificate { caller, key, until, authority }))
     }
 }
 
@@ -164,6 +211,8 @@ pub(crate) struct ShownCertificate {
     pub(crate) caller: Caller,
     pub(crate) key: Digest,
     pub(crate) until: Timestamp,
+    /// The authority that vouches for it.
+    pub(crate) authority: Fingerprint,
 }
 
 /// A resumed session is not judged again, so there are none: a renewed or expired certificate counts at once.
@@ -199,21 +248,21 @@ fn pinned_config(
 }
 
 impl Current {
-    fn get(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.0.read().expect("no holder of the credentials panics"))
+    fn get(&self) -> Arc<Held> {
+        Arc::clone(&self.held.read().expect("no holder of the credentials panics"))
     }
 }
 
 impl ResolvesServerCert for Current {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.get())
+        Some(Arc::clone(&self.get().certified))
     }
 }
 
 impl ResolvesClientCert for Current {
     /// Whichever authorities a server asks for, ours is what we have: a refusal says more than silence.
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.get())
+        Some(Arc::clone(&self.get().certified))
     }
 
     fn has_certs(&self) -> bool {
@@ -221,11 +270,58 @@ impl ResolvesClientCert for Current {
     }
 }
 
+/// Clients are judged by the authorities of the moment.
+impl ClientCertVerifier for Current {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.get().clients.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.get().clients.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.get().clients.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.get().clients.supported_verify_schemes()
+    }
+}
+
 #[cfg(test)]
 impl Credentials {
     /// The same certificate, with another cell's authority to judge others by.
     pub(crate) fn trusting(self, authority: &super::Authority) -> Self {
-        let anchor = Anchor::new(authority.certificate()).unwrap();
-        Self { anchor, ..self }
+        let anchors = Anchors::new(std::iter::once(authority.certificate())).unwrap();
+        let Held { certified, fingerprint, clients, .. } = &*self.current.get();
+        let (certified, clients) = (Arc::clone(certified), Arc::clone(clients));
+        let held = Held { certified, fingerprint: *fingerprint, anchors, clients };
+        let current =
+            Current { held: RwLock::new(Arc::new(held)), replaced: watch::Sender::new(()) };
+        Self { current: Arc::new(current), ..self }
     }
 }

@@ -1,5 +1,5 @@
 //! A node's identity: its private key, which never leaves the node, the certificate its cell gave it for that key, and
-//! the authority's certificate to judge others by. Where it is kept is settled in [`keep`](super::identity_file).
+//! the certificates of the authorities to judge others by: one, or two while the cell's authority is rotated. Where it is kept is settled in [`keep`](super::identity_file).
 
 use std::fmt;
 
@@ -30,7 +30,12 @@ impl fmt::Debug for NodeKey {
 pub struct Identity {
     pub(super) key: NodeKey,
     pub(super) certificate: CertificateDer<'static>,
+    /// The one that signed it.
     pub(super) authority: CertificateDer<'static>,
+    /// Those that are trusted beside it.
+    pub(super) others: Vec<CertificateDer<'static>>,
+    /// When it was settled which authorities are trusted, as the cell counts.
+    pub(super) epoch: u64,
     caller: Caller,
     validity: Validity,
 }
@@ -70,7 +75,8 @@ impl Identity {
         let (certificate, authority) = (certificate.into(), authority.into());
         let caller = Caller::of(&certificate)?;
         let validity = Validity::of(&certificate)?;
-        let identity = Self { key, certificate, authority, caller, validity };
+        let (others, epoch) = (Vec::new(), 0);
+        let identity = Self { key, certificate, authority, others, epoch, caller, validity };
         identity.certified()?.keys_match().map_err(|_| Error::KeyMismatch)?;
         // Whether it is still good is another question, with another answer; a certificate that has run out, or one
         // from a cell whose clock is ahead, is the node's all the same.
@@ -78,6 +84,23 @@ impl Identity {
         let anchor = Anchor::new(&identity.authority)?;
         anchor.check(&identity.certificate, within).map_err(Error::Untrusted)?;
         Ok(identity)
+    }
+
+    /// The same with the one of these authorities that signed it.
+    pub fn signed_by_any<'a>(
+        key: NodeKey,
+        certificate: impl Into<CertificateDer<'static>>,
+        authorities: impl IntoIterator<Item = &'a CertificateDer<'static>>,
+    ) -> Result<Self, Error> {
+        let certificate = certificate.into();
+        let mut last = Error::BadCertificate { why: "no authority is known" };
+        for authority in authorities {
+            match Self::new(key.clone(), certificate.clone(), authority.clone()) {
+                Ok(identity) => return Ok(identity),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     pub fn caller(&self) -> &Caller {
@@ -88,8 +111,35 @@ impl Identity {
         &self.certificate
     }
 
+    /// The authority that signed its certificate.
     pub fn authority(&self) -> &CertificateDer<'static> {
         &self.authority
+    }
+
+    /// The same, judging others by these authorities from this epoch of the cell on. The one that signed its own certificate
+    /// is always among them: a node that did not believe itself could speak to nobody.
+    #[must_use]
+    pub fn trusting(
+        mut self,
+        anchors: impl IntoIterator<Item = CertificateDer<'static>>,
+        epoch: u64,
+    ) -> Self {
+        self.others = anchors.into_iter().filter(|it| *it != self.authority).collect();
+        self.epoch = epoch;
+        self
+    }
+
+    /// The authorities it judges others by.
+    pub fn anchors(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        std::iter::once(&self.authority).chain(&self.others)
+    }
+
+    pub fn trusts(&self, fingerprint: Fingerprint) -> bool {
+        self.anchors().any(|anchor| Fingerprint::of(anchor) == fingerprint)
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// What its cell knows it by, whichever certificate it has for its key.

@@ -1,5 +1,6 @@
 //! Where a node keeps its identity: one file, since a key and a certificate that do not belong together are worse than
-//! neither, in a directory that is the daemon's alone. The file is PEM, which every other tool reads as well.
+//! neither, in a directory that is the daemon's alone. The file is PEM, which every other tool reads as well: the key, its
+//! certificate, the authority that signed it, and those that are trusted beside it; a line of text before them says as of when.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -18,7 +19,10 @@ use super::identity::{Identity, NodeKey};
 const DIR: &str = "tls";
 const FILE: &str = "node.pem";
 
-/// The most bytes the file may have: a key and two certificates have 2 kB.
+/// What the line begins with that says as of which epoch authorities are trusted.
+const EPOCH: &str = "authority-epoch: ";
+
+/// The most bytes the file may have: a key and three certificates have 3 kB.
 const MAX_FILE: u64 = 64 << 10;
 
 /// Characters a line, as PEM has it.
@@ -44,18 +48,23 @@ impl Identity {
         let sections: Result<Vec<(SectionKind, Vec<u8>)>, _> =
             <(SectionKind, Vec<u8>)>::pem_slice_iter(&text).collect();
         let sections = sections.map_err(|_| damaged("it is not PEM"))?;
-        let parts: [(SectionKind, Vec<u8>); 3] =
-            sections.try_into().map_err(|_| damaged("it must have three parts"))?;
         let [
             (SectionKind::PrivateKey, key),
             (SectionKind::Certificate, certificate),
             (SectionKind::Certificate, authority),
-        ] = parts
+            others @ ..,
+        ] = sections.as_slice()
         else {
             return Err(damaged("a key, its certificate and the authority's must be in it"));
         };
-        let identity = Self::new(NodeKey(key), certificate, authority);
-        Ok(Some(identity.map_err(|error| damaged(&error.to_string()))?))
+        if others.iter().any(|(kind, _)| *kind != SectionKind::Certificate) {
+            return Err(damaged("there are more keys in it than one"));
+        }
+        let key = NodeKey(key.clone());
+        let identity = Self::new(key, certificate.clone(), authority.clone());
+        let identity = identity.map_err(|error| damaged(&error.to_string()))?;
+        let others = others.iter().map(|(_, der)| der.clone().into());
+        Ok(Some(identity.trusting(others, epoch(&text))))
     }
 
     /// Keeps it in place of the one before. At any moment one of the two is there, whole.
@@ -70,12 +79,12 @@ impl Identity {
     }
 
     fn pem(&self) -> String {
-        let sections = [
-            ("PRIVATE KEY", self.key.0.as_slice()),
-            ("CERTIFICATE", &self.certificate),
-            ("CERTIFICATE", &self.authority),
-        ];
-        sections.map(|(kind, der)| section(kind, der)).concat()
+        let mut text = format!("{EPOCH}{}\n", self.epoch);
+        text += &section("PRIVATE KEY", self.key.0.as_slice());
+        for certificate in std::iter::once(&self.certificate).chain(self.anchors()) {
+            text += &section("CERTIFICATE", certificate);
+        }
+        text
     }
 }
 
@@ -91,6 +100,13 @@ pub fn fingerprints_in(pem: &[u8]) -> Result<Vec<Fingerprint>, Error> {
     let certificates =
         certificates.map_err(|_| Error::BadCertificate { why: "the file is not PEM" })?;
     Ok(certificates.iter().map(|it| Fingerprint::of(it)).collect())
+}
+
+/// Where nothing is said, nothing was ever settled anew.
+fn epoch(text: &[u8]) -> u64 {
+    let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let first = std::str::from_utf8(first).unwrap_or_default();
+    first.strip_prefix(EPOCH).and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }
 
 fn section(kind: &str, der: &[u8]) -> String {

@@ -191,6 +191,33 @@ fn credentials_are_renewed_by_the_same_node_of_the_same_cell_only() {
 }
 
 #[test]
+fn a_node_trusts_two_authorities_for_a_while_and_remembers_which() {
+    let (old, new, dir) = (cell("blue"), cell("blue"), tempfile::tempdir().unwrap());
+    let both = || [old.certificate().clone(), new.certificate().clone()];
+    let identity = old.identity("ash", now(), NODE_LIFETIME);
+    let credentials = Credentials::new(&identity).unwrap();
+    let theirs = new.identity("ash", now(), NODE_LIFETIME);
+    assert!(credentials.renew(&theirs).is_err(), "it is not trusted yet");
+
+    let identity = identity.trusting(both(), 7);
+    credentials.renew(&identity).unwrap();
+    identity.store(dir.path()).unwrap();
+    let kept = Identity::load(dir.path()).unwrap().unwrap();
+    assert_eq!((&kept, kept.epoch(), kept.anchors().count()), (&identity, 7, 2));
+    let text = b"a text";
+    for authority in [&old, &new] {
+        assert!(credentials.trusts(authority.fingerprint()));
+        assert!(credentials.has_signed(text, &authority.sign(text).unwrap()));
+    }
+
+    credentials.renew(&theirs.clone().trusting(both(), 8)).unwrap();
+    assert_eq!(credentials.fingerprint(), new.fingerprint());
+    credentials.renew(&theirs.trusting([new.certificate().clone()], 9)).unwrap();
+    assert!(!credentials.trusts(old.fingerprint()) && credentials.trusts(new.fingerprint()));
+    assert!(!credentials.has_signed(text, &old.sign(text).unwrap()), "nor what it has signed");
+}
+
+#[test]
 fn a_join_token_carries_the_fingerprint_and_its_hash_stays_the_same() {
     let fingerprint = cell("blue").fingerprint();
     let token = JoinToken::new(fingerprint).unwrap();

@@ -1,4 +1,4 @@
-//! How a certificate is judged: signed by the one authority, good at this time, and for the node that was meant. The
+//! How a certificate is judged: signed by an authority of the cell, good at this time, and for the node that was meant. The
 //! mathematics is webpki's; which names are good is ours.
 
 use std::sync::Arc;
@@ -80,10 +80,64 @@ pub(super) fn has_signed(signer: &CertificateDer<'_>, text: &[u8], signature: &[
     algorithms.any(|algorithm| algorithm.verify_signature(&key, text, signature).is_ok())
 }
 
+/// The authorities that are believed: one, or two while one takes the place of the other.
+#[derive(Debug, Clone)]
+pub(super) struct Anchors {
+    each: Vec<(Fingerprint, CertificateDer<'static>, Anchor)>,
+    all: Arc<RootCertStore>,
+}
+
+impl Anchors {
+    pub(super) fn new<'a>(
+        authorities: impl Iterator<Item = &'a CertificateDer<'static>>,
+    ) -> Result<Self, Error> {
+        let each = authorities.map(|it| Ok((Fingerprint::of(it), it.clone(), Anchor::new(it)?)));
+        let each: Vec<_> = each.collect::<Result<_, Error>>()?;
+        let mut all = RootCertStore::empty();
+        all.roots.extend(each.iter().flat_map(|(_, _, anchor)| anchor.0.roots.iter().cloned()));
+        Ok(Self { each, all: Arc::new(all) })
+    }
+
+    pub(super) fn roots(&self) -> Arc<RootCertStore> {
+        Arc::clone(&self.all)
+    }
+
+    pub(super) fn contain(&self, fingerprint: Fingerprint) -> bool {
+        self.each.iter().any(|(known, ..)| *known == fingerprint)
+    }
+
+    /// Whether one of them has signed a text.
+    pub(super) fn have_signed(&self, text: &[u8], signature: &[u8]) -> bool {
+        self.each.iter().any(|(_, signer, _)| has_signed(signer, text, signature))
+    }
+
+    /// Whom the certificate is for, and which of them signed it.
+    pub(super) fn judge(
+        &self,
+        certificate: &CertificateDer<'_>,
+        now: UnixTime,
+    ) -> Result<(Caller, Fingerprint), CertificateRefusal> {
+        let mut refused = CertificateRefusal::UnknownAuthority;
+        for (fingerprint, _, anchor) in &self.each {
+            match anchor.judge(certificate, now) {
+                Ok(caller) => return Ok((caller, *fingerprint)),
+                // What the one that did sign it has to say about it, where one did.
+                Err(why) if !is_foreign(&why) => return Err(why),
+                Err(why) => refused = why,
+            }
+        }
+        Err(refused)
+    }
+}
+
+fn is_foreign(why: &CertificateRefusal) -> bool {
+    matches!(why, CertificateRefusal::UnknownAuthority | CertificateRefusal::WrongCell { .. })
+}
+
 /// Judges the server a node connects to.
 #[derive(Debug)]
 pub(super) struct NodeVerifier {
-    pub(super) anchor: Anchor,
+    pub(super) anchors: Anchors,
     pub(super) expected: NodeId,
 }
 
@@ -100,7 +154,7 @@ impl NodeVerifier {
         certificate: &CertificateDer<'_>,
         now: UnixTime,
     ) -> Result<(), CertificateRefusal> {
-        let found = self.anchor.judge(certificate, now)?;
+        let (found, _) = self.anchors.judge(certificate, now)?;
         if found.node == self.expected {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::kit::{PATIENCE, Served, ask, text};
 use crate::pki::testkit::{cell, now};
-use crate::pki::{Caller, CertificateRefusal, Credentials, NODE_LIFETIME};
+use crate::pki::{Authority, Caller, CertificateRefusal, Credentials, NODE_LIFETIME};
 use crate::{Error, Limits, PeerClient, PeerServer, raft_router};
 
 #[tokio::test]
@@ -120,6 +120,66 @@ async fn a_connection_ends_with_the_certificate_it_was_opened_with() {
     birch.renew(&blue.identity("birch", now(), NODE_LIFETIME)).unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(text(&client, &served.target, "/known").await, "birch");
+}
+
+#[tokio::test]
+async fn an_authority_is_rotated_under_requests_and_what_it_vouched_for_ends_with_it() {
+    let (old, new) = (cell("blue"), cell("blue"));
+    let both = || [old.certificate().clone(), new.certificate().clone()];
+    let of = |authority: &Authority, name: &str| authority.identity(name, now(), NODE_LIFETIME);
+    let (ash, birch) = (old.node("ash"), old.node("birch"));
+    let (served, client) = (Served::new(&ash), PeerClient::new(birch.clone()));
+    let served_by_birch = Served::new(&birch);
+    let back = PeerClient::new(ash.clone());
+    let thief = PeerClient::new(old.node("birch"));
+    let all = async || {
+        assert_eq!(text(&client, &served.target, "/known").await, "birch");
+        assert_eq!(text(&back, &served_by_birch.target, "/known").await, "ash");
+    };
+    all().await;
+    assert_eq!(text(&thief, &served.target, "/known").await, "birch");
+    let waiting = {
+        let (client, target) = (client.clone(), served.target.clone());
+        tokio::spawn(async move { text(&client, &target, "/wait").await })
+    };
+    served.until_waiting(1).await;
+    for (name, credentials) in [("ash", &ash), ("birch", &birch)] {
+        credentials.renew(&of(&old, name).trusting(both(), 1)).unwrap();
+        all().await;
+    }
+    for (name, credentials) in [("birch", &birch), ("ash", &ash)] {
+        credentials.renew(&of(&new, name).trusting(both(), 2)).unwrap();
+        all().await;
+    }
+    // A newcomer of the next authority and one that has not renewed yet are both let in.
+    assert_eq!(text(&PeerClient::new(new.node("elm")), &served.target, "/known").await, "elm");
+    assert_eq!(text(&thief, &served.target, "/known").await, "birch");
+    for (name, credentials) in [("ash", &ash), ("birch", &birch)] {
+        credentials.renew(&of(&new, name).trusting([new.certificate().clone()], 3)).unwrap();
+        all().await;
+    }
+    served.counts.release.notify_one();
+    assert_eq!(waiting.await.unwrap(), "released", "what was under way came to its end");
+
+    // Its open connection does not help, nor does another.
+    let refused = async || loop {
+        match ask(&thief, &served.target, "/known").await {
+            Err(error @ (Error::Refused { .. } | Error::RefusedByPeer { .. })) => return error,
+            // Its connection is closing; what is asked meanwhile is not answered.
+            Err(Error::Closed { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    let says = Caller::new(new.cell_id(), &served.target.node);
+    let error = refused().await;
+    assert!(
+        matches!(&error, Error::Refused { source: CertificateRefusal::WrongCell { says: found }, .. } if *found == says),
+        "{error:?}"
+    );
+    let knowing = PeerClient::new(old.node("birch").trusting(&new));
+    let error = ask(&knowing, &served.target, "/known").await.unwrap_err();
+    let Error::RefusedByPeer { source, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(*source, CertificateRefusal::UnknownAuthority);
 }
 
 #[tokio::test]

@@ -58,6 +58,10 @@ pub enum Draw {
     RevokeOperator,
     Exec,
     Backup,
+    /// The authority is rotated, and later not any longer held up by nodes that are down.
+    RotateAuthority,
+    /// It is rotated, and then that is taken back.
+    AbortRotation,
     Raise,
 }
 
@@ -97,6 +101,8 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::RevokeOperator, 1),
     (Draw::Exec, 1),
     (Draw::Backup, 1),
+    (Draw::RotateAuthority, 3),
+    (Draw::AbortRotation, 2),
     (Draw::Raise, 1),
 ];
 
@@ -116,7 +122,7 @@ pub enum Cause {
 /// What makes the change, and its name.
 pub fn cause(change: &Change) -> (&'static str, Cause) {
     match change {
-        Change::PutNode { .. } => ("put_node", Cause::Drawn(Draw::Describe)),
+        Change::PutNode { .. } => ("put_node", Cause::Beginning),
         Change::SetStatus { .. } => ("set_status", Cause::Leader),
         Change::SetAvailability { .. } => ("set_availability", Cause::Drawn(Draw::Cordon)),
         Change::Drain { .. } => ("drain", Cause::Drawn(Draw::Drain)),
@@ -153,6 +159,12 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::Survive { .. } => ("survive", Cause::Drawn(Draw::Recover)),
         Change::Record { .. } => ("record", Cause::Drawn(Draw::Backup)),
         Change::Raise { .. } => ("raise", Cause::Drawn(Draw::Raise)),
+        Change::RotateAuthority { .. } => ("rotate_authority", Cause::Drawn(Draw::RotateAuthority)),
+        Change::RotateWithout { .. } => ("rotate_without", Cause::Drawn(Draw::RotateAuthority)),
+        Change::ConfirmAuthority { .. } => ("confirm_authority", Cause::Agent),
+        Change::SwitchAuthority => ("switch_authority", Cause::Leader),
+        Change::RetireAuthority => ("retire_authority", Cause::Leader),
+        Change::AbortRotation => ("abort_rotation", Cause::Drawn(Draw::AbortRotation)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
     }
 }

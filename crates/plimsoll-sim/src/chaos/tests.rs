@@ -21,6 +21,8 @@ fn chaos_makes_every_change_there_is() {
     let expected = [
         "abandon",
         "abort_rollout",
+        "abort_rotation",
+        "confirm_authority",
         "create_join_token",
         "deploy",
         "drain",
@@ -42,8 +44,11 @@ fn chaos_makes_every_change_there_is() {
         "renew",
         "resume_rollout",
         "retire",
+        "retire_authority",
         "revoke_join_token",
         "revoke_operator",
+        "rotate_authority",
+        "rotate_without",
         "set_availability",
         "set_status",
         "set_unplaced",
@@ -51,6 +56,7 @@ fn chaos_makes_every_change_there_is() {
         "step_late",
         "succeed",
         "survive",
+        "switch_authority",
         "undeploy",
         "volumes_removed",
     ];

@@ -87,6 +87,12 @@ fn find(world: &World<'_>) -> Result<(), String> {
             return Err(format!("{key} lacks {missing} replicas and does not say why"));
         }
     }
+    if let Some((node, _)) = state.awaited().next() {
+        return Err(format!("the rotation of the authority still waits for {node}"));
+    }
+    if state.access().rotation.is_some() {
+        return Err("the rotation of the authority does not end".to_owned());
+    }
     let is_up = |node| state.node(node).is_some_and(|node| node.status == NodeStatus::Ready);
     for (name, volumes) in state.volumes().iter().filter(|(_, volumes)| volumes.doomed.is_some()) {
         if let Some(node) = volumes.nodes.iter().find(|node| is_up(*node)) {

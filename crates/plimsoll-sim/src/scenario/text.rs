@@ -310,6 +310,9 @@ fn event(action: &Action) -> String {
         Action::RevokeOperator(name) => format!("revoke_operator: {name}"),
         Action::Exec(node) => format!("exec: {node}"),
         Action::Backup => "backup: true".to_owned(),
+        Action::RotateAuthority => "rotate_authority: true".to_owned(),
+        Action::RotateWithoutDown => "rotate_without_down: true".to_owned(),
+        Action::AbortRotation => "abort_rotation: true".to_owned(),
         Action::Raise => "raise: true".to_owned(),
     }
 }

@@ -13,7 +13,7 @@ use crate::scenario::Action;
 
 /// How long a join token is good for, and how soon a node tries again that was not taken in.
 const TOKEN_LIFE: Millis = Millis::minutes(24 * 60);
-const JOIN_AGAIN: Millis = Millis::seconds(2);
+pub(super) const JOIN_AGAIN: Millis = Millis::seconds(2);
 
 impl World<'_> {
     pub(super) fn act(&mut self, action: Action) {
@@ -52,11 +52,12 @@ impl World<'_> {
         }
         if let Some(node) = scenario.nodes.keys().next().cloned() {
             let authority = Authority { certificate: vec![1], key: vec![1] };
-            let key = self.secret();
-            if let Some(machine) = self.machines.get_mut(&node) {
-                machine.key = Some(key);
-            }
+            let key = self.give_key(&node);
             batch.push(Change::Found { authority, node, key }.free());
+        }
+        for (node, facts) in scenario.nodes.iter().skip(1) {
+            let (key, facts) = (self.give_key(node), facts.clone());
+            batch.push(Change::Enrol { node: node.clone(), facts, key }.free());
         }
         for (deployment, services) in &scenario.deployments {
             let (deployment, services) = (deployment.clone(), services.clone());
@@ -65,12 +66,21 @@ impl World<'_> {
         if let Err(rejection) = self.apply(Writer::Operator, batch) {
             self.complaints.push(format!("the cell cannot begin: {rejection}"));
         }
+        scenario.nodes.keys().for_each(|node| self.entrust(node));
     }
 
     fn install(&mut self, node: &NodeId, facts: &NodeFacts) {
         let boot = self.number();
         let machine = Machine::new(self.clock.now, boot, facts.clone());
         self.machines.insert(node.clone(), machine);
+    }
+
+    fn give_key(&mut self, node: &NodeId) -> Digest {
+        let key = self.secret();
+        if let Some(machine) = self.machines.get_mut(node) {
+            machine.key = Some(key);
+        }
+        key
     }
 
     /// The digest of something secret that nobody had before.
@@ -95,7 +105,7 @@ impl World<'_> {
         self.clock.after(self.scenario.policy.node_ttl(), Due::Listen);
     }
 
-    fn wipe(&mut self, node: &NodeId) {
+    pub(super) fn wipe(&mut self, node: &NodeId) {
         self.lose(node, Link::Off);
         let boot = self.number();
         if let Some(machine) = self.machines.get_mut(node) {
@@ -106,10 +116,13 @@ impl World<'_> {
     }
 
     fn come_back(&mut self, node: &NodeId) {
-        let Some(machine) = self.machines.get(node).filter(|machine| machine.link != Link::Up)
-        else {
+        if self.machines.get(node).is_none_or(|machine| machine.link == Link::Up) {
             return;
-        };
+        }
+        if self.is_left_behind(node) {
+            self.wipe(node);
+        }
+        let Some(machine) = self.machines.get(node) else { return };
         let facts = machine.facts.clone();
         // Without a certificate it joins anew, and a cell that still takes its old self for ready does not take it in.
         if machine.is_wiped && !self.take_in(node, &facts) {
@@ -154,6 +167,7 @@ impl World<'_> {
             self.operate(vec![Change::Join { token, node: node.clone(), facts, key }.free()]);
         if let Some(machine) = self.machines.get_mut(&node).filter(|_| is_taken) {
             machine.key = Some(key);
+            self.entrust(&node);
         }
         is_taken
     }

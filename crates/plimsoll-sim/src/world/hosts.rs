@@ -29,6 +29,7 @@ impl World<'_> {
             self.sync(node, &replica);
         }
         self.clear_volumes();
+        self.tell_authorities(vec![node.clone()]);
     }
 
     fn say_all(&mut self, node: &NodeId, replica: &ReplicaId) {
@@ -347,7 +348,7 @@ impl World<'_> {
         service.spec_of(held).cloned()
     }
 
-    fn is_linked(&self, node: &NodeId) -> bool {
+    pub(super) fn is_linked(&self, node: &NodeId) -> bool {
         self.machines.get(node).is_some_and(|machine| machine.link == Link::Up)
     }
 }

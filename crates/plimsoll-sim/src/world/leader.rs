@@ -86,7 +86,7 @@ impl World<'_> {
         }
     }
 
-    fn take(&mut self, report: Change) {
+    pub(super) fn take(&mut self, report: Change) {
         let Some(leading) = &mut self.leading else { return };
         leading.inbox.push(report.free());
         self.want_turn();

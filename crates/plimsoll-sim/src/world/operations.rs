@@ -57,6 +57,14 @@ impl World<'_> {
                 let entry = AuditEntry::backup(self.state.level());
                 vec![Change::Record { entry }.free()]
             }
+            Action::RotateAuthority => {
+                let (next, without) = (self.next_authority(), Vec::new());
+                vec![Change::RotateAuthority { next, without }.free()]
+            }
+            Action::RotateWithoutDown => {
+                vec![Change::RotateWithout { nodes: self.absentees() }.free()]
+            }
+            Action::AbortRotation => vec![Change::AbortRotation.free()],
             Action::Raise => vec![Change::Raise { level: Level::BUILD }.free()],
             // The world's doing, and done before anyone is asked.
             Action::Crash(_)

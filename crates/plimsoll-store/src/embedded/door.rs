@@ -80,8 +80,8 @@ pub(crate) struct Door {
     notary: Arc<dyn Notary>,
     machine: Arc<Machine>,
     members: RwLock<KnownMembers>,
-    /// What was signed last: it holds until the members change.
-    own: Mutex<Option<Seat>>,
+    /// What was signed last, and at which epoch of the authority: it holds until that or the members change.
+    own: Mutex<Option<(u64, Seat)>>,
 }
 
 /// The members as committed and applied here.
@@ -116,10 +116,11 @@ impl Door {
     pub(crate) fn seat(&self) -> Option<Seat> {
         let at = self.members.read().unwrap_or_else(PoisonError::into_inner).at?;
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if own.as_ref().is_none_or(|seat| seat.at != at) {
-            *own = self.sign(at);
+        let epoch = self.machine.read(|state| state.access().authority_epoch);
+        if own.as_ref().is_none_or(|(of, seat)| seat.at != at || *of != epoch) {
+            *own = self.sign(at).map(|seat| (epoch, seat));
         }
-        own.clone()
+        own.as_ref().map(|(_, seat)| seat.clone())
     }
 
     fn sign(&self, at: Mark) -> Option<Seat> {

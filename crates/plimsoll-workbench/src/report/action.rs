@@ -49,6 +49,11 @@ pub(super) fn words(action: &Action) -> String {
         Action::RevokeOperator(name) => format!("operator {name} is revoked"),
         Action::Exec(node) => format!("a command is run beside a replica on {node}"),
         Action::Backup => "a backup is taken".to_owned(),
+        Action::RotateAuthority => "the authority is rotated".to_owned(),
+        Action::RotateWithoutDown => {
+            "the rotation does not wait for nodes that are down".to_owned()
+        }
+        Action::AbortRotation => "the rotation of the authority is aborted".to_owned(),
         Action::Raise => "every server reads this level".to_owned(),
     }
 }

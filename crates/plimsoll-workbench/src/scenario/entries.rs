@@ -94,6 +94,9 @@ pub(super) struct EventEntry {
     pub(super) revoke_operator: Option<String>,
     pub(super) exec: Option<Spanned<NodeId>>,
     pub(super) backup: Option<Spanned<bool>>,
+    pub(super) rotate_authority: Option<Spanned<bool>>,
+    pub(super) rotate_without_down: Option<Spanned<bool>>,
+    pub(super) abort_rotation: Option<Spanned<bool>>,
     pub(super) raise: Option<Spanned<bool>>,
 }
 
@@ -137,6 +140,9 @@ impl EventEntry {
             self.revoke_operator.is_some(),
             self.exec.is_some(),
             self.backup.is_some(),
+            self.rotate_authority.is_some(),
+            self.rotate_without_down.is_some(),
+            self.abort_rotation.is_some(),
             self.raise.is_some(),
         ];
         given.into_iter().filter(|is_given| *is_given).count()

@@ -318,6 +318,9 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
         ("join_token", &event.join_token, Action::CreateJoinToken),
         ("revoke_join_token", &event.revoke_join_token, Action::RevokeJoinToken),
         ("backup", &event.backup, Action::Backup),
+        ("rotate_authority", &event.rotate_authority, Action::RotateAuthority),
+        ("rotate_without_down", &event.rotate_without_down, Action::RotateWithoutDown),
+        ("abort_rotation", &event.abort_rotation, Action::AbortRotation),
         ("raise", &event.raise, Action::Raise),
     ] {
         match flag {

@@ -17,13 +17,15 @@ Examples:
   plimsoll cell status -o json
   plimsoll cell recover           go on with one server when most are lost for good
   plimsoll cell authority > ca.pem    the certificate to check nodes with
+  plimsoll cell rotate-authority  replace the certificate authority, without downtime
   plimsoll cell unlock-key        a key to lock the store of a server with";
 
 mod lock;
 mod recover;
 mod recover_etcd;
+mod rotate;
 
-/// Show the servers of the cell, recover it after losing the quorum, lock the store of a server.
+/// Show the servers of the cell, recover it after losing the quorum, rotate its authority, lock the store of a server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -36,6 +38,7 @@ pub(crate) enum CellCommand {
     Status(StatusArgs),
     Authority(AuthorityArgs),
     Recover(Box<recover::Args>),
+    RotateAuthority(rotate::Args),
     UnlockKey(lock::UnlockKeyArgs),
     ChangeLock(lock::ChangeArgs),
 }
@@ -65,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         CellCommand::Status(args) => args,
         CellCommand::Authority(args) => return authority(args),
         CellCommand::Recover(args) => return recover::run(args),
+        CellCommand::RotateAuthority(args) => return rotate::run(args),
         CellCommand::UnlockKey(_) => return lock::create(),
         CellCommand::ChangeLock(args) => return lock::change(args),
     };
@@ -100,8 +104,11 @@ fn text(cell: &Cell) -> String {
         None => String::new(),
     };
     let upgrade = cell.upgrade.as_ref().map(|said| format!("{said}\n")).unwrap_or_default();
+    let rotation = cell.authority.as_ref().and_then(|authority| authority.rotation.as_ref());
+    let rotation = rotation.map(|it| format!("authority: {}\n", rotate::progress(it)));
+    let rotation = rotation.unwrap_or_default();
     let mut text = format!(
-        "cell {}: {leader}; {} has applied entry {}; level {}\n{}{trouble}{upgrade}\n",
+        "cell {}: {leader}; {} has applied entry {}; level {}\n{}{trouble}{upgrade}{rotation}\n",
         cell.name,
         cell.node,
         cell.applied,
@@ -176,6 +183,7 @@ mod tests {
             level: 1,
             upgrade: Some("an upgrade is half done".to_owned()),
             is_changing: false,
+            authority: None,
             tenure: LeadershipInfo::default(),
             servers: vec![
                 server(1, "ash", true),

@@ -351,6 +351,7 @@ pub(super) fn unstarted(error: &Error) -> CliError {
         Error::OtherNode { .. }
         | Error::OtherToken { .. }
         | Error::NoMember { .. }
+        | Error::LeftBehind { .. }
         | Error::Join(join::Error::OtherCell { .. })
         | Error::Name { .. }
         | Error::NoEngine

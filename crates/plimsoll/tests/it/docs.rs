@@ -172,11 +172,13 @@ fn every_example_cell_is_decided_and_explained() {
 #[test]
 fn chaos_does_every_operation_of_the_api() {
     let drawn: &[(&str, Draw)] = &[
+        ("DELETE /v1/cell/rotation", Draw::AbortRotation),
         ("DELETE /v1/deployments/{name}", Draw::Delete),
         ("DELETE /v1/nodes/{name}", Draw::Remove),
         ("DELETE /v1/operators/{name}", Draw::RevokeOperator),
         ("DELETE /v1/tokens/join/{name}", Draw::RevokeJoinToken),
         ("POST /v1/backup", Draw::Backup),
+        ("POST /v1/cell/rotation", Draw::RotateAuthority),
         ("POST /v1/deployments/{name}/restart", Draw::Restart),
         ("POST /v1/deployments/{name}/rollback", Draw::Rollback),
         ("POST /v1/deployments/{name}/rollout", Draw::AbortRollout),

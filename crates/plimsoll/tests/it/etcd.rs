@@ -13,6 +13,7 @@ mod handover;
 mod lost;
 mod migration;
 mod refusals;
+mod rotation;
 mod status;
 
 /// How long a leader that crashed still counts.

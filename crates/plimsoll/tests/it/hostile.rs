@@ -27,6 +27,7 @@ mod operators;
 mod panics;
 mod peer;
 mod raft;
+mod rotation;
 
 /// The eighth node of a cell: the first that holds no log.
 const AGENT: usize = 7;

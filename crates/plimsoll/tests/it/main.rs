@@ -31,6 +31,7 @@ mod recovery;
 mod refusals;
 mod rejoin;
 mod report;
+mod rotation;
 mod run;
 mod shell;
 mod sim;

@@ -15,7 +15,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 impl Cell {
     /// A start that ends by itself, in the data directory of this node.
-    fn start(&self, at: usize, more: &[&str]) -> Output {
+    pub(crate) fn start(&self, at: usize, more: &[&str]) -> Output {
         let mut command = binary();
         command.args(["up", "--runtime", "process", "--address", &loopback(at), "--data-dir"]);
         command.arg(self.path(at)).args(more).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -32,7 +32,7 @@ impl Cell {
 
     /// What a start says that is refused.
     #[track_caller]
-    fn refused(&self, at: usize, more: &[&str]) -> String {
+    pub(crate) fn refused(&self, at: usize, more: &[&str]) -> String {
         let ended = self.start(at, more);
         let said = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(1), "{said}");

@@ -63,6 +63,28 @@ async fn an_apply_is_a_revision_and_the_same_again_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_apply_that_is_refused_for_its_size_writes_nothing() {
+    let daemon = daemon().await;
+    daemon.apply("shop", [("web", spread(1))]).await;
+    let mut large = spread(1);
+    for nth in 0..3 {
+        large.container.configs.push(FileMount {
+            name: format!("big-{nth}"),
+            target: format!("/big-{nth}"),
+            content: FileContent::Inline(vec![b'x'; 1_000_000]),
+            uid: None,
+            gid: None,
+            mode: None,
+        });
+    }
+    let applied = || *daemon.cell.engine.machine().applied().borrow();
+    let before = applied();
+    let refused = said(daemon.client.apply("shop", &apply([("web", large)])).await);
+    assert!(refused.starts_with("quota: this revision of shop takes "), "{refused}");
+    assert_eq!(applied(), before, "the log has nothing of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_apply_that_expects_another_revision_is_refused() {
     let daemon = daemon().await;
     let expecting = |expect, services| Apply { expect: Some(expect), ..apply(services) };

@@ -91,8 +91,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
 pub(crate) fn remove(args: &RemoveArgs) -> Result<(), CliError> {
     let client = args.host.client()?;
     live::block_on(async {
-        let node = client.node(&args.node).await?.filter(|node| node.status == "ready");
-        if let Some(node) = node
+        let node = client.node(&args.node).await?;
+        let was_server = node.as_ref().is_some_and(|node| node.role != "agent");
+        if let Some(node) = node.filter(|node| node.status == "ready")
             && !is_empty(&client.replicas_on(&args.node).await?, &args.node)
         {
             let asked = Drain { timeout_ms: Some(args.timeout.0), force: args.force };
@@ -103,7 +104,14 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), CliError> {
             follow(&client, &args.node).await?;
         }
         let NodeChanged { node, .. } = client.remove_node(&args.node).await?;
-        data(&format!("{node} left the cell\n"))
+        data(&format!("{node} left the cell\n"))?;
+        if was_server {
+            note(&format!(
+                "hint: {node} was a server, and has known the key of the cell's authority and every secret; if it is not trusted any \
+                 more, run `plimsoll cell rotate-authority` and change the secrets"
+            ));
+        }
+        Ok(())
     })
 }
 
