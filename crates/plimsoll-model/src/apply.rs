@@ -14,6 +14,7 @@ use crate::units::{Generation, Term, Timestamp};
 
 mod access;
 mod deployments;
+mod files;
 mod nodes;
 mod ports;
 mod quota;
@@ -130,6 +131,9 @@ impl<'s> Txn<'s> {
             }
             Change::Survive { node, server, lost } => self.survive(node, *server, lost),
             Change::Enrol { node, facts, key } => self.take_in(node, facts, *key),
+            Change::CreateFile { kind, name, content } => self.create_file(*kind, name, content),
+            Change::RotateFile { kind, name, content } => self.rotate_file(*kind, name, content),
+            Change::RemoveFile { kind, name } => self.remove_file(*kind, name),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())

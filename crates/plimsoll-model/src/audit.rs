@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Role, Scope};
-use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::cell_files::CellFileKind;
+use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
@@ -185,11 +186,25 @@ pub enum AuditKind {
         /// The node that passed it on, by its certificate.
         through: NodeId,
     },
+    FileCreated {
+        kind: CellFileKind,
+        name: FileName,
+    },
+    /// The deployments that ask for it have a new revision each, with events of their own.
+    FileRotated {
+        kind: CellFileKind,
+        name: FileName,
+        version: u32,
+    },
+    FileRemoved {
+        kind: CellFileKind,
+        name: FileName,
+    },
 }
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 37] = [
+    pub const WORDS: [&'static str; 43] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -227,6 +242,12 @@ impl AuditKind {
         "level_raised",
         "rebalance_moved",
         "rebalance_skipped",
+        "secret_created",
+        "config_created",
+        "secret_rotated",
+        "config_rotated",
+        "secret_removed",
+        "config_removed",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -268,6 +289,12 @@ impl AuditKind {
             Self::LevelRaised { .. } => "level_raised",
             Self::RebalanceMoved { .. } => "rebalance_moved",
             Self::RebalanceSkipped { .. } => "rebalance_skipped",
+            Self::FileCreated { kind: CellFileKind::Secret, .. } => "secret_created",
+            Self::FileCreated { kind: CellFileKind::Config, .. } => "config_created",
+            Self::FileRotated { kind: CellFileKind::Secret, .. } => "secret_rotated",
+            Self::FileRotated { kind: CellFileKind::Config, .. } => "config_rotated",
+            Self::FileRemoved { kind: CellFileKind::Secret, .. } => "secret_removed",
+            Self::FileRemoved { kind: CellFileKind::Config, .. } => "config_removed",
         }
     }
 }
@@ -363,6 +390,11 @@ impl fmt::Display for AuditKind {
             Self::RebalanceSkipped { skipped, times } => {
                 write!(f, "{skipped}; {} times in a row", times.count)
             }
+            Self::FileCreated { kind, name } => write!(f, "{kind} {name} created"),
+            Self::FileRotated { kind, name, version } => {
+                write!(f, "{kind} {name} rotated to version {version}")
+            }
+            Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
             Self::Survived { node, lost } => {
                 write!(
                     f,
@@ -445,6 +477,7 @@ mod tests {
         let (src, dst, cause) = (node_id("ash"), node_id("birch"), MoveCause::Outdated);
         let service = replica.service.clone();
         let deployment = service.deployment.clone();
+        let file = FileName::new("db").unwrap();
         let mut all = vec![H::NodeJoined { node: node.clone() }];
         while let Some(next) = match all.last().expect("it begins with one") {
             H::NodeJoined { .. } => Some(H::NodeChanged { node: node.clone() }),
@@ -531,7 +564,27 @@ mod tests {
             H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
             H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
             H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
-            H::RebalanceSkipped { .. } => None,
+            H::RebalanceSkipped { .. } => {
+                Some(H::FileCreated { kind: CellFileKind::Secret, name: file.clone() })
+            }
+            H::FileCreated { kind: CellFileKind::Secret, .. } => {
+                Some(H::FileCreated { kind: CellFileKind::Config, name: file.clone() })
+            }
+            H::FileCreated { kind: CellFileKind::Config, .. } => {
+                let kind = CellFileKind::Secret;
+                Some(H::FileRotated { kind, name: file.clone(), version: 2 })
+            }
+            H::FileRotated { kind: CellFileKind::Secret, .. } => {
+                let kind = CellFileKind::Config;
+                Some(H::FileRotated { kind, name: file.clone(), version: 2 })
+            }
+            H::FileRotated { kind: CellFileKind::Config, .. } => {
+                Some(H::FileRemoved { kind: CellFileKind::Secret, name: file.clone() })
+            }
+            H::FileRemoved { kind: CellFileKind::Secret, .. } => {
+                Some(H::FileRemoved { kind: CellFileKind::Config, name: file.clone() })
+            }
+            H::FileRemoved { kind: CellFileKind::Config, .. } => None,
         } {
             all.push(next);
         }

@@ -190,6 +190,18 @@ impl Writer {
             Draw::Exec => self.say(at, Action::Exec(node)),
             Draw::Backup => self.say(at, Action::Backup),
             Draw::Raise => self.say(at, Action::Raise),
+            Draw::CreateSecret => {
+                let name = specs::secret_name(&mut self.chance);
+                self.say(at, Action::CreateSecret(name));
+            }
+            Draw::RotateSecret => {
+                let name = specs::secret_name(&mut self.chance);
+                self.say(at, Action::RotateSecret(name));
+            }
+            Draw::RemoveSecret => {
+                let name = specs::secret_name(&mut self.chance);
+                self.say(at, Action::RemoveSecret(name));
+            }
         }
     }
 
@@ -299,8 +311,8 @@ impl Writer {
         self.say(at, Action::Scale(ServiceKey::new(name, service), replicas));
     }
 
-    /// Every node is back and takes replicas, every image can be pulled, the clock is right, and every deployment is
-    /// applied once more.
+    /// Every node is back and takes replicas, every image can be pulled, every secret is there, the clock is right, and
+    /// every deployment is applied once more.
     fn end(&mut self) {
         let until = self.chaos.until;
         let withdrawn: BTreeSet<String> = self
@@ -321,6 +333,9 @@ impl Writer {
             self.say(until, Action::Return(node.clone()));
             self.say(until, Action::Join(node.clone(), facts));
             self.say(until, Action::Uncordon(node));
+        }
+        for name in specs::secret_names() {
+            self.say(until, Action::CreateSecret(name));
         }
         for (name, services) in self.deployments.clone() {
             self.say(until, Action::Deploy(name, services));

@@ -58,6 +58,11 @@ pub enum Draw {
     Exec,
     Backup,
     Raise,
+
+    CreateSecret,
+    /// A secret of the cell gets another value, and the services that use it a rollout each.
+    RotateSecret,
+    RemoveSecret,
 }
 
 /// How often each is drawn, relative to the others. One line switches a letter off: a weight of zero.
@@ -96,6 +101,9 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::Exec, 1),
     (Draw::Backup, 1),
     (Draw::Raise, 1),
+    (Draw::CreateSecret, 3),
+    (Draw::RotateSecret, 4),
+    (Draw::RemoveSecret, 1),
 ];
 
 /// Who makes a change in a simulation.
@@ -149,6 +157,9 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::Record { .. } => ("record", Cause::Drawn(Draw::Backup)),
         Change::Raise { .. } => ("raise", Cause::Drawn(Draw::Raise)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
+        Change::CreateFile { .. } => ("create_file", Cause::Drawn(Draw::CreateSecret)),
+        Change::RotateFile { .. } => ("rotate_file", Cause::Drawn(Draw::RotateSecret)),
+        Change::RemoveFile { .. } => ("remove_file", Cause::Drawn(Draw::RemoveSecret)),
     }
 }
 

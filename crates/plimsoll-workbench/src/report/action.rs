@@ -49,5 +49,8 @@ pub(super) fn words(action: &Action) -> String {
         Action::Exec(node) => format!("a command is run beside a replica on {node}"),
         Action::Backup => "a backup is taken".to_owned(),
         Action::Raise => "every server reads this level".to_owned(),
+        Action::CreateSecret(name) => format!("secret {name} is created"),
+        Action::RotateSecret(name) => format!("secret {name} is rotated"),
+        Action::RemoveSecret(name) => format!("secret {name} is removed"),
     }
 }
