@@ -116,6 +116,10 @@ codes! {
         NoSuchRevision = "no_such_revision" => "`plimsoll history DEPLOYMENT` lists those that are kept",
         /// There is no token of this name.
         NoSuchOperator = "no_such_operator" => "`plimsoll token list` lists them",
+        /// The cell keeps no such secret.
+        NoSuchSecret = "no_such_secret" => "`plimsoll secret list` lists them",
+        /// The cell keeps no such config.
+        NoSuchConfig = "no_such_config" => "`plimsoll config list` lists them",
 
         "Conflicts with the present state":
         /// The deployment is not at the revision the request expects.
@@ -152,6 +156,10 @@ codes! {
             => "choose another host or path, or remove the other route first: every node serves all routes",
         /// There is a token of this name already.
         OperatorExists = "operator_exists" => "revoke it first, or choose another name",
+        /// The cell keeps a secret or config of this name already.
+        FileExists = "file_exists" => "rotate it, or choose another name",
+        /// Services use the secret or config.
+        FileInUse = "file_in_use" => "remove it from their compose files and apply these first",
         /// The cell cannot be joined yet: its first node has no peer address.
         NoAuthority = "no_authority"
             => "its first node must be able to bind its peer port; see `plimsoll up --address`",
@@ -175,6 +183,8 @@ codes! {
         GlobalReplicas = "global_replicas" => "set placement to spread or pack to choose a number",
         /// The request names no service to scale.
         NothingToScale = "nothing_to_scale" => "name services and numbers, as in web=3",
+        /// A service refers to a secret or config that the cell does not keep.
+        MissingFile = "missing_file" => "create it: `plimsoll secret create NAME FILE`",
         /// A service depends on one that does not exist.
         MissingDependency = "missing_dependency" => "correct depends_on, or add the service",
         /// Services depend on each other in a circle.
@@ -281,7 +291,9 @@ impl ProblemCode {
             | Self::NoSuchNode
             | Self::NoSuchRoute
             | Self::NoSuchRevision
-            | Self::NoSuchOperator => 404,
+            | Self::NoSuchOperator
+            | Self::NoSuchSecret
+            | Self::NoSuchConfig => 404,
             Self::NoSuchMethod => 405,
             Self::NameTaken
             | Self::RevisionChanged
@@ -297,6 +309,8 @@ impl ProblemCode {
             | Self::PortTaken
             | Self::RouteTaken
             | Self::OperatorExists
+            | Self::FileExists
+            | Self::FileInUse
             | Self::NoAuthority
             | Self::NotHere
             | Self::NotRunning
@@ -308,6 +322,7 @@ impl ProblemCode {
             | Self::NoServices
             | Self::GlobalReplicas
             | Self::NothingToScale
+            | Self::MissingFile
             | Self::MissingDependency
             | Self::CircularDependency
             | Self::RouteNowhere

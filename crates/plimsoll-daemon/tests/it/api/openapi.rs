@@ -24,6 +24,9 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/audit get
         /v1/backup post
         /v1/cell get
+        /v1/configs get post
+        /v1/configs/{name} delete get
+        /v1/configs/{name}/rotate post
         /v1/deployments get
         /v1/deployments/{name} delete get put
         /v1/deployments/{name}/history get
@@ -48,6 +51,9 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/replicas/{id}/logs get
         /v1/routes get
         /v1/routes/explain get
+        /v1/secrets get post
+        /v1/secrets/{name} delete get
+        /v1/secrets/{name}/rotate post
         /v1/snapshot get
         /v1/status get
         /v1/tokens/join post
