@@ -24,6 +24,7 @@ mod join;
 mod panics;
 mod peer;
 mod raft;
+mod secrets;
 
 /// The eighth node of a cell: the first that holds no log.
 const AGENT: usize = 7;
