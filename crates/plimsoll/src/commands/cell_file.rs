@@ -287,8 +287,21 @@ mod tests {
         };
         let files = [file("db", &["blog/web", "shop/web"]), file("spare", &[])];
         let text = table(CellFileKind::Secret, &files, Timestamp(180_000));
-        expect![[r#""#]].assert_eq(&text);
-        expect![[r#""#]].assert_eq(&described(&files[0], Timestamp(180_000)));
+        expect![[r#"
+            [2mNAME   VERSION  BYTES  ROTATED  SERVICES[0m
+            db           2     20       2m  blog/web,shop/web
+            spare        2     20       2m  -
+        "#]]
+        .assert_eq(&text);
+        expect![[r#"
+            name      db
+            version   2
+            bytes     20
+            created   3m ago
+            rotated   2m ago
+            services  blog/web, shop/web
+        "#]]
+        .assert_eq(&described(&files[0], Timestamp(180_000)));
         let rotated = |services: &[&str], is_changed| RotatedFile {
             name: "db".to_owned(),
             version: 3,

@@ -172,10 +172,10 @@ fn every_example_cell_is_decided_and_explained() {
 #[test]
 fn chaos_does_every_operation_of_the_api() {
     let drawn: &[(&str, Draw)] = &[
+        ("DELETE /v1/configs/{name}", Draw::RemoveSecret),
         ("DELETE /v1/deployments/{name}", Draw::Delete),
         ("DELETE /v1/nodes/{name}", Draw::Remove),
         ("DELETE /v1/operators/{name}", Draw::RevokeOperator),
-        ("DELETE /v1/configs/{name}", Draw::RemoveSecret),
         ("DELETE /v1/secrets/{name}", Draw::RemoveSecret),
         ("POST /v1/backup", Draw::Backup),
         ("POST /v1/configs", Draw::CreateSecret),

@@ -130,13 +130,13 @@ fn sha256(text: &str) -> String {
     String::from_utf8(summed.stdout).unwrap().split(' ').next().unwrap().to_owned()
 }
 
-/// The generation that each service's replica runs.
+/// The generation of each replica.
 fn generations(cell: &Cell) -> BTreeMap<String, u64> {
     let replicas = cell.json(0, "get replicas -o json");
     let replicas = replicas.as_array().unwrap().iter();
     let told = |it: &serde_json::Value| {
-        let service = it["service"].as_str().unwrap().to_owned();
-        (service, it["generation"].as_u64().unwrap_or_default())
+        let id = it["id"].as_str().unwrap().to_owned();
+        (id, it["now"]["generation"].as_u64().unwrap_or_default())
     };
     replicas.map(told).collect()
 }
@@ -196,8 +196,8 @@ fn a_secret_is_in_the_memory_of_servers_and_of_the_node_that_runs_with_it_and_no
         cell.json(0, "status -o json")["deployments"][0]["progress"]["is"] == "steady"
     });
     let after = generations(&cell);
-    assert!(after["web"] > before["web"], "{before:?} {after:?}");
-    for other in ["api", "bank"] {
+    assert!(after["shop-web-1"] > before["shop-web-1"], "{before:?} {after:?}");
+    for other in ["shop-api-1", "shop-bank-1"] {
         assert_eq!(after[other], before[other], "it does not use it");
     }
     nowhere(&cell, ROTATED);
