@@ -123,11 +123,15 @@ fn escaped(path: &Path) -> String {
         match byte {
             b'/' => name.push('-'),
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' => name.push(char::from(*byte)),
-            other => name.push_str(&format!("%{other:02x}")),
+            other => name.extend(['%', digit(other >> 4), digit(other & 0xf)]),
         }
     }
     let from = name.len().saturating_sub(MAX_NAME);
     name.split_off(from)
+}
+
+fn digit(half: u8) -> char {
+    char::from_digit(half.into(), 16).unwrap_or('0')
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ impl ContainerFiles {
             // Who has none needs no memory for them.
             let configs = self.configs.join(generation.to_string());
             let dirs = FileDirs { configs, secrets: PathBuf::new() };
-            return self.write_configs(&dirs, spec).map(|()| dirs);
+            return write_configs(&dirs, spec).map(|()| dirs);
         }
         let dirs = self.of(generation)?;
         self.secrets.make(generation, false).map_err(failed("secrets"))?;
@@ -75,22 +75,7 @@ impl ContainerFiles {
         for (file, path) in numbered(&spec.secrets, &dirs.secrets) {
             write(&path, file, defaults).map_err(failed(&file.name))?;
         }
-        self.write_configs(&dirs, spec).map(|()| dirs)
-    }
-
-    fn write_configs(&self, dirs: &FileDirs, spec: &ContainerSpec) -> Result<(), EngineError> {
-        if spec.configs.is_empty() {
-            return Ok(());
-        }
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        let dir = &dirs.configs;
-        builder.create(dir).map_err(failed(&dir.display().to_string()))?;
-        for (file, path) in numbered(&spec.configs, dir) {
-            let defaults = Defaults { uid: 0, gid: 0, mode: MODE };
-            write(&path, file, defaults).map_err(failed(&file.name))?;
-        }
-        Ok(())
+        write_configs(&dirs, spec).map(|()| dirs)
     }
 
     /// Best effort: what cannot be removed now is found by the next daemon.
@@ -107,6 +92,21 @@ impl ContainerFiles {
         all.dedup();
         all
     }
+}
+
+fn write_configs(dirs: &FileDirs, spec: &ContainerSpec) -> Result<(), EngineError> {
+    if spec.configs.is_empty() {
+        return Ok(());
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    let dir = &dirs.configs;
+    builder.create(dir).map_err(failed(&dir.display().to_string()))?;
+    for (file, path) in numbered(&spec.configs, dir) {
+        let defaults = Defaults { uid: 0, gid: 0, mode: MODE };
+        write(&path, file, defaults).map_err(failed(&file.name))?;
+    }
+    Ok(())
 }
 
 /// Each file and where it lies.
@@ -211,6 +211,8 @@ mod tests {
         lost.secrets[0].content = FileContent::External("vault".into());
         assert!(files.write(Generation(4), &lost).is_err(), "nobody starts without its secret");
         files.remove(Generation(4));
+        let secrets = files.of(Generation(4)).unwrap().secrets;
+        fs::remove_dir(secrets.parent().unwrap()).unwrap();
     }
 
     #[test]

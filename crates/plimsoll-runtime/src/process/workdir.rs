@@ -200,6 +200,8 @@ mod tests {
             assert!(work.join("scratch").is_dir() && work.join("made").is_dir(), "{round}");
         }
         home.secrets().remove(tag.generation);
+        let lay = home.secrets().generation(tag.generation).unwrap();
+        fs::remove_dir(lay.parent().unwrap()).unwrap();
         let external = VolumeSpec { external: true, ..VolumeSpec::default() };
         spec.volumes = BTreeMap::from([("data".into(), external)]);
         let error = workdir(&home, &work, &tag, &spec, None).unwrap_err().to_string();

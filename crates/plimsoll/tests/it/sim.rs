@@ -19,7 +19,7 @@ fn a_run_is_summed_up() {
           missing   at most 2 replicas at once, at 20m 00s; some for 35.6s on end, from 20m 00s
           pressure  0.47 at most, on birch at 25m 00s
           batches   0 refused and redone
-          checked   13 promises at each of 1373 steps, and that the cell settles
+          checked   14 promises at each of 1373 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/lost-node.yaml").text());
 }
@@ -37,8 +37,8 @@ fn the_story_is_told_line_by_line() {
                   0s  shop-web-2 placed on cedar
                   0s  shop-web-3 placed on birch
                   0s  shop-web-4 placed on cedar
-             10m 00s  rollout of shop/web to r2 started
              10m 00s  shop r2 applied
+             10m 00s  rollout of shop/web to r2 started
              10m 00s  shop-web-1 is being replaced on ash (outdated)
              10m 13s  shop-web-1 was replaced on ash (outdated)
              10m 13s  shop-web-2 is being replaced on cedar (outdated)
@@ -48,15 +48,15 @@ fn the_story_is_told_line_by_line() {
              10m 43s  shop-web-4 is being replaced on cedar (outdated)
              10m 50s  shop-web-4 was replaced on cedar (outdated)
              10m 55s  rollout of shop/web finished
-             20m 00s  rollout of shop/web to r3 started
              20m 00s  shop r3 applied
+             20m 00s  rollout of shop/web to r3 started
              20m 00s  shop-web-1 is being replaced on ash (outdated)
              20m 06s  shop-web-1 failed on ash: it exited with status 1
              20m 06s  shop-web-1 stays as it was on ash (successor_failed)
              20m 06s  rollout of shop/web aborted, rolling back: 1 of 4 replicas failed
              20m 06s  shop/web rolled back
-             35m 00s  rollout of shop/web to r4 started
              35m 00s  shop r4 applied
+             35m 00s  rollout of shop/web to r4 started
              35m 00s  shop-web-1 is being replaced on ash (outdated)
              35m 05s  shop-web-1 was replaced on ash (outdated)
              35m 05s  shop-web-2 is being replaced on cedar (outdated)
@@ -75,7 +75,7 @@ fn the_story_is_told_line_by_line() {
           missing   never any, once all ran at 13s
           pressure  0.38 at most, on cedar at 10m 30s
           batches   0 refused and redone
-          checked   13 promises at each of 891 steps, and that the cell settles
+          checked   14 promises at each of 891 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/rolling-update.yaml --story").text());
 }
@@ -145,7 +145,7 @@ fn the_same_facts_come_as_json() {
           },
           "batches_refused": 0,
           "steps": 223,
-          "invariants": 13,
+          "invariants": 14,
           "settled": true,
           "story": {
             "lines": [
@@ -235,7 +235,7 @@ fn a_run_that_ends_amid_things_is_not_asked_to_settle() {
           missing   at most 1 replica at once, at 5m 00s; some for 10s on end, from 5m 00s
           pressure  0.40 at most, on ash at 30s
           batches   0 refused and redone
-          checked   13 promises at each of 57 steps; the end came too soon after the last event for the cell to settle
+          checked   14 promises at each of 57 steps; the end came too soon after the last event for the cell to settle
     "#]].assert_eq(&plimsoll_reading("sim run -", &soon).text());
 }
 
@@ -262,7 +262,7 @@ fn a_broken_promise_fails_and_says_how_to_see_it_again() {
           missing   some replica or other, at every moment
           pressure  0.00 at most, on ash at 30s
           batches   0 refused and redone
-          checked   13 promises at each of 98 steps; the cell did not settle
+          checked   14 promises at each of 98 steps; the cell did not settle
         --- stderr
         error: after 15m with seed 4: settled: shop-web-1 does not run on ash
         the story up to there:
