@@ -56,7 +56,9 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::TooMany { .. } => ProblemCode::TooMany,
         Refusal::TooMuch { .. } => ProblemCode::TooMuch,
         Refusal::Quota { .. } => ProblemCode::Quota,
-        Refusal::Generation { .. } | Refusal::Revision { .. } => ProblemCode::ChangedMeanwhile,
+        Refusal::Generation { .. } | Refusal::Revision { .. } | Refusal::FileRotated { .. } => {
+            ProblemCode::ChangedMeanwhile
+        }
         Refusal::NoSuchNode { .. } => ProblemCode::NoSuchNode,
         Refusal::NodeInUse { .. } => ProblemCode::NodeInUse,
         Refusal::TokenUnknown => ProblemCode::TokenUnknown,
@@ -77,7 +79,6 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::NoSuchFile { kind: CellFileKind::Secret, .. } => ProblemCode::NoSuchSecret,
         Refusal::NoSuchFile { kind: CellFileKind::Config, .. } => ProblemCode::NoSuchConfig,
         Refusal::FileExists { .. } => ProblemCode::FileExists,
-        Refusal::FileRotated { .. } => ProblemCode::ChangedMeanwhile,
         Refusal::FileInUse { .. } => ProblemCode::FileInUse,
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition

@@ -477,7 +477,6 @@ mod tests {
         let (src, dst, cause) = (node_id("ash"), node_id("birch"), MoveCause::Outdated);
         let service = replica.service.clone();
         let deployment = service.deployment.clone();
-        let file = FileName::new("db").unwrap();
         let mut all = vec![H::NodeJoined { node: node.clone() }];
         while let Some(next) = match all.last().expect("it begins with one") {
             H::NodeJoined { .. } => Some(H::NodeChanged { node: node.clone() }),
@@ -565,30 +564,43 @@ mod tests {
             H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
             H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
             H::RebalanceSkipped { .. } => {
-                Some(H::FileCreated { kind: CellFileKind::Secret, name: file.clone() })
+                Some(H::FileCreated { kind: CellFileKind::Secret, name: file() })
             }
-            H::FileCreated { kind: CellFileKind::Secret, .. } => {
-                Some(H::FileCreated { kind: CellFileKind::Config, name: file.clone() })
+            H::FileCreated { .. } | H::FileRotated { .. } | H::FileRemoved { .. } => {
+                after_file(all.last().expect("it begins with one"))
             }
-            H::FileCreated { kind: CellFileKind::Config, .. } => {
-                let kind = CellFileKind::Secret;
-                Some(H::FileRotated { kind, name: file.clone(), version: 2 })
-            }
-            H::FileRotated { kind: CellFileKind::Secret, .. } => {
-                let kind = CellFileKind::Config;
-                Some(H::FileRotated { kind, name: file.clone(), version: 2 })
-            }
-            H::FileRotated { kind: CellFileKind::Config, .. } => {
-                Some(H::FileRemoved { kind: CellFileKind::Secret, name: file.clone() })
-            }
-            H::FileRemoved { kind: CellFileKind::Secret, .. } => {
-                Some(H::FileRemoved { kind: CellFileKind::Config, name: file.clone() })
-            }
-            H::FileRemoved { kind: CellFileKind::Config, .. } => None,
         } {
             all.push(next);
         }
         all
+    }
+
+    fn file() -> FileName {
+        FileName::new("db").unwrap()
+    }
+
+    /// The same, of secrets and configs.
+    fn after_file(last: &AuditKind) -> Option<AuditKind> {
+        use AuditKind as H;
+        let (name, version) = (file(), 2);
+        Some(match last {
+            H::FileCreated { kind: CellFileKind::Secret, .. } => {
+                H::FileCreated { kind: CellFileKind::Config, name }
+            }
+            H::FileCreated { kind: CellFileKind::Config, .. } => {
+                H::FileRotated { kind: CellFileKind::Secret, name, version }
+            }
+            H::FileRotated { kind: CellFileKind::Secret, .. } => {
+                H::FileRotated { kind: CellFileKind::Config, name, version }
+            }
+            H::FileRotated { kind: CellFileKind::Config, .. } => {
+                H::FileRemoved { kind: CellFileKind::Secret, name }
+            }
+            H::FileRemoved { kind: CellFileKind::Secret, .. } => {
+                H::FileRemoved { kind: CellFileKind::Config, name }
+            }
+            _ => return None,
+        })
     }
 
     fn relief() -> Relief {

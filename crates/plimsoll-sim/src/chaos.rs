@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_model::node::DRAIN_TIMEOUT;
-use plimsoll_model::{DeploymentName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec};
+use plimsoll_model::{
+    DeploymentName, FileName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec,
+};
 
 use crate::rng::SimRng;
 use crate::scenario::{Action, RolloutRequest, Scenario, Services};
@@ -190,19 +192,15 @@ impl Writer {
             Draw::Exec => self.say(at, Action::Exec(node)),
             Draw::Backup => self.say(at, Action::Backup),
             Draw::Raise => self.say(at, Action::Raise),
-            Draw::CreateSecret => {
-                let name = specs::secret_name(&mut self.chance);
-                self.say(at, Action::CreateSecret(name));
-            }
-            Draw::RotateSecret => {
-                let name = specs::secret_name(&mut self.chance);
-                self.say(at, Action::RotateSecret(name));
-            }
-            Draw::RemoveSecret => {
-                let name = specs::secret_name(&mut self.chance);
-                self.say(at, Action::RemoveSecret(name));
-            }
+            Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
+            Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),
+            Draw::RemoveSecret => self.of_a_secret(at, Action::RemoveSecret),
         }
+    }
+
+    fn of_a_secret(&mut self, at: Millis, action: fn(FileName) -> Action) {
+        let name = specs::secret_name(&mut self.chance);
+        self.say(at, action(name));
     }
 
     fn for_a_while<T: Clone>(

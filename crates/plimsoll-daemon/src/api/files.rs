@@ -61,8 +61,8 @@ pub(super) async fn rotate_secret(
     By(caller): By,
     Json(asked): Json<view::NewContent>,
 ) -> Answer {
-    let (kind, content) = (CellFileKind::Secret, asked.content);
-    Ok(json(&operations::rotate_file(&context.cell, &caller, kind, &name, content).await?))
+    let (cell, kind) = (&context.cell, CellFileKind::Secret);
+    Ok(json(&operations::rotate_file(cell, &caller, kind, &name, asked.content).await?))
 }
 
 /// Remove a secret that nothing uses
@@ -127,8 +127,8 @@ pub(super) async fn rotate_config(
     By(caller): By,
     Json(asked): Json<view::NewContent>,
 ) -> Answer {
-    let (kind, content) = (CellFileKind::Config, asked.content);
-    Ok(json(&operations::rotate_file(&context.cell, &caller, kind, &name, content).await?))
+    let (cell, kind) = (&context.cell, CellFileKind::Config);
+    Ok(json(&operations::rotate_file(cell, &caller, kind, &name, asked.content).await?))
 }
 
 /// Remove a config that nothing uses

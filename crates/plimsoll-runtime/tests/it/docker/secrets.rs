@@ -38,7 +38,8 @@ async fn source(cell: &TestCell, tag: &Tag) -> PathBuf {
 }
 
 fn file_system(path: &Path) -> String {
-    let said = Command::new("stat").args(["-f", "-c", "%T"]).arg(path).output().unwrap();
+    let said = Command::new("stat").args(["-f", "-c", "%T"]).arg(path).output();
+    let said = said.expect("stat runs");
     String::from_utf8_lossy(&said.stdout).trim().to_owned()
 }
 
