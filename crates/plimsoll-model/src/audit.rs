@@ -563,27 +563,22 @@ mod tests {
             H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
             H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
             H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
-            H::RebalanceSkipped { .. } => {
-                Some(H::FileCreated { kind: CellFileKind::Secret, name: file() })
-            }
-            H::FileCreated { .. } | H::FileRotated { .. } | H::FileRemoved { .. } => {
-                after_file(all.last().expect("it begins with one"))
-            }
+            last @ (H::RebalanceSkipped { .. }
+            | H::FileCreated { .. }
+            | H::FileRotated { .. }
+            | H::FileRemoved { .. }) => after_skip(last),
         } {
             all.push(next);
         }
         all
     }
 
-    fn file() -> FileName {
-        FileName::new("db").unwrap()
-    }
-
-    /// The same, of secrets and configs.
-    fn after_file(last: &AuditKind) -> Option<AuditKind> {
+    /// The rest of them, of secrets and configs.
+    fn after_skip(last: &AuditKind) -> Option<AuditKind> {
         use AuditKind as H;
-        let (name, version) = (file(), 2);
+        let (name, version) = (FileName::new("db").unwrap(), 2);
         Some(match last {
+            H::RebalanceSkipped { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
             H::FileCreated { kind: CellFileKind::Secret, .. } => {
                 H::FileCreated { kind: CellFileKind::Config, name }
             }
