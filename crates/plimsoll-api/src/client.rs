@@ -14,6 +14,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::view;
 use crate::view::page::MAX_LIMIT;
+use plimsoll_model::cell_files::CellFileKind;
 
 mod endpoint;
 mod error;
@@ -221,6 +222,46 @@ impl Client {
         self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", "operators", name]))).await
     }
 
+    /// The secrets that the cell keeps, without their content.
+    pub async fn secrets(&self) -> Result<Vec<view::CellFile>> {
+        self.list("/v1/secrets").await
+    }
+
+    pub async fn secret(&self, name: &str) -> Result<view::CellFile> {
+        self.get(&path(&["v1", "secrets", name])).await
+    }
+
+    pub async fn configs(&self) -> Result<Vec<view::CellFile>> {
+        self.list("/v1/configs").await
+    }
+
+    pub async fn config(&self, name: &str) -> Result<view::ConfigFile> {
+        self.get(&path(&["v1", "configs", name])).await
+    }
+
+    /// Has the cell keep a secret or config.
+    pub async fn create_file(
+        &self,
+        kind: CellFileKind,
+        asked: &view::NewFile,
+    ) -> Result<view::CellFile> {
+        self.send(Method::POST, &path(&["v1", plural(kind)]), asked).await
+    }
+
+    /// Rolls the services that use it.
+    pub async fn rotate_file(
+        &self,
+        kind: CellFileKind,
+        name: &str,
+        content: &view::NewContent,
+    ) -> Result<view::RotatedFile> {
+        self.send(Method::POST, &path(&["v1", plural(kind), name, "rotate"]), content).await
+    }
+
+    pub async fn remove_file(&self, kind: CellFileKind, name: &str) -> Result<view::CellFile> {
+        self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", plural(kind), name]))).await
+    }
+
     /// Newest first.
     pub async fn history(&self, name: &str) -> Result<Vec<view::Revision>> {
         self.get(&path(&["v1", "deployments", name, "history"])).await
@@ -388,6 +429,13 @@ impl Client {
 
     async fn stream<T: DeserializeOwned>(&self, request: ApiRequest) -> Result<Stream<T>> {
         Ok(Stream::new(self.transport.send(request).await?))
+    }
+}
+
+fn plural(kind: CellFileKind) -> &'static str {
+    match kind {
+        CellFileKind::Secret => "secrets",
+        CellFileKind::Config => "configs",
     }
 }
 

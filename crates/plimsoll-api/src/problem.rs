@@ -122,6 +122,10 @@ codes! {
         NoSuchOperator = "no_such_operator" => "`plimsoll token list` lists them",
         /// There is no join token of this name that is still good.
         NoSuchJoinToken = "no_such_join_token" => "`plimsoll token list --join` lists them",
+        /// The cell keeps no such secret.
+        NoSuchSecret = "no_such_secret" => "`plimsoll secret list` lists them",
+        /// The cell keeps no such config.
+        NoSuchConfig = "no_such_config" => "`plimsoll config list` lists them",
 
         "Conflicts with the present state":
         /// The deployment is not at the revision the request expects.
@@ -160,6 +164,10 @@ codes! {
         OperatorExists = "operator_exists" => "revoke it first, or choose another name",
         /// There is a join token of this name that is still good.
         JoinTokenExists = "join_token_exists" => "revoke it first, or choose another name",
+        /// The cell keeps a secret or config of this name already.
+        FileExists = "file_exists" => "rotate it, or choose another name",
+        /// Services use the secret or config.
+        FileInUse = "file_in_use" => "remove it from their compose files and apply these first",
         /// The cell cannot be joined yet: its first node has no peer address.
         NoAuthority = "no_authority"
             => "its first node must be able to bind its peer port; see `plimsoll up --address`",
@@ -191,6 +199,8 @@ codes! {
         GlobalReplicas = "global_replicas" => "set placement to spread or pack to choose a number",
         /// The request names no service to scale.
         NothingToScale = "nothing_to_scale" => "name services and numbers, as in web=3",
+        /// A service refers to a secret or config that the cell does not keep.
+        MissingFile = "missing_file" => "create it: `plimsoll secret create NAME FILE`",
         /// A service depends on one that does not exist.
         MissingDependency = "missing_dependency" => "correct depends_on, or add the service",
         /// Services depend on each other in a circle.
@@ -300,7 +310,9 @@ impl ProblemCode {
             | Self::NoSuchRoute
             | Self::NoSuchRevision
             | Self::NoSuchOperator
-            | Self::NoSuchJoinToken => 404,
+            | Self::NoSuchJoinToken
+            | Self::NoSuchSecret
+            | Self::NoSuchConfig => 404,
             Self::NoSuchMethod => 405,
             Self::NameTaken
             | Self::RevisionChanged
@@ -317,6 +329,8 @@ impl ProblemCode {
             | Self::RouteTaken
             | Self::OperatorExists
             | Self::JoinTokenExists
+            | Self::FileExists
+            | Self::FileInUse
             | Self::NoAuthority
             | Self::NotHere
             | Self::NotRunning
@@ -331,6 +345,7 @@ impl ProblemCode {
             | Self::NoServices
             | Self::GlobalReplicas
             | Self::NothingToScale
+            | Self::MissingFile
             | Self::MissingDependency
             | Self::CircularDependency
             | Self::RouteNowhere

@@ -30,6 +30,7 @@ mod examples;
 mod exec;
 mod extract;
 mod fan_out;
+mod files;
 mod follow;
 mod forward;
 mod health;

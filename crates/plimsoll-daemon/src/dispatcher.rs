@@ -69,7 +69,8 @@ impl Assignments {
                 observed: replica.observation(assignment).cloned(),
                 awaits: depends::unmet(state, &id.service.deployment, &spec),
                 is_job: depends::is_job(state, &id.service),
-                spec,
+                // Here secrets leave the state: with the order to run what uses them, for the node that is to.
+                spec: state.with_contents(&spec),
             })
         });
         let leaving = replica.leaving.iter().filter(|held| held.node == *node);

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_model::access::Role;
+use plimsoll_model::access::{Role, Scope};
+use plimsoll_model::cell_files::{CellFileKind, MissingFile};
 use plimsoll_model::ids::InvalidName;
 use plimsoll_model::privilege::Privilege;
 use plimsoll_model::spec::{HostPort, RouteSpec};
@@ -23,6 +24,7 @@ mod apply;
 mod check;
 mod delete;
 mod diff;
+mod files;
 mod nodes;
 mod privileges;
 mod problem;
@@ -36,6 +38,7 @@ mod tests;
 
 pub use apply::{apply, dry_run};
 pub use delete::delete;
+pub use files::{config, create_file, file, files, remove_file, rotate_file};
 pub use nodes::{drain, find_node, remove, set_availability};
 pub use restart::restart;
 pub use revise::{history, revision, rollback, scale};
@@ -59,6 +62,8 @@ pub struct Caller {
     /// As the audit names them.
     pub identity: Arc<str>,
     pub role: Role,
+    /// The deployments they are bound to.
+    pub scope: Scope,
 }
 
 /// Why something was not done.
@@ -104,6 +109,15 @@ pub enum Error {
     NothingToScale,
     #[error("service \"{service}\" depends on \"{on}\", and there is no such service")]
     MissingDependency { service: ServiceName, on: ServiceName, hint: String },
+    #[error("the cell does not keep what these refer to:{}", files::missing(missing))]
+    MissingFiles { missing: Vec<MissingFile> },
+    #[error(
+        "this token is bound to deployments {scope}, and so to secrets and configs named like them:{}",
+        files::missing(files)
+    )]
+    ForeignFiles { files: Vec<MissingFile>, scope: Scope },
+    #[error("there is no {kind} {name}")]
+    NoSuchFile { kind: CellFileKind, name: String, hint: String },
     #[error("the services wait for each other in a circle: {}", circle.join(" → "))]
     CircularDependency { circle: Vec<String> },
     #[error("service \"{service}\" publishes {}/{}, which {by} has already", port.number, port.protocol)]
@@ -154,7 +168,11 @@ fn list(reasons: &[(ServiceName, String)]) -> String {
 
 impl Caller {
     pub fn new(identity: &str, role: Role) -> Self {
-        Self { identity: Arc::from(identity), role }
+        Self { identity: Arc::from(identity), role, scope: Scope::default() }
+    }
+
+    pub fn within(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
     async fn write(
@@ -210,7 +228,13 @@ async fn revise(
         match caller.write(cell, vec![change.at_revision(decided_on)]).await {
             Ok(index) => return Ok((index, revised)),
             Err(WriteError::Refused(rejection))
-                if matches!(rejection.reason, Refusal::Revision { .. }) => {}
+                if matches!(
+                    rejection.reason,
+                    // What it refers to may be gone by now, which is said with the service that does.
+                    Refusal::Revision { .. }
+                        | Refusal::FileRotated { .. }
+                        | Refusal::NoSuchFile { .. }
+                ) => {}
             Err(error) => return Err(refused(error)),
         }
     }

@@ -2,6 +2,7 @@
 //! does not compile until it has a code.
 
 use plimsoll_api::view::{Problem, ProblemCode};
+use plimsoll_model::cell_files::CellFileKind;
 use plimsoll_model::level::remedy;
 use plimsoll_model::{NodeId, Refusal, Rejection};
 use plimsoll_runtime::chain;
@@ -41,6 +42,9 @@ pub fn refusal(reason: &Refusal) -> Problem {
         Refusal::NodeInUse { node, .. } => {
             problem.hint(format!("`plimsoll node drain {node}` moves them away"))
         }
+        Refusal::FileExists { kind, name } => {
+            problem.hint(format!("`plimsoll {kind} rotate {name} FILE` gives it other content"))
+        }
         _ => problem,
     }
 }
@@ -61,7 +65,9 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::TooMany { .. } => ProblemCode::TooMany,
         Refusal::TooMuch { .. } => ProblemCode::TooMuch,
         Refusal::Quota { .. } => ProblemCode::Quota,
-        Refusal::Generation { .. } | Refusal::Revision { .. } => ProblemCode::ChangedMeanwhile,
+        Refusal::Generation { .. } | Refusal::Revision { .. } | Refusal::FileRotated { .. } => {
+            ProblemCode::ChangedMeanwhile
+        }
         Refusal::NoSuchNode { .. } => ProblemCode::NoSuchNode,
         Refusal::NodeInUse { .. } => ProblemCode::NodeInUse,
         Refusal::TokenUnknown => ProblemCode::TokenUnknown,
@@ -86,6 +92,10 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::Rotating => ProblemCode::Rotating,
         Refusal::NotRotating => ProblemCode::NotRotating,
         Refusal::NodeReady { .. } => ProblemCode::NodeReady,
+        Refusal::NoSuchFile { kind: CellFileKind::Secret, .. } => ProblemCode::NoSuchSecret,
+        Refusal::NoSuchFile { kind: CellFileKind::Config, .. } => ProblemCode::NoSuchConfig,
+        Refusal::FileExists { .. } => ProblemCode::FileExists,
+        Refusal::FileInUse { .. } => ProblemCode::FileInUse,
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition
         | Refusal::Founded

@@ -14,6 +14,7 @@ use crate::units::{Generation, Term, Timestamp};
 
 mod access;
 mod deployments;
+mod files;
 mod nodes;
 mod ports;
 mod quota;
@@ -141,6 +142,9 @@ impl<'s> Txn<'s> {
             Change::SwitchAuthority => self.switch_authority(),
             Change::RetireAuthority => self.retire_authority(),
             Change::AbortRotation => self.abort_rotation(),
+            Change::CreateFile { kind, name, content } => self.create_file(*kind, name, content),
+            Change::RotateFile { kind, name, content } => self.rotate_file(*kind, name, content),
+            Change::RemoveFile { kind, name } => self.remove_file(*kind, name),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())

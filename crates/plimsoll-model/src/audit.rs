@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Role, Scope};
-use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::cell_files::CellFileKind;
+use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
@@ -193,11 +194,25 @@ pub enum AuditKind {
     AuthorityRotation {
         step: RotationStep,
     },
+    FileCreated {
+        kind: CellFileKind,
+        name: FileName,
+    },
+    /// The deployments that ask for it have a new revision each, with events of their own.
+    FileRotated {
+        kind: CellFileKind,
+        name: FileName,
+        version: u32,
+    },
+    FileRemoved {
+        kind: CellFileKind,
+        name: FileName,
+    },
 }
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 38] = [
+    pub const WORDS: [&'static str; 44] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -237,6 +252,12 @@ impl AuditKind {
         "rebalance_moved",
         "rebalance_skipped",
         "authority_rotation",
+        "secret_created",
+        "config_created",
+        "secret_rotated",
+        "config_rotated",
+        "secret_removed",
+        "config_removed",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -280,6 +301,12 @@ impl AuditKind {
             Self::RebalanceMoved { .. } => "rebalance_moved",
             Self::RebalanceSkipped { .. } => "rebalance_skipped",
             Self::AuthorityRotation { .. } => "authority_rotation",
+            Self::FileCreated { kind: CellFileKind::Secret, .. } => "secret_created",
+            Self::FileCreated { kind: CellFileKind::Config, .. } => "config_created",
+            Self::FileRotated { kind: CellFileKind::Secret, .. } => "secret_rotated",
+            Self::FileRotated { kind: CellFileKind::Config, .. } => "config_rotated",
+            Self::FileRemoved { kind: CellFileKind::Secret, .. } => "secret_removed",
+            Self::FileRemoved { kind: CellFileKind::Config, .. } => "config_removed",
         }
     }
 }
@@ -377,6 +404,11 @@ impl fmt::Display for AuditKind {
                 write!(f, "{skipped}; {} times in a row", times.count)
             }
             Self::AuthorityRotation { step } => write!(f, "{step}"),
+            Self::FileCreated { kind, name } => write!(f, "{kind} {name} created"),
+            Self::FileRotated { kind, name, version } => {
+                write!(f, "{kind} {name} rotated to version {version}")
+            }
+            Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
             Self::Survived { node, lost } => {
                 write!(
                     f,
@@ -551,11 +583,39 @@ mod tests {
             H::RebalanceSkipped { .. } => {
                 Some(H::AuthorityRotation { step: RotationStep::Started })
             }
-            H::AuthorityRotation { .. } => None,
+            last @ (H::AuthorityRotation { .. }
+            | H::FileCreated { .. }
+            | H::FileRotated { .. }
+            | H::FileRemoved { .. }) => after_rotation(last),
         } {
             all.push(next);
         }
         all
+    }
+
+    /// The rest of them, of secrets and configs.
+    fn after_rotation(last: &AuditKind) -> Option<AuditKind> {
+        use AuditKind as H;
+        let (name, version) = (FileName::new("db").unwrap(), 2);
+        Some(match last {
+            H::AuthorityRotation { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
+            H::FileCreated { kind: CellFileKind::Secret, .. } => {
+                H::FileCreated { kind: CellFileKind::Config, name }
+            }
+            H::FileCreated { kind: CellFileKind::Config, .. } => {
+                H::FileRotated { kind: CellFileKind::Secret, name, version }
+            }
+            H::FileRotated { kind: CellFileKind::Secret, .. } => {
+                H::FileRotated { kind: CellFileKind::Config, name, version }
+            }
+            H::FileRotated { kind: CellFileKind::Config, .. } => {
+                H::FileRemoved { kind: CellFileKind::Secret, name }
+            }
+            H::FileRemoved { kind: CellFileKind::Secret, .. } => {
+                H::FileRemoved { kind: CellFileKind::Config, name }
+            }
+            _ => return None,
+        })
     }
 
     fn relief() -> Relief {

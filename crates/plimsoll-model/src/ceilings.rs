@@ -103,7 +103,7 @@ impl ServiceSpec {
         let files = || container.configs.iter().chain(&container.secrets);
         let largest = files().map(|file| match &file.content {
             FileContent::Inline(bytes) => bytes.len(),
-            FileContent::External(_) => 0,
+            FileContent::External(_) | FileContent::Kept { .. } => 0,
         });
         let pairs = |maps: &[&BTreeMap<String, String>]| {
             let pairs = maps.iter().flat_map(|map| map.iter());

@@ -9,7 +9,8 @@ use thiserror::Error;
 
 use crate::access::{Authority, Digest, Role, Scope};
 use crate::audit::Author;
-use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
+use crate::cell_files::{CellFileKind, FileBytes};
+use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{AbandonReason, Unplaced, WaitReason};
@@ -253,6 +254,24 @@ pub enum Change {
     RetireAuthority,
     /// The authority that was there before stays, or signs again.
     AbortRotation,
+
+    /// The cell keeps a secret or config under a new name.
+    CreateFile {
+        kind: CellFileKind,
+        name: FileName,
+        content: FileBytes,
+    },
+    /// It has other content from now on, and so have the services that use it.
+    RotateFile {
+        kind: CellFileKind,
+        name: FileName,
+        content: FileBytes,
+    },
+    /// Only one that nothing uses.
+    RemoveFile {
+        kind: CellFileKind,
+        name: FileName,
+    },
 }
 
 /// What is done with a cell that leaves its state as it was.
@@ -451,6 +470,18 @@ pub enum Refusal {
     RouteNowhere { route: String, service: ServiceName },
     #[error("the route {route} is {by}'s already")]
     RouteTaken { route: String, by: DeploymentName },
+    #[error("there is no {kind} {name}")]
+    NoSuchFile { kind: CellFileKind, name: FileName },
+    #[error("there is a {kind} {name} already; rotate it, or choose another name")]
+    FileExists { kind: CellFileKind, name: FileName },
+    #[error("{kind} {name} was rotated meanwhile")]
+    FileRotated { kind: CellFileKind, name: FileName },
+    #[error("{kind} {name} is used by {}", list(by))]
+    FileInUse { kind: CellFileKind, name: FileName, by: Vec<ServiceKey> },
+}
+
+fn list<T: fmt::Display>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn shown<T: fmt::Display>(value: Option<T>) -> String {

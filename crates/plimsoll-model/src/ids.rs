@@ -157,6 +157,18 @@ name!(
 );
 
 name!(
+    /// A secret or config that the cell keeps. The rule is Swarm's own.
+    FileName,
+    NameRule {
+        kind: "secret or config",
+        max: 64,
+        allowed: "letters, digits, '-', '_' and '.', starting with a letter or digit",
+        first: |c| c.is_ascii_alphanumeric(),
+        rest: |c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'),
+    }
+);
+
+name!(
     /// A failure domain above the node. Nodes that name none share one unnamed zone.
     Zone,
     NameRule {

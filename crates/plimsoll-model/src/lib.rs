@@ -9,6 +9,7 @@ pub mod apply;
 pub mod audit;
 pub mod capability;
 pub mod ceilings;
+pub mod cell_files;
 pub mod command;
 mod hex;
 pub mod ids;
@@ -34,7 +35,9 @@ pub mod volumes;
 pub use audit::{AuditKind, Author};
 pub use capability::{Capability, RuntimeFacts};
 pub use command::{AuditEntry, Change, Command, Event, Guarded, Refusal, Rejection, Require};
-pub use ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone};
+pub use ids::{
+    CellId, DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone,
+};
 pub use level::Level;
 pub use lookup::Lookup;
 pub use node::{Availability, Node, NodeFacts, NodeStatus};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Role;
 use crate::hex::{self, Hex};
-use crate::ids::{DeploymentName, NodeId, ServiceName};
+use crate::ids::{DeploymentName, FileName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
 mod hash;
@@ -503,8 +503,13 @@ impl fmt::Debug for FileMount {
 #[serde(rename_all = "snake_case")]
 pub enum FileContent {
     Inline(Vec<u8>),
-    /// Kept by the engine or the cell under this name.
+    /// Kept by the cell under this name: as a file refers to it.
     External(String),
+    /// The same as it is written, with the version that was current then.
+    Kept {
+        name: FileName,
+        version: u32,
+    },
 }
 
 impl fmt::Debug for FileContent {
@@ -512,6 +517,7 @@ impl fmt::Debug for FileContent {
         match self {
             Self::Inline(bytes) => write!(f, "Inline({} bytes)", bytes.len()),
             Self::External(name) => write!(f, "External({name:?})"),
+            Self::Kept { name, version } => write!(f, "Kept({name:?}, {version})"),
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
 use crate::audit::{AuditRing, Author};
+use crate::cell_files::CellFiles;
 use crate::command::Refusal;
 use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
 use crate::level::Level;
@@ -79,6 +80,7 @@ pub struct State {
     pub(crate) counters: Counters,
     pub(crate) audit: AuditRing,
     pub(crate) volumes: BTreeMap<DeploymentName, Volumes>,
+    pub(crate) files: CellFiles,
     /// Derived: what each node holds, and which services lack a replica.
     #[serde(skip)]
     pub(crate) loads: Loads,
@@ -108,6 +110,7 @@ struct StoredState {
     counters: Counters,
     audit: AuditRing,
     volumes: BTreeMap<DeploymentName, Volumes>,
+    files: CellFiles,
 }
 
 impl TryFrom<StoredState> for State {
@@ -127,6 +130,7 @@ impl TryFrom<StoredState> for State {
             counters: written.counters,
             audit: written.audit,
             volumes: written.volumes,
+            files: written.files,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -238,6 +242,7 @@ impl State {
             counters: Counters::default(),
             audit: AuditRing::default(),
             volumes: BTreeMap::new(),
+            files: CellFiles::default(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),

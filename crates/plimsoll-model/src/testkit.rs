@@ -9,12 +9,15 @@ use rustc_hash::FxHasher;
 
 use crate::audit::Author;
 use crate::command::{Change, Command, Event, Guarded, Rejection};
-use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Zone};
+use crate::ids::{
+    CellId, DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName, Zone,
+};
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::replica::{Observation, ObservedCode, ObservedState};
 use crate::spec::{
-    Attribute, Constraint, ContainerSpec, GpuRequest, Mode, Mount, MountSource, Port, PortMode,
-    Preference, Protocol, RouteSpec, ServiceSpec, SpecHash, VolumeSpec,
+    Attribute, Constraint, ContainerSpec, FileContent, FileMount, GpuRequest, Mode, Mount,
+    MountSource, Port, PortMode, Preference, Protocol, RouteSpec, ServiceSpec, SpecHash,
+    VolumeSpec,
 };
 use crate::state::State;
 use crate::transition::Writer;
@@ -173,6 +176,21 @@ impl ServiceSpec {
         self.container.mounts.push(Mount { source, target, read_only: false, consistency: None });
         self.container.volumes.insert(name.to_owned(), VolumeSpec::default());
         self.hashed()
+    }
+
+    /// With a secret of the cell, in this version.
+    pub fn secret(mut self, name: &str, version: u32) -> Self {
+        let kept = FileName::new(name).expect("a test names its secrets well");
+        self.container.secrets.push(FileMount {
+            name: name.to_owned(),
+            target: format!("/run/secrets/{name}"),
+            content: FileContent::Kept { name: kept, version },
+            uid: None,
+            gid: None,
+            mode: None,
+        });
+        self.hash = SpecHash::of(&self.container);
+        self
     }
 
     pub fn wants_label(mut self, key: &str, value: &str) -> Self {

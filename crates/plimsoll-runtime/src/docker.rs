@@ -65,7 +65,7 @@ pub struct Settings {
     pub cell_id: CellId,
     /// The engine's socket; [`detect`] finds it.
     pub socket: PathBuf,
-    /// Where configs and secrets lie while a container has them mounted. The engine must see the same path.
+    /// Where configs lie while a container has them mounted; secrets lie in memory. The engine must see the same paths.
     pub data_dir: PathBuf,
     /// The file that `docker login` writes; none to pull without credentials.
     pub credentials: Option<PathBuf>,
@@ -133,7 +133,7 @@ impl DockerRuntime {
         let listener = tokio::spawn(events::listen(Arc::clone(&engine), told, cell_id, since));
         let keyring = Keyring { file: settings.credentials.clone() };
         let inner = DockerInner {
-            files: ContainerFiles(data_dir.join(settings.cell_id.as_str()).join("files")),
+            files: ContainerFiles::new(&data_dir.join(settings.cell_id.as_str())),
             pulls: Pulls::new(Arc::clone(&engine), keyring),
             settings,
             engine,

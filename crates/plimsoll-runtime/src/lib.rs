@@ -13,6 +13,7 @@ pub mod fake;
 pub mod files;
 pub mod health;
 pub mod logs;
+mod memory_dir;
 pub mod pressure;
 pub mod process;
 mod refusal;

@@ -113,7 +113,9 @@ impl ProcessRuntime {
                 tracing::warn!(count, %first, "other users could read files of services; closed them");
             }
             let cgroups = Cgroups::find(root.as_deref(), cell_id.as_str());
-            Ok((cgroups, prepared.runs()?))
+            let runs = prepared.runs()?;
+            sweep_secrets(&prepared, &runs);
+            Ok((cgroups, runs))
         })
         .await
         .map_err(failed)?;
@@ -131,6 +133,16 @@ impl ProcessRuntime {
             inner.adopt(&run).unwrap_or_else(|error| unreadable(&run, &error));
         }
         Ok(Self(inner))
+    }
+}
+
+/// Secrets of what is gone: an earlier daemon may have died before it removed them.
+fn sweep_secrets(home: &Home, runs: &[RunDir]) {
+    let secrets = home.secrets();
+    for generation in secrets.generations() {
+        if !runs.contains(&home.run(generation)) {
+            secrets.remove(generation);
+        }
     }
 }
 

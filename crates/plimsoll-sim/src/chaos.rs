@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_model::node::DRAIN_TIMEOUT;
-use plimsoll_model::{DeploymentName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec};
+use plimsoll_model::{
+    DeploymentName, FileName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec,
+};
 
 use crate::rng::SimRng;
 use crate::scenario::{Action, RolloutRequest, Scenario, Services};
@@ -200,7 +202,15 @@ impl Writer {
                 self.say(after.min(self.chaos.until), Action::AbortRotation);
             }
             Draw::Raise => self.say(at, Action::Raise),
+            Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
+            Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),
+            Draw::RemoveSecret => self.of_a_secret(at, Action::RemoveSecret),
         }
+    }
+
+    fn of_a_secret(&mut self, at: Millis, action: fn(FileName) -> Action) {
+        let name = specs::secret_name(&mut self.chance);
+        self.say(at, action(name));
     }
 
     fn for_a_while<T: Clone>(
@@ -311,8 +321,8 @@ impl Writer {
         self.say(at, Action::Scale(ServiceKey::new(name, service), replicas));
     }
 
-    /// Every node is back and takes replicas, every image can be pulled, the clock is right, and every deployment is
-    /// applied once more.
+    /// Every node is back and takes replicas, every image can be pulled, every secret is there, the clock is right, and
+    /// every deployment is applied once more.
     fn end(&mut self) {
         let until = self.chaos.until;
         let withdrawn: BTreeSet<String> = self
@@ -333,6 +343,9 @@ impl Writer {
             self.say(until, Action::Return(node.clone()));
             self.say(until, Action::Join(node.clone(), facts));
             self.say(until, Action::Uncordon(node));
+        }
+        for name in specs::secret_names() {
+            self.say(until, Action::CreateSecret(name));
         }
         for (name, services) in self.deployments.clone() {
             self.say(until, Action::Deploy(name, services));

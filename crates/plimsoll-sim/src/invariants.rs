@@ -8,6 +8,7 @@ use crate::world::World;
 mod alone;
 mod capacity;
 mod data;
+mod files;
 mod identity;
 mod ledger;
 mod lint;
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<alone::Alone>::default(),
         Box::<capacity::Capacity>::default(),
         Box::<data::DataStays>::default(),
+        Box::<files::Files>::default(),
         Box::<identity::Identity>::default(),
         Box::<ledger::Ledger>::default(),
         Box::<make_before_break::MakeBeforeBreak>::default(),

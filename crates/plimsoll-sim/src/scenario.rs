@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_kernel::Policy;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
-    DeploymentName, Millis, NodeFacts, NodeId, ServiceKey, ServiceName, ServiceSpec,
+    DeploymentName, FileName, Millis, NodeFacts, NodeId, ServiceKey, ServiceName, ServiceSpec,
 };
 
 use crate::usage::Usage;
@@ -154,6 +154,11 @@ pub enum Action {
     AbortRotation,
     /// Every server reads this build's level.
     Raise,
+
+    CreateSecret(FileName),
+    /// It gets a value that it never had.
+    RotateSecret(FileName),
+    RemoveSecret(FileName),
 }
 
 /// What an operator asks of a rollout.

@@ -5,9 +5,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use owo_colors::OwoColorize;
 
 use crate::commands::{
-    apply, audit, backup, cell, completion, context, decide, delete, demo, exec, explain, get,
-    history, login, logs, migrate, node, reasons, restart, restore, rollback, rollout, scale, sim,
-    snapshot, status, token, up, validate,
+    apply, audit, backup, cell, cell_file, completion, context, decide, delete, demo, exec,
+    explain, get, history, login, logs, migrate, node, reasons, restart, restore, rollback,
+    rollout, scale, sim, snapshot, status, token, up, validate,
 };
 use crate::live::HostArgs;
 
@@ -26,7 +26,10 @@ Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ("Running a node", &["up", "node", "token", "cell", "backup", "restore", "migrate"]),
     ("Connecting", &["login", "context"]),
-    ("Deployments", &["apply", "scale", "restart", "rollout", "rollback", "delete"]),
+    (
+        "Deployments",
+        &["apply", "scale", "restart", "rollout", "rollback", "delete", "secret", "config"],
+    ),
     ("Inspecting", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "reasons", "completion"]),
 ];
@@ -61,6 +64,8 @@ pub(crate) enum Command {
     Token(token::Args),
     Login(login::Args),
     Context(context::Args),
+    Secret(cell_file::SecretArgs),
+    Config(cell_file::ConfigArgs),
     #[command(alias = "cluster")]
     Cell(cell::Args),
     Audit(audit::Args),
@@ -110,6 +115,8 @@ impl Command {
             Self::Backup(args) => Some(&mut args.host),
             Self::Node(args) => Some(args.what.host()),
             Self::Token(args) => Some(args.what.host()),
+            Self::Secret(args) => Some(args.what.host()),
+            Self::Config(args) => Some(args.what.host()),
             Self::Cell(args) => match &mut args.what {
                 cell::CellCommand::Status(args) => Some(&mut args.host),
                 cell::CellCommand::Recover(args) => Some(&mut args.host),

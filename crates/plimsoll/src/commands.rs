@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod cell;
+pub(crate) mod cell_file;
 pub(crate) mod completion;
 pub(crate) mod context;
 pub(crate) mod decide;

@@ -30,6 +30,7 @@ mod terminal;
 mod unlock;
 mod wait;
 
+use plimsoll_model::cell_files::CellFileKind;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -85,6 +86,8 @@ fn run(command: &Command) -> Result<(), error::CliError> {
         Command::Token(args) => commands::token::run(args),
         Command::Login(args) => commands::login::run(args),
         Command::Context(args) => commands::context::run(args),
+        Command::Secret(args) => commands::cell_file::run(CellFileKind::Secret, &args.what),
+        Command::Config(args) => commands::cell_file::run(CellFileKind::Config, &args.what),
         Command::Cell(args) => commands::cell::run(args),
         Command::Audit(args) => commands::audit::run(args),
         Command::Explain(args) => commands::explain::run(args),

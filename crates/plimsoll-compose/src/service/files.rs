@@ -95,7 +95,7 @@ fn mount(
     mount.content = stored.content(context.report, context.options, context.files)?;
     let carried = match &mount.content {
         FileContent::Inline(bytes) => bytes.len(),
-        FileContent::External(_) => 0,
+        FileContent::External(_) | FileContent::Kept { .. } => 0,
     };
     context.carry(carried, node.span).then_some(mount)
 }

@@ -248,6 +248,7 @@ secrets:
             let content = match &mount.content {
                 FileContent::Inline(bytes) => String::from_utf8(bytes.clone()).unwrap(),
                 FileContent::External(name) => format!("<{name}>"),
+                FileContent::Kept { .. } => unreachable!("a file has no versions"),
             };
             format!("{} {:?} {content}", mount.target, mount.mode)
         };

@@ -25,6 +25,9 @@ use plimsoll_peer::pki::OperatorToken;
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
 const ADMIN: [&str; 4] = ["/v1/tokens", "/v1/operators", "/v1/backup", "/v1/cell/rotation"];
 
+/// What is in a config of the cell: for those who could have a service of theirs read it.
+const CONFIG: &str = "/v1/configs/";
+
 /// How long somebody on the socket waits for a node that has just joined to be given the log: the leader sees to it twice
 /// a second.
 const GIVEN_THE_LOG: Duration = Duration::from_secs(2);
@@ -191,7 +194,7 @@ pub(super) fn needed_role(method: &Method, path: &str) -> Role {
     let is_of_nodes = path.starts_with("/v1/nodes") && !is_read;
     if is_of_nodes || ADMIN.iter().any(|admin| path.starts_with(admin)) {
         Role::Admin
-    } else if is_read {
+    } else if is_read && !path.starts_with(CONFIG) {
         Role::Read
     } else {
         Role::Deploy
@@ -217,6 +220,10 @@ mod tests {
             (Method::DELETE, "/v1/deployments/shop", Role::Deploy),
             (Method::POST, "/v1/replicas/shop-web-1/exec", Role::Deploy),
             (Method::GET, "/v1/nodes", Role::Read),
+            (Method::GET, "/v1/secrets/db", Role::Read),
+            (Method::POST, "/v1/secrets", Role::Deploy),
+            (Method::GET, "/v1/configs", Role::Read),
+            (Method::GET, "/v1/configs/site", Role::Deploy),
             (Method::POST, "/v1/nodes/ash/drain", Role::Admin),
             (Method::POST, "/v1/tokens/join", Role::Admin),
             (Method::GET, "/v1/operators", Role::Admin),

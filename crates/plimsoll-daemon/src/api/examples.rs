@@ -35,6 +35,8 @@ fn of_parameter(path: &str, name: &str, is_named: bool) -> Option<Value> {
         ("name", true) if path.starts_with("/v1/nodes/") => json!("birch"),
         ("name", true) if path.starts_with("/v1/operators/") => json!("ci"),
         ("name", true) if path.starts_with("/v1/tokens/") => json!("elm"),
+        ("name", true) if path.starts_with("/v1/secrets/") => json!("db"),
+        ("name", true) if path.starts_with("/v1/configs/") => json!("site"),
         ("name", true) => json!("shop"),
         ("id" | "replica", true) => json!("shop-web-1"),
         ("node", true) => json!("ash"),
@@ -52,6 +54,8 @@ fn fill_body(method: &Method, path: &str, operation: &mut Operation) {
         (_, Some("scale")) => json!({"services": {"web": 2}}),
         (_, Some("exec")) => json!({"command": ["true"]}),
         (_, Some("operators")) => json!({"name": "bob", "role": "read"}),
+        (_, Some("secrets" | "configs")) => json!({"name": "key", "content": [115, 51]}),
+        (_, Some("rotate")) => json!({"content": [115, 52]}),
         (_, Some("rollout")) => json!({"action": "pause"}),
         _ => json!({}),
     };

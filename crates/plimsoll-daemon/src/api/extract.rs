@@ -13,6 +13,7 @@ use serde_path_to_error::Track;
 use super::MAX_BODY;
 use super::answer::ErrorResponse;
 use super::requester::Requester;
+use super::scope::Within;
 use crate::operations::Caller;
 use plimsoll_api::view::{Problem, ProblemCode};
 
@@ -45,7 +46,9 @@ impl<S: Send + Sync> FromRequestParts<S> for By {
         let peer = parts.extensions.get::<Requester>();
         // Every door says who asks. A request that came by none is nobody's.
         let nobody = || bad(ProblemCode::Bug, "who asks is not known");
-        Ok(Self(peer.ok_or_else(nobody)?.caller()))
+        let caller = peer.ok_or_else(nobody)?.caller();
+        let within = parts.extensions.get::<Within>().cloned().unwrap_or_default();
+        Ok(Self(caller.within(within.0)))
     }
 }
 

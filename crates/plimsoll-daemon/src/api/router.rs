@@ -14,8 +14,8 @@ use utoipa_axum::routes;
 use super::answer::with_type;
 use super::context::Context;
 use super::{
-    backup, cell, examples, exec, forward, health, logs, metrics, operators, read, rotation, scope,
-    staleness, statuses, watching, write,
+    backup, cell, examples, exec, files, forward, health, logs, metrics, operators, read, rotation,
+    scope, staleness, statuses, watching, write,
 };
 
 #[derive(OpenApi)]
@@ -101,4 +101,10 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(rotation::rotate, rotation::abort))
         .routes(routes!(cell::operators, cell::add_operator))
         .routes(routes!(cell::revoke_operator))
+        .routes(routes!(files::secrets, files::create_secret))
+        .routes(routes!(files::secret, files::remove_secret))
+        .routes(routes!(files::rotate_secret))
+        .routes(routes!(files::configs, files::create_config))
+        .routes(routes!(files::config, files::remove_config))
+        .routes(routes!(files::rotate_config))
 }

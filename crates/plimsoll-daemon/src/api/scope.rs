@@ -56,6 +56,10 @@ fn subject(path: &str) -> Subject {
         "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/watch" => {
             Subject::Listed
         }
+        "/v1/secrets" | "/v1/configs" => Subject::Listed,
+        // They are bound to secrets and configs that are named like their deployments.
+        path if path.starts_with("/v1/secrets/{name}") => Subject::Deployment,
+        path if path.starts_with("/v1/configs/{name}") => Subject::Deployment,
         "/v1/explain/{replica}" => Subject::Replica,
         path if path.starts_with("/v1/deployments/{name}") => Subject::Deployment,
         path if path.starts_with("/v1/replicas/{id}") => Subject::Replica,
@@ -120,7 +124,7 @@ pub(super) fn check(within: &Within, deployment: &str) -> Result<(), ErrorRespon
         return Ok(());
     }
     let message =
-        format!("this token is bound to deployments {scope}; {deployment} is not one of them");
+        format!("this token is bound to deployments {scope}, and {deployment} is not named so");
     Err(Problem::new(ProblemCode::Forbidden, message).into())
 }
 
@@ -179,6 +183,8 @@ mod tests {
             ("/v1/replicas/{id}/exec", Subject::Replica),
             ("/v1/deployments", Subject::Listed),
             ("/v1/nodes", Subject::Open),
+            ("/v1/secrets", Subject::Listed),
+            ("/v1/secrets/{name}/rotate", Subject::Deployment),
             ("/v1/nodes/{node}/explain", Subject::Cell),
             ("/v1/snapshot", Subject::Cell),
             ("/v1/audit", Subject::Cell),

@@ -1,6 +1,10 @@
 use plimsoll_kernel::Policy;
+use plimsoll_model::cell_files::CellFileKind;
+use plimsoll_model::spec::{FileContent, FileMount};
 use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
-use plimsoll_model::{CellId, Change, DeploymentName, MoveCause, ServiceName, ServiceSpec, Writer};
+use plimsoll_model::{
+    CellId, Change, DeploymentName, FileName, MoveCause, ServiceName, ServiceSpec, Writer,
+};
 use plimsoll_runtime::FakeRuntime;
 use plimsoll_store::Embedded;
 use plimsoll_store::embedded::EmbeddedConfig;
@@ -83,6 +87,45 @@ async fn a_node_is_told_everything_once_and_then_only_what_is_its_own() {
             assert_eq!(some[0].1.as_ref().unwrap().leaving, [Generation(2)], "it is to stop");
             break;
         }
+    }
+}
+
+/// The content of each secret in what a node is told.
+fn secrets(update: &AssignmentUpdate) -> Vec<String> {
+    let AssignmentUpdate::All(all) = update else { panic!("{update:?}") };
+    let specs = all.values().flat_map(|brief| &brief.wanted).map(|wanted| &wanted.spec);
+    let files = specs.flat_map(|spec| &spec.container.secrets);
+    let content = |file: &FileMount| match &file.content {
+        FileContent::Inline(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+        content => panic!("{content:?}"),
+    };
+    files.map(content).collect()
+}
+
+#[tokio::test]
+async fn a_node_is_told_the_secrets_of_what_it_runs_and_no_others() {
+    let (cell, _dir) = cell().await;
+    for (name, content) in [("db", "first"), ("key", "second"), ("spare", "third")] {
+        let (kind, name) = (CellFileKind::Secret, FileName::new(name).unwrap());
+        let content = content.as_bytes().to_vec().into();
+        write(&cell, Change::CreateFile { kind, name, content }).await;
+    }
+    let (web, api) = (spread(1).secret("db", 1), spread(1).secret("key", 1));
+    write(&cell, deploy(&[("web", web.clone()), ("api", api.clone())])).await;
+    for (replica, node, spec) in
+        [("shop/web/1", "ash", web.hash), ("shop/api/1", "birch", api.hash)]
+    {
+        let (replica, node) = (replica_id(replica), node_id(node));
+        write(&cell, Change::Place { replica, node, spec }).await;
+    }
+    let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+    for (node, expected) in [("ash", "first"), ("birch", "second")] {
+        let update = dispatch.listen(node_id(node)).next().await;
+        assert_eq!(secrets(&update), [expected], "{node}");
+        let AssignmentUpdate::All(all) = update else { unreachable!("it was one") };
+        let hashes = all.values().flat_map(|brief| brief.wanted.iter().map(|it| it.spec.hash));
+        let known = if node == "ash" { web.hash } else { api.hash };
+        assert_eq!(hashes.collect::<Vec<_>>(), [known], "others know it by this");
     }
 }
 

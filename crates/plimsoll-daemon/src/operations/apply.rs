@@ -7,7 +7,9 @@ use plimsoll_model::spec::{RouteSpec, Tls};
 use plimsoll_model::{DeploymentName, ServiceKey, State, Timestamp, Writer};
 
 use super::diff::changes;
-use super::{Caller, DeploymentContent, Error, Revised, check, current, refused, revise, routes};
+use super::{
+    Caller, DeploymentContent, Error, Revised, check, current, files, refused, revise, routes,
+};
 use crate::context::{NodeContext, WriteError, now};
 use plimsoll_api::view::{Applied, Apply, Plan, Reason, ReasonCode};
 
@@ -111,12 +113,14 @@ fn checked(
     asked: Apply,
 ) -> Result<DeploymentContent, Error> {
     let services = check::services(name, asked.services)?;
-    cell.engine.machine().read(|state| {
+    let services = cell.engine.machine().read(|state| {
+        let services = files::resolve(state, services)?;
         // What the caller may not ask for is said before what no node can run.
         let before = current(state, name);
         let before = before.as_ref().map(|(_, content)| &content.services);
         caller.vouch(state, before, services.clone())?;
-        check::can_run(state, &services)
+        check::can_run(state, &services)?;
+        Ok::<_, Error>(services)
     })?;
     routes::check(&asked.routes)?;
     Ok(DeploymentContent { services, routes: asked.routes })

@@ -138,6 +138,9 @@ fn contents<'a>(kind: &str, files: &'a [FileMount], out: &mut Fields<'a>) {
         let content = match &file.content {
             FileContent::Inline(bytes) => Field::Content(bytes),
             FileContent::External(name) => Field::Text(format!("external {name}")),
+            FileContent::Kept { name, version } => {
+                Field::Text(format!("external {name}, version {version}"))
+            }
         };
         out.insert(format!("{kind}.{}.content", file.name), content);
     }

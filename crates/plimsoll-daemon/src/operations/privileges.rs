@@ -7,7 +7,7 @@ use plimsoll_model::access::Role;
 use plimsoll_model::privilege::Privilege;
 use plimsoll_model::{RuntimeFacts, ServiceName, ServiceSpec, SpecHash, State};
 
-use super::{Caller, Error, Services};
+use super::{Caller, Error, Services, files};
 
 impl Caller {
     /// The services as they are written for this caller, or every field of them that the role may not set. A service that
@@ -19,6 +19,8 @@ impl Caller {
         before: Option<&Services>,
         after: Services,
     ) -> Result<Services, Error> {
+        let after = files::resolve(state, after)?;
+        self.check_files(before, &after)?;
         let runtimes = runtimes(state);
         let mut fields = Vec::new();
         let mut vouched = Services::new();

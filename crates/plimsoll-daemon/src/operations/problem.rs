@@ -1,6 +1,7 @@
 //! Errors as the API words them: a code from a closed list, and the next step.
 
 use plimsoll_api::view::{Problem, ProblemCode};
+use plimsoll_model::cell_files::{CellFileKind, MissingFile};
 use plimsoll_runtime::chain;
 
 use super::Error;
@@ -39,6 +40,21 @@ impl From<&Error> for Problem {
             Error::NothingToScale => said(ProblemCode::NothingToScale),
             Error::MissingDependency { hint, .. } => {
                 said(ProblemCode::MissingDependency).hint(hint)
+            }
+            Error::MissingFiles { missing } => {
+                let create = |it: &MissingFile| format!("`plimsoll {} create {} FILE`", it.kind, it.name);
+                let mut commands: Vec<String> = missing.iter().map(create).collect();
+                commands.sort_unstable();
+                commands.dedup();
+                said(ProblemCode::MissingFile).hint(format!("create them first: {}", commands.join(", ")))
+            }
+            Error::ForeignFiles { .. } => said(ProblemCode::Forbidden)
+                .hint("name the secret or config like the deployments, or use a token that is bound to none"),
+            Error::NoSuchFile { kind: CellFileKind::Secret, hint, .. } => {
+                said(ProblemCode::NoSuchSecret).hint(hint)
+            }
+            Error::NoSuchFile { kind: CellFileKind::Config, hint, .. } => {
+                said(ProblemCode::NoSuchConfig).hint(hint)
             }
             Error::CircularDependency { .. } => said(ProblemCode::CircularDependency),
             Error::PortTaken { by, .. } => said(ProblemCode::PortTaken).hint(format!(

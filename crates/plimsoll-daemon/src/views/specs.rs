@@ -9,12 +9,16 @@ use serde_json::Value;
 use plimsoll_api::view::{RevisionSpecs, Time};
 
 /// A spec as JSON, with `null` for every value of its environment, every content of its configs and secrets, and every
-/// option of a driver.
+/// option of a driver. What the cell keeps is shown by its name.
 pub fn bare(spec: &ServiceSpec) -> Value {
     let mut container = spec.container.clone();
     // Taken out before they are written: as JSON a megabyte of content would take four.
     for file in container.configs.iter_mut().chain(&mut container.secrets) {
-        file.content = FileContent::External(String::new());
+        file.content = FileContent::External(match &file.content {
+            FileContent::Inline(_) => String::new(),
+            FileContent::External(name) => name.clone(),
+            FileContent::Kept { name, .. } => name.to_string(),
+        });
     }
     let spec = ServiceSpec { container, ..spec.clone() };
     let mut json = serde_json::to_value(spec).expect("a spec has string keys only");
@@ -29,7 +33,11 @@ pub fn bare(spec: &ServiceSpec) -> Value {
     for list in ["/container/configs", "/container/secrets"] {
         let Some(Value::Array(files)) = json.pointer_mut(list) else { continue };
         for file in files.iter_mut().filter_map(Value::as_object_mut) {
-            file.insert("content".to_owned(), Value::Null);
+            let kept =
+                file.get("content").and_then(|it| it.get("external")).and_then(Value::as_str);
+            if kept.is_none_or(str::is_empty) {
+                file.insert("content".to_owned(), Value::Null);
+            }
         }
     }
     json

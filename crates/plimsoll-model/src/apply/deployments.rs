@@ -27,6 +27,7 @@ impl Txn<'_> {
         routes: &[RouteSpec],
     ) -> Result<(), Refusal> {
         within_bounds(services)?;
+        self.check_files(services)?;
         self.check_routes(name, services, routes)?;
         let current = self.state.deployments.get(name);
         let before = current.and_then(Deployment::current).map(|record| &record.services);
@@ -40,6 +41,26 @@ impl Txn<'_> {
             return self.retry(name);
         }
 
+        let revision = self.write_revision(name, services, routes)?;
+        self.spare_volumes(name);
+
+        for key in self.services_of(name) {
+            if !services.contains_key(&key.service) {
+                self.retire_service(&key);
+            }
+        }
+        self.desire_all(name, services, revision);
+        self.retry(name)
+    }
+
+    /// The next revision of the deployment. What its services should run is not changed by it.
+    pub(super) fn write_revision(
+        &mut self,
+        name: &DeploymentName,
+        services: &Services,
+        routes: &[RouteSpec],
+    ) -> Result<Revision, Refusal> {
+        let current = self.state.deployments.get(name);
         let names = self.state.counters.revision.len() + self.state.counters.next_index.len();
         if names + services.len() >= MAX_NAMES {
             let what = "names of deployments and services, now or ever".to_owned();
@@ -58,16 +79,8 @@ impl Txn<'_> {
         quota::check(self.state, name, bytes, quota::bytes(&history))?;
         self.set_revision_counter(name, revision);
         self.set_deployment(name, Some(Deployment { revision, history }));
-        self.spare_volumes(name);
-
-        for key in self.services_of(name) {
-            if !services.contains_key(&key.service) {
-                self.retire_service(&key);
-            }
-        }
-        self.desire_all(name, services, revision);
         self.audit(AuditKind::Deployed { deployment: name.clone(), revision });
-        self.retry(name)
+        Ok(revision)
     }
 
     /// Each route leads to a service of its own deployment, and is nobody else's. Checked here, where nothing comes between
@@ -158,7 +171,7 @@ impl Txn<'_> {
     }
 
     /// The service should run this spec from now on.
-    fn desire(&mut self, key: &ServiceKey, spec: &Arc<ServiceSpec>, revision: Revision) {
+    pub(super) fn desire(&mut self, key: &ServiceKey, spec: &Arc<ServiceSpec>, revision: Revision) {
         let old = self.state.services.get(key);
         if old.is_some_and(|service| service.desired() == Some(spec)) {
             return;

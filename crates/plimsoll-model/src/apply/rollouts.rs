@@ -115,8 +115,12 @@ impl Txn<'_> {
             RolloutPhase::Paused => return Err(no_rollout(key)),
         };
         let rollout = Rollout { phase, ..rollout.clone() };
+        let from = rollout.from.as_ref().map(|from| Arc::clone(&from.spec));
         self.set_rollout(key, rollout);
         self.audit(what);
+        if let Some(from) = from {
+            self.forget_versions_of(&from);
+        }
         Ok(())
     }
 

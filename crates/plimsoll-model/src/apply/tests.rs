@@ -6,8 +6,9 @@ use proptest::sample::select;
 
 use crate::access::{Authority, DeploymentPattern, Digest, JoinCheck, Role, Scope};
 use crate::audit::{Author, MAX_AUDIT};
+use crate::cell_files::{CellFileKind, FileBytes};
 use crate::command::{Change, Command, Guarded, Refusal, Require};
-use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
+use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
 use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{AbandonReason, Unplaced, UnplacedReason, WaitReason};
@@ -42,6 +43,7 @@ fn any_spec() -> impl Strategy<Value = Arc<ServiceSpec>> {
         spread(3).image("app:2"),
         pack(2).reserve(500, 64),
         global().host_port(80),
+        spread(1).secret("db", 1),
         spread(MAX_REPLICAS + 1),
     ];
     select(specs).prop_map(Arc::new)
@@ -87,6 +89,18 @@ fn any_observed() -> impl Strategy<Value = Observation> {
         code: None,
         at: Timestamp(at),
     })
+}
+
+fn any_file_change() -> impl Strategy<Value = Change> {
+    let content = select(vec![&b"one"[..], b"two"]).prop_map(|it| FileBytes::from(it.to_vec()));
+    let name = select(vec!["db", "key"]).prop_map(|it| FileName::new(it).unwrap());
+    (0..3, select(CellFileKind::ALL.to_vec()), name, content).prop_map(
+        |(which, kind, name, content)| match which {
+            0 => Change::CreateFile { kind, name, content },
+            1 => Change::RotateFile { kind, name, content },
+            _ => Change::RemoveFile { kind, name },
+        },
+    )
 }
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -163,6 +177,7 @@ fn any_access() -> impl Strategy<Value = Change> {
                 Change::PutOperator { name, token, role, scope, expires_at: at.map(Timestamp) }
             }),
         name.prop_map(|name| Change::RevokeOperator { name }),
+        any_file_change(),
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
             Change::Survive { node, server, lost: lost.into_iter().collect() }
         }),

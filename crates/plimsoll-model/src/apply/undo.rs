@@ -6,8 +6,9 @@ use std::mem;
 
 use super::Txn;
 use crate::access::Access;
+use crate::cell_files::{CellFile, CellFileKind};
 use crate::command::Event;
-use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey};
+use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, Node};
 use crate::replica::Replica;
@@ -30,6 +31,7 @@ pub(super) enum Undo {
     Service(ServiceKey, Option<Box<ServiceRow>>),
     Replica(ReplicaId, Option<Box<Replica>>),
     Volumes(DeploymentName, Option<Box<Volumes>>),
+    File(CellFileKind, FileName, Option<Box<CellFile>>),
 }
 
 impl Txn<'_> {
@@ -93,6 +95,12 @@ impl Txn<'_> {
         self.emit(Event::Volumes(name.clone()));
     }
 
+    /// No event says so: nodes hear of it with the specs that refer to it.
+    pub(super) fn set_file(&mut self, kind: CellFileKind, name: &FileName, file: Option<CellFile>) {
+        let old = put(self.state.files.of_mut(kind), name, file);
+        self.undo.push(Undo::File(kind, name.clone(), old.map(Box::new)));
+    }
+
     pub(super) fn roll_back(self) {
         let state = self.state;
         for step in self.undo.into_iter().rev() {
@@ -111,6 +119,9 @@ impl Txn<'_> {
                 }
                 Undo::Volumes(name, row) => {
                     drop(put(&mut state.volumes, &name, row.map(|row| *row)));
+                }
+                Undo::File(kind, name, row) => {
+                    drop(put(state.files.of_mut(kind), &name, row.map(|row| *row)));
                 }
                 Undo::Revision(name, last) => drop(put(&mut state.counters.revision, &name, last)),
                 Undo::NextIndex(key, next) => drop(put(&mut state.counters.next_index, &key, next)),

@@ -1,7 +1,6 @@
 //! What the engine is asked to create, worked out from an order. Nothing is done here.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HealthConfig, HostConfig,
@@ -11,6 +10,7 @@ use bollard::models::{
 use plimsoll_model::spec::{GpuRequest, Ulimit};
 use plimsoll_model::{ContainerSpec, Millis};
 
+use super::files::FileDirs;
 use super::networks::NetworkEndpoint;
 use super::volumes::Names;
 use super::{labels, mounts};
@@ -30,7 +30,7 @@ pub(super) struct NetworkContext<'a> {
 /// `security` are the spec's options with their profiles read; `volumes` are the names of its volumes.
 pub(super) fn body(
     order: &StartRequest,
-    files: &Path,
+    files: &FileDirs,
     security: Vec<String>,
     place: NetworkContext<'_>,
     volumes: &Names,
@@ -92,7 +92,7 @@ fn seconds(grace: Millis) -> i64 {
 
 fn host(
     order: &StartRequest,
-    files: &Path,
+    files: &FileDirs,
     security: Vec<String>,
     place: NetworkContext<'_>,
     volumes: &Names,
@@ -270,7 +270,7 @@ mod tests {
         let place = NetworkContext { endpoint: None, resolvers: Vec::new() };
         body(
             &StartRequest::new(tag, Arc::new(spec)),
-            Path::new("/files"),
+            &FileDirs { configs: "/files".into(), secrets: "/memory".into() },
             Vec::new(),
             place,
             &Names::new(),

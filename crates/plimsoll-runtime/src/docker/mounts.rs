@@ -1,7 +1,6 @@
 //! What a container finds in its file system besides its image: binds, volumes, tmpfs, and files of its own.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use bollard::models::{
     Mount as EngineMount, MountBindOptions, MountBindOptionsPropagationEnum as Propagation,
@@ -10,7 +9,7 @@ use bollard::models::{
 use plimsoll_model::spec::{Mount, MountSource, VolumeSpec};
 use plimsoll_model::{ContainerSpec, DeploymentName};
 
-use super::files;
+use super::files::{self, FileDirs};
 use super::volumes::Names;
 use crate::runtime::StartRequest;
 
@@ -38,11 +37,11 @@ fn is_old_bind(mount: &Mount) -> bool {
     (*create_host_path || selinux.is_some()) && !path.contains(':') && !mount.target.contains(':')
 }
 
-/// Everything else that is mounted, with the order's configs and secrets from `dir`.
-pub(super) fn mounts(order: &StartRequest, dir: &Path, volumes: &Names) -> Vec<EngineMount> {
+/// Everything else that is mounted, with the order's configs and secrets from `dirs`.
+pub(super) fn mounts(order: &StartRequest, dirs: &FileDirs, volumes: &Names) -> Vec<EngineMount> {
     let spec = &*order.spec;
     let declared = spec.mounts.iter().filter_map(|mount| modern(mount, volumes));
-    let own = files::placed(spec, dir).map(|(file, path)| EngineMount {
+    let own = files::placed(spec, dirs).map(|(file, path)| EngineMount {
         typ: Some(MountType::BIND),
         source: Some(path.display().to_string()),
         target: Some(file.target.clone()),

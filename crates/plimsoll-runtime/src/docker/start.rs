@@ -1,9 +1,10 @@
 //! Starting a container: what it needs is made, then it is created and started; whatever is there already is used.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bollard::models::{
-    ContainerInspectResponse, ContainerStateStatusEnum as State, NetworkConnectRequest,
+    ContainerInspectResponse, ContainerStateStatusEnum as State, Mount, NetworkConnectRequest,
 };
 use bollard::query_parameters::{CreateContainerOptions, RemoveContainerOptions};
 use tokio::time::sleep;
@@ -11,7 +12,7 @@ use tokio::time::sleep;
 use super::engine_error::EngineError;
 use super::list::{NameLookup, is_running};
 use super::networks::{self, NetworkEndpoint};
-use super::{DockerInner, body, labels, naming, refusal, security, volumes};
+use super::{DockerInner, body, files, labels, naming, refusal, security, volumes};
 use crate::error::{Error, Operation, Result};
 use crate::runtime::{StartRequest, Tag};
 
@@ -57,7 +58,7 @@ impl DockerInner {
             NameLookup::Here(container) if is_running(&container) => return Ok(()),
             NameLookup::Here(container) => {
                 refuse(self, order)?;
-                if is_made_for(&container, order) {
+                if is_made_for(&container, order) && self.mounts_files_of(&container, order) {
                     return Ok(self.start_again(order, &container).await?);
                 }
                 self.discard(&labels::name(tag)).await?;
@@ -106,6 +107,22 @@ impl DockerInner {
         started
     }
 
+    /// Whether it finds its configs and secrets where they are written now. Where they lie in memory may have changed
+    /// since it was made, and what it mounts cannot be changed.
+    fn mounts_files_of(&self, container: &ContainerInspectResponse, order: &StartRequest) -> bool {
+        let Ok(dirs) = self.files.of(order.tag.generation) else {
+            return order.spec.secrets.is_empty();
+        };
+        let mounts = container.host_config.as_ref().and_then(|host| host.mounts.as_ref());
+        files::placed(&order.spec, &dirs).all(|(file, path)| {
+            let is_it = |mount: &Mount| {
+                mount.target.as_ref() == Some(&file.target)
+                    && mount.source.as_deref().map(Path::new) == Some(&path)
+            };
+            mounts.is_some_and(|mounts| mounts.iter().any(is_it))
+        })
+    }
+
     async fn make(&self, order: &StartRequest) -> Result<(), EngineError> {
         let made = self.prepare_and_run(order).await;
         // What passes may be another's container under the same name, and then the files are its own.
@@ -128,9 +145,8 @@ impl DockerInner {
         }
         let bridge = self.open_names(&docker, &mut endpoints).await?;
         let volumes = volumes::ensure(&docker, tag, spec).await?;
-        self.files.write(tag.generation, spec)?;
+        let files = self.files.write(tag.generation, spec)?;
         let security = security::options(spec)?;
-        let files = self.files.of(tag.generation);
         let place = body::NetworkContext {
             endpoint: endpoints.first(),
             resolvers: naming::resolvers(spec, bridge.as_ref()),

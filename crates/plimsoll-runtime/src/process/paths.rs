@@ -10,6 +10,8 @@
 //!                                      work/        its working directory
 //! <data dir>/<cell>/volumes/<deployment>/<volume>/
 //! ```
+//!
+//! Its secrets lie in memory, and links in its working directory lead to them.
 
 use std::fs;
 use std::io;
@@ -21,6 +23,8 @@ use plimsoll_model::{DeploymentName, Generation};
 use rustix::process::geteuid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::memory_dir::MemoryDir;
 
 /// Where volumes live that the compose file names for the whole host. No deployment's name begins with a dot.
 const SHARED: &str = ".shared";
@@ -48,6 +52,11 @@ impl Home {
         }
         generations.sort_unstable();
         Ok(generations.into_iter().map(|generation| self.run(generation)).collect())
+    }
+
+    /// Where the secrets of its services lie.
+    pub(super) fn secrets(&self) -> MemoryDir {
+        MemoryDir::of(&self.0)
     }
 
     pub(super) fn volumes(&self, deployment: &DeploymentName) -> PathBuf {

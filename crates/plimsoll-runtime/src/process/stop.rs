@@ -72,6 +72,7 @@ impl ProcessInner {
             Removal::Nothing => {}
             Removal::Done => self.bus.tell(RuntimeEvent::Removed { tag: tag.clone() }),
         }
+        self.home.secrets().remove(tag.generation);
         self.cgroups.remove(&tag.generation.to_string());
         self.turns
             .lock()

@@ -1,5 +1,5 @@
-//! Lays out a service's working directory: a link or a file for every mount, config and secret, at its target without
-//! the leading slash. `/data` in the spec is `data` for the service, and `$PLIMSOLL_FILES/data` from anywhere.
+//! Lays out a service's working directory: a file for every config, and a link for every mount and secret, at its target
+//! without the leading slash. `/data` in the spec is `data` for the service, and `$PLIMSOLL_FILES/data` from anywhere.
 
 use std::fs::File;
 use std::io;
@@ -9,6 +9,7 @@ use plimsoll_files::modes;
 use plimsoll_model::ContainerSpec;
 use plimsoll_model::spec::{FileContent, FileMount, MountSource};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
 
 use super::beneath::{Beneath, Owner};
 use super::paths::{Home, make_passage};
@@ -56,10 +57,23 @@ pub(super) fn workdir(
             MountSource::Anonymous | MountSource::Tmpfs { .. } => inside.make_dir(place, owner)?,
         }
     }
-    for (files, mode) in [(&spec.configs, CONFIG), (&spec.secrets, SECRET)] {
-        for file in files {
-            write(&inside, file, mode, owner)?;
+    for file in &spec.configs {
+        if let Some(place) = below(&file.target) {
+            write(&inside, place, file, CONFIG, owner)?;
         }
+    }
+    if spec.secrets.is_empty() {
+        return Ok(());
+    }
+    let dir = home.secrets().make(tag.generation, geteuid().is_root())?;
+    give(&dir, owner)?;
+    let memory = Beneath::open(&dir)?;
+    for (number, file) in spec.secrets.iter().enumerate() {
+        let Some(place) = below(&file.target) else { continue };
+        // Names may be anything, so files are numbered.
+        let name = number.to_string();
+        write(&memory, Path::new(&name), file, SECRET, owner)?;
+        inside.link(&dir.join(name), place)?;
     }
     Ok(())
 }
@@ -100,18 +114,29 @@ fn make_private(path: &Path, owner: Owner) -> io::Result<()> {
         return Ok(());
     }
     plimsoll_files::create_dir(path, modes::DIR)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    owner.take(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+    give(path, owner)
 }
 
-fn write(inside: &Beneath, file: &FileMount, mode: u32, owner: Owner) -> io::Result<()> {
-    let (FileContent::Inline(content), Some(place)) = (&file.content, below(&file.target)) else {
-        return Ok(());
+fn give(dir: &Path, owner: Owner) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    owner.take(File::from(rustix::fs::open(dir, flags, Mode::empty())?))
+}
+
+fn write(
+    inside: &Beneath,
+    place: &Path,
+    file: &FileMount,
+    mode: u32,
+    owner: Owner,
+) -> io::Result<()> {
+    let FileContent::Inline(content) = &file.content else {
+        let text = format!("the content of {} did not come with it", file.name);
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
     };
     let id = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<u32>().ok());
     let said = Owner { uid: id(&file.uid).or(owner.uid), gid: id(&file.gid).or(owner.gid) };
     // Only root gives files away; any other daemon runs its services as itself.
-    let owner = if rustix::process::geteuid().is_root() { said } else { Owner::default() };
+    let owner = if geteuid().is_root() { said } else { Owner::default() };
     inside.write(place, content, file.mode.unwrap_or(mode), owner)
 }
 
@@ -165,6 +190,8 @@ mod tests {
             workdir(&home, &work, &tag, &spec, None).unwrap();
             let secret = fs::read(work.join("run/secrets/key")).unwrap();
             assert_eq!(secret, b"s3cret", "{round}");
+            let lies = fs::read_link(work.join("run/secrets/key")).unwrap();
+            assert!(!lies.starts_with(root.path()), "{round}: on disk at {}", lies.display());
             let volume = home.0.join("volumes/shop/data");
             assert_eq!(fs::read_link(work.join("var/lib/data")).unwrap(), volume, "{round}");
             let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -172,6 +199,9 @@ mod tests {
             assert_eq!((mode(work.clone()), mode(volume)), (0o700, 0o700), "{round}");
             assert!(work.join("scratch").is_dir() && work.join("made").is_dir(), "{round}");
         }
+        home.secrets().remove(tag.generation);
+        let lay = home.secrets().generation(tag.generation).unwrap();
+        fs::remove_dir(lay.parent().unwrap()).unwrap();
         let external = VolumeSpec { external: true, ..VolumeSpec::default() };
         spec.volumes = BTreeMap::from([("data".into(), external)]);
         let error = workdir(&home, &work, &tag, &spec, None).unwrap_err().to_string();

@@ -10,6 +10,7 @@ mod lifecycle;
 mod logs;
 mod networks;
 mod pulling;
+mod secrets;
 mod settings;
 mod stopping;
 mod volumes;

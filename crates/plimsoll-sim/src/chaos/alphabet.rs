@@ -63,6 +63,11 @@ pub enum Draw {
     /// It is rotated, and then that is taken back.
     AbortRotation,
     Raise,
+
+    CreateSecret,
+    /// A secret of the cell gets another value, and the services that use it a rollout each.
+    RotateSecret,
+    RemoveSecret,
 }
 
 /// How often each is drawn, relative to the others. One line switches a letter off: a weight of zero.
@@ -104,6 +109,9 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::RotateAuthority, 3),
     (Draw::AbortRotation, 2),
     (Draw::Raise, 1),
+    (Draw::CreateSecret, 3),
+    (Draw::RotateSecret, 4),
+    (Draw::RemoveSecret, 1),
 ];
 
 /// Who makes a change in a simulation.
@@ -166,6 +174,9 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::RetireAuthority => ("retire_authority", Cause::Leader),
         Change::AbortRotation => ("abort_rotation", Cause::Drawn(Draw::AbortRotation)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
+        Change::CreateFile { .. } => ("create_file", Cause::Drawn(Draw::CreateSecret)),
+        Change::RotateFile { .. } => ("rotate_file", Cause::Drawn(Draw::RotateSecret)),
+        Change::RemoveFile { .. } => ("remove_file", Cause::Drawn(Draw::RemoveSecret)),
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_model::spec::{
-    Attribute, Constraint, GpuRequest, HealthTest, Healthcheck, Mount, MountSource,
-    NetworkAttachment, OnFailure, Port, PortMode, Preference, Protocol, Reschedule, UpdateOrder,
-    VolumeSpec,
+    Attribute, Constraint, FileContent, FileMount, GpuRequest, HealthTest, Healthcheck, Mount,
+    MountSource, NetworkAttachment, OnFailure, Port, PortMode, Preference, Protocol, Reschedule,
+    UpdateOrder, VolumeSpec,
 };
 use plimsoll_model::{
-    Bytes, Capability, ContainerSpec, MilliCpus, Millis, Mode, NodeId, Resources, ServiceName,
-    ServiceSpec, SpecHash,
+    Bytes, Capability, ContainerSpec, FileName, MilliCpus, Millis, Mode, NodeId, Resources,
+    ServiceName, ServiceSpec, SpecHash,
 };
 
 use crate::rng::SimRng;
@@ -18,6 +18,9 @@ use crate::scenario::Services;
 
 /// What takes long to become healthy has no more replicas than this, so that a rollout of all of them ends in time.
 const MAX_SLOW: u64 = 3;
+
+/// How many secrets there are to use: few, so that several services share one.
+const SECRETS: u8 = 3;
 
 /// What there is to choose from.
 #[derive(Debug)]
@@ -90,6 +93,7 @@ const MUTATIONS: &[(u64, Mutation)] = &[
     (3, priority),
     (5, gpus),
     (5, needs),
+    (8, secret),
 ];
 
 /// Changes one service of the deployment in one or two fields, adds one, or takes one away. Returns the images that are
@@ -361,6 +365,33 @@ fn update(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
         }
         _ => update.monitor = Millis::seconds(chance.below(30)),
     }
+}
+
+/// The secrets that services may use, whether the cell keeps them or not.
+pub(super) fn secret_names() -> impl Iterator<Item = FileName> {
+    (0..SECRETS).map(|index| FileName::new(format!("key-{index}")).expect("a valid name"))
+}
+
+pub(super) fn secret_name(chance: &mut SimRng) -> FileName {
+    let names: Vec<FileName> = secret_names().collect();
+    chance.pick(&names).expect("there are some").clone()
+}
+
+/// It uses a secret of the cell, another one, or none any more.
+fn secret(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
+    let had_one = !std::mem::take(&mut spec.container.secrets).is_empty();
+    if had_one && chance.percent(40) {
+        return;
+    }
+    let name = secret_name(chance).to_string();
+    spec.container.secrets.push(FileMount {
+        target: format!("/run/secrets/{name}"),
+        content: FileContent::External(name.clone()),
+        name,
+        uid: None,
+        gid: None,
+        mode: None,
+    });
 }
 
 fn priority(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {

@@ -23,6 +23,7 @@ fn chaos_makes_every_change_there_is() {
         "abort_rollout",
         "abort_rotation",
         "confirm_authority",
+        "create_file",
         "create_join_token",
         "deploy",
         "drain",
@@ -39,6 +40,7 @@ fn chaos_makes_every_change_there_is() {
         "put_operator",
         "raise",
         "record",
+        "remove_file",
         "remove_node",
         "remove_volumes",
         "renew",
@@ -48,6 +50,7 @@ fn chaos_makes_every_change_there_is() {
         "revoke_join_token",
         "revoke_operator",
         "rotate_authority",
+        "rotate_file",
         "rotate_without",
         "set_availability",
         "set_status",
@@ -70,6 +73,6 @@ fn every_letter_is_drawn() {
     sorted.sort_unstable();
     sorted.dedup();
     assert_eq!(sorted.len(), drawn.len(), "each is listed once");
-    // The letters are declared in this order, and Raise is the last of them.
-    assert_eq!(sorted.len(), Draw::Raise as usize + 1, "each is listed");
+    // The letters are declared in this order, and RemoveSecret is the last of them.
+    assert_eq!(sorted.len(), Draw::RemoveSecret as usize + 1, "each is listed");
 }

@@ -197,6 +197,10 @@ fn service_text(spec: &ServiceSpec) -> String {
     if !sources.is_empty() {
         fields.push(format!("volumes: {}", list(&sources)));
     }
+    if !container.secrets.is_empty() {
+        let names = container.secrets.iter().map(|secret| &secret.name);
+        fields.push(format!("secrets: {}", list(names)));
+    }
     if let Some(start_period) = container.healthcheck.as_ref().and_then(|it| it.start_period) {
         fields.push(format!("start_period: {}", time(start_period)));
     }
@@ -314,5 +318,8 @@ fn event(action: &Action) -> String {
         Action::RotateWithoutDown => "rotate_without_down: true".to_owned(),
         Action::AbortRotation => "abort_rotation: true".to_owned(),
         Action::Raise => "raise: true".to_owned(),
+        Action::CreateSecret(name) => format!("create_secret: {name}"),
+        Action::RotateSecret(name) => format!("rotate_secret: {name}"),
+        Action::RemoveSecret(name) => format!("remove_secret: {name}"),
     }
 }

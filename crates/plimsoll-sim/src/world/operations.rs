@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use plimsoll_model::access::{DeploymentPattern, Role};
+use plimsoll_model::cell_files::{CellFileKind, FileBytes};
 use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::{
     AuditEntry, Availability, Change, DeploymentName, Guarded, Level, Millis, Mode, NodeId,
@@ -66,6 +67,17 @@ impl World<'_> {
             }
             Action::AbortRotation => vec![Change::AbortRotation.free()],
             Action::Raise => vec![Change::Raise { level: Level::BUILD }.free()],
+            Action::CreateSecret(name) => {
+                let (kind, content) = (CellFileKind::Secret, self.value());
+                vec![Change::CreateFile { kind, name, content }.free()]
+            }
+            Action::RotateSecret(name) => {
+                let (kind, content) = (CellFileKind::Secret, self.value());
+                vec![Change::RotateFile { kind, name, content }.free()]
+            }
+            Action::RemoveSecret(name) => {
+                vec![Change::RemoveFile { kind: CellFileKind::Secret, name }.free()]
+            }
             // The world's doing, and done before anyone is asked.
             Action::Crash(_)
             | Action::Cut(_)
@@ -110,10 +122,17 @@ impl World<'_> {
         }
     }
 
+    /// Something that was in no secret before.
+    fn value(&mut self) -> FileBytes {
+        self.secret().0.to_vec().into()
+    }
+
     fn deploy(&self, deployment: &DeploymentName, services: Services) -> Vec<Guarded> {
         if services.is_empty() {
             return Vec::new();
         }
+        // What refers to a secret that is not kept is refused before it is written.
+        let Ok(services) = self.state.with_current_files(services) else { return Vec::new() };
         let decided_on = self.state.deployments().get(deployment).map(|it| it.revision);
         let (deployment, routes) = (deployment.clone(), Vec::new());
         vec![Change::Deploy { deployment, services, routes }.at_revision(decided_on)]

@@ -66,6 +66,9 @@ pub(crate) struct ServiceEntry {
     pub(crate) start_period: Option<String>,
     #[serde(default)]
     pub(crate) volumes: Vec<String>,
+    /// Secrets that the cell keeps.
+    #[serde(default)]
+    pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) priority: i32,
     pub(crate) reschedule: Option<String>,

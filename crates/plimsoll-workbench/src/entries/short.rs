@@ -146,11 +146,15 @@ fn written_out(name: &ServiceName, entry: &ServiceEntry, constraints: &[String])
         "deploy": deploy,
         "ports": ports.collect::<Vec<Value>>(),
         "volumes": entry.volumes.iter().map(mount).collect::<Vec<Value>>(),
+        "secrets": texts(&entry.secrets),
         "x-plimsoll": extension,
     });
     if let Some(start_period) = &entry.start_period {
         service["healthcheck"] =
             json!({"test": ["CMD-SHELL", "true"], "start_period": text(start_period)});
     }
-    json!({"services": {name.as_str(): service}, "volumes": volumes})
+    let secrets = entry.secrets.iter();
+    let secrets: Map<String, Value> =
+        secrets.map(|name| (name.clone(), json!({"external": true}))).collect();
+    json!({"services": {name.as_str(): service}, "volumes": volumes, "secrets": secrets})
 }

@@ -55,5 +55,8 @@ pub(super) fn words(action: &Action) -> String {
         }
         Action::AbortRotation => "the rotation of the authority is aborted".to_owned(),
         Action::Raise => "every server reads this level".to_owned(),
+        Action::CreateSecret(name) => format!("secret {name} is created"),
+        Action::RotateSecret(name) => format!("secret {name} is rotated"),
+        Action::RemoveSecret(name) => format!("secret {name} is removed"),
     }
 }

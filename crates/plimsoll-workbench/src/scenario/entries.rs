@@ -1,6 +1,6 @@
 //! The words of a scenario file, as they are written.
 
-use plimsoll_model::{Bytes, DeploymentName, MilliCpus, Millis, NodeId};
+use plimsoll_model::{Bytes, DeploymentName, FileName, MilliCpus, Millis, NodeId};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -98,6 +98,9 @@ pub(super) struct EventEntry {
     pub(super) rotate_without_down: Option<Spanned<bool>>,
     pub(super) abort_rotation: Option<Spanned<bool>>,
     pub(super) raise: Option<Spanned<bool>>,
+    pub(super) create_secret: Option<FileName>,
+    pub(super) rotate_secret: Option<FileName>,
+    pub(super) remove_secret: Option<FileName>,
 }
 
 impl EventEntry {
@@ -144,6 +147,9 @@ impl EventEntry {
             self.rotate_without_down.is_some(),
             self.abort_rotation.is_some(),
             self.raise.is_some(),
+            self.create_secret.is_some(),
+            self.rotate_secret.is_some(),
+            self.remove_secret.is_some(),
         ];
         given.into_iter().filter(|is_given| *is_given).count()
     }

@@ -9,7 +9,7 @@ use plimsoll_compose::Diagnostic;
 use plimsoll_model::ids::InvalidName;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
-    Author, CellId, Change, Command, DeploymentName, Millis, NodeFacts, NodeId, Refusal,
+    Author, CellId, Change, Command, DeploymentName, FileName, Millis, NodeFacts, NodeId, Refusal,
     ServiceKey, ServiceName, State, Term, Timestamp, Writer,
 };
 use plimsoll_sim::Action;
@@ -345,7 +345,14 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
     let clock = event.clock.iter().map(|offset| Action::Skew(offset.0.0));
     let added = event.add_operator.iter().map(|name| Action::AddOperator(name.clone()));
     let revoked = event.revoke_operator.iter().map(|name| Action::RevokeOperator(name.clone()));
-    Ok(images.chain(clock).chain(added).chain(revoked).collect())
+    let secrets = [
+        (&event.create_secret, Action::CreateSecret as fn(FileName) -> Action),
+        (&event.rotate_secret, Action::RotateSecret),
+        (&event.remove_secret, Action::RemoveSecret),
+    ];
+    let secrets =
+        secrets.into_iter().filter_map(|(name, action)| name.as_ref().map(|it| action(it.clone())));
+    Ok(images.chain(clock).chain(added).chain(revoked).chain(secrets).collect())
 }
 
 /// `shop`, or `shop/web`.

@@ -173,12 +173,16 @@ fn every_example_cell_is_decided_and_explained() {
 fn chaos_does_every_operation_of_the_api() {
     let drawn: &[(&str, Draw)] = &[
         ("DELETE /v1/cell/rotation", Draw::AbortRotation),
+        ("DELETE /v1/configs/{name}", Draw::RemoveSecret),
         ("DELETE /v1/deployments/{name}", Draw::Delete),
         ("DELETE /v1/nodes/{name}", Draw::Remove),
         ("DELETE /v1/operators/{name}", Draw::RevokeOperator),
+        ("DELETE /v1/secrets/{name}", Draw::RemoveSecret),
         ("DELETE /v1/tokens/join/{name}", Draw::RevokeJoinToken),
         ("POST /v1/backup", Draw::Backup),
         ("POST /v1/cell/rotation", Draw::RotateAuthority),
+        ("POST /v1/configs", Draw::CreateSecret),
+        ("POST /v1/configs/{name}/rotate", Draw::RotateSecret),
         ("POST /v1/deployments/{name}/restart", Draw::Restart),
         ("POST /v1/deployments/{name}/rollback", Draw::Rollback),
         ("POST /v1/deployments/{name}/rollout", Draw::AbortRollout),
@@ -188,6 +192,8 @@ fn chaos_does_every_operation_of_the_api() {
         ("POST /v1/nodes/{name}/uncordon", Draw::Cordon),
         ("POST /v1/operators", Draw::AddOperator),
         ("POST /v1/replicas/{id}/exec", Draw::Exec),
+        ("POST /v1/secrets", Draw::CreateSecret),
+        ("POST /v1/secrets/{name}/rotate", Draw::RotateSecret),
         ("POST /v1/tokens/join", Draw::CreateJoinToken),
         ("PUT /v1/deployments/{name}", Draw::Apply),
     ];

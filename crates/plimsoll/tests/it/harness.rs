@@ -452,6 +452,20 @@ impl Drop for Cell {
             }
             Site::Hosts(lab) => lab.hosts().iter().for_each(plimsoll_lab::Host::switch_off),
         }
+        forget_secrets(&self.dir);
+    }
+}
+
+/// What replicas of these nodes had in memory stays there when they are killed.
+fn forget_secrets(dir: &TempDir) {
+    let name = dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let shared = format!("/dev/shm/plimsoll-secrets-{}", rustix::process::geteuid().as_raw());
+    for top in ["/run/plimsoll-secrets", &shared] {
+        for entry in fs::read_dir(top).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().contains(&name) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 

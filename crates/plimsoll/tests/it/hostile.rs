@@ -28,6 +28,7 @@ mod panics;
 mod peer;
 mod raft;
 mod rotation;
+mod secrets;
 
 /// The eighth node of a cell: the first that holds no log.
 const AGENT: usize = 7;

@@ -48,6 +48,8 @@ fn help_groups_every_command() {
           rollout     Show, pause, resume or abort rollouts
           rollback    Roll a deployment back to an earlier revision
           delete      Delete a deployment
+          secret      Manage the secrets of the cell
+          config      Manage the configs of the cell
 
         Inspecting:
           status      Show deployments, replicas and problems

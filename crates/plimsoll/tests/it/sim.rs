@@ -37,8 +37,8 @@ fn the_story_is_told_line_by_line() {
                   0s  shop-web-2 placed on cedar
                   0s  shop-web-3 placed on birch
                   0s  shop-web-4 placed on cedar
-             10m 00s  rollout of shop/web to r2 started
              10m 00s  shop r2 applied
+             10m 00s  rollout of shop/web to r2 started
              10m 00s  shop-web-1 is being replaced on ash (outdated)
              10m 13s  shop-web-1 was replaced on ash (outdated)
              10m 13s  shop-web-2 is being replaced on cedar (outdated)
@@ -48,15 +48,15 @@ fn the_story_is_told_line_by_line() {
              10m 43s  shop-web-4 is being replaced on cedar (outdated)
              10m 50s  shop-web-4 was replaced on cedar (outdated)
              10m 55s  rollout of shop/web finished
-             20m 00s  rollout of shop/web to r3 started
              20m 00s  shop r3 applied
+             20m 00s  rollout of shop/web to r3 started
              20m 00s  shop-web-1 is being replaced on ash (outdated)
              20m 06s  shop-web-1 failed on ash: it exited with status 1
              20m 06s  shop-web-1 stays as it was on ash (successor_failed)
              20m 06s  rollout of shop/web aborted, rolling back: 1 of 4 replicas failed
              20m 06s  shop/web rolled back
-             35m 00s  rollout of shop/web to r4 started
              35m 00s  shop r4 applied
+             35m 00s  rollout of shop/web to r4 started
              35m 00s  shop-web-1 is being replaced on ash (outdated)
              35m 05s  shop-web-1 was replaced on ash (outdated)
              35m 05s  shop-web-2 is being replaced on cedar (outdated)

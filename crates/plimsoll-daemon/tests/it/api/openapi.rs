@@ -26,6 +26,9 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/backup post
         /v1/cell get
         /v1/cell/rotation delete post
+        /v1/configs get post
+        /v1/configs/{name} delete get
+        /v1/configs/{name}/rotate post
         /v1/deployments get
         /v1/deployments/{name} delete get put
         /v1/deployments/{name}/history get
@@ -50,6 +53,9 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/replicas/{id}/logs get
         /v1/routes get
         /v1/routes/explain get
+        /v1/secrets get post
+        /v1/secrets/{name} delete get
+        /v1/secrets/{name}/rotate post
         /v1/snapshot get
         /v1/status get
         /v1/tokens/join get post

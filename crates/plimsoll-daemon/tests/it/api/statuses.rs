@@ -8,9 +8,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_api::view::{Apply, NewJoinToken, NewOperator, Problem, Scale};
+use plimsoll_api::view::{Apply, NewFile, NewJoinToken, NewOperator, Problem, Scale};
 use plimsoll_daemon::api::MAX_BODY;
 use plimsoll_model::access::{Authority, Digest, MAX_TOKENS};
+use plimsoll_model::ceilings::MAX_FILE_BYTES;
+use plimsoll_model::cell_files::CellFileKind;
 use plimsoll_model::spec::{RouteSpec, Tls};
 use plimsoll_model::testkit::{cpus, node_id, spread};
 use plimsoll_model::{
@@ -52,6 +54,10 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
     ("GET /v1/replicas/{id}/logs", "/v1/replicas/shop-web-1/logs", ""),
     ("GET /v1/routes", "/v1/routes", ""),
     ("GET /v1/routes/explain", "/v1/routes/explain?host=shop.example&path=/", ""),
+    ("GET /v1/secrets", "/v1/secrets", ""),
+    ("GET /v1/secrets/{name}", "/v1/secrets/db", ""),
+    ("GET /v1/configs", "/v1/configs", ""),
+    ("GET /v1/configs/{name}", "/v1/configs/site", ""),
     ("GET /v1/snapshot", "/v1/snapshot", ""),
     ("GET /v1/status", "/v1/status", ""),
     ("GET /v1/watch", "/v1/watch", ""),
@@ -66,6 +72,12 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
     ("POST /v1/tokens/join", "/v1/tokens/join", ""),
     ("POST /v1/operators", "/v1/operators", r#"{"name":"bob","role":"read"}"#),
     ("DELETE /v1/operators/{name}", "/v1/operators/ci", ""),
+    ("POST /v1/secrets", "/v1/secrets", r#"{"name":"key","content":[1]}"#),
+    ("POST /v1/secrets/{name}/rotate", "/v1/secrets/db/rotate", r#"{"content":[2]}"#),
+    ("DELETE /v1/secrets/{name}", "/v1/secrets/db", ""),
+    ("POST /v1/configs", "/v1/configs", r#"{"name":"key","content":[1]}"#),
+    ("POST /v1/configs/{name}/rotate", "/v1/configs/site/rotate", r#"{"content":[2]}"#),
+    ("DELETE /v1/configs/{name}", "/v1/configs/site", ""),
     ("POST /v1/nodes/{name}/cordon", "/v1/nodes/birch/cordon", ""),
     ("POST /v1/nodes/{name}/uncordon", "/v1/nodes/cedar/uncordon", ""),
     ("POST /v1/nodes/{name}/drain", "/v1/nodes/birch/drain", ""),
@@ -88,6 +100,10 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
 
 /// Stands for a file that can be applied.
 const APPLY: &str = "APPLY";
+
+/// Stand for more content than is kept: in a new file, and in place of another.
+const LARGE_FILE: &str = "LARGE FILE";
+const LARGE_CONTENT: &str = "LARGE CONTENT";
 
 /// What is wrong with one operation's own subject.
 const REFUSALS: &[(u16, &str, &str, &str)] = &[
@@ -122,6 +138,17 @@ const REFUSALS: &[(u16, &str, &str, &str)] = &[
     (404, "DELETE /v1/operators/{name}", "/v1/operators/eve", ""),
     (404, "DELETE /v1/tokens/join/{name}", "/v1/tokens/join/oak", ""),
     (400, "GET /v1/tokens/join", "/v1/tokens/join?limit=many", ""),
+    (409, "POST /v1/secrets", "/v1/secrets", r#"{"name":"db","content":[1]}"#),
+    (400, "POST /v1/secrets", "/v1/secrets", r#"{"name":"no name","content":[1]}"#),
+    (422, "POST /v1/secrets", "/v1/secrets", LARGE_FILE),
+    (422, "POST /v1/secrets/{name}/rotate", "/v1/secrets/db/rotate", LARGE_CONTENT),
+    (409, "DELETE /v1/secrets/{name}", "/v1/secrets/used", ""),
+    (409, "POST /v1/configs", "/v1/configs", r#"{"name":"site","content":[1]}"#),
+    (422, "POST /v1/configs", "/v1/configs", LARGE_FILE),
+    (422, "POST /v1/configs/{name}/rotate", "/v1/configs/site/rotate", LARGE_CONTENT),
+    (409, "DELETE /v1/configs/{name}", "/v1/configs/used", ""),
+    (400, "GET /v1/secrets", "/v1/secrets?limit=many", ""),
+    (400, "GET /v1/configs", "/v1/configs?limit=many", ""),
     (409, "POST /v1/nodes/{name}/drain", "/v1/nodes/elm/drain", ""),
     (409, "DELETE /v1/nodes/{name}", "/v1/nodes/ash", ""),
     (409, "PUT /v1/deployments/{name}", "/v1/deployments/blog", APPLY),
@@ -272,8 +299,14 @@ fn good(operation: &str) -> (&'static str, String) {
 fn filled(body: &str) -> String {
     match body {
         APPLY => serde_json::to_string(&shop("app:2")).unwrap(),
+        LARGE_FILE => format!("{{\"name\":\"big\",\"content\":{}}}", large()),
+        LARGE_CONTENT => format!("{{\"content\":{}}}", large()),
         body => body.to_owned(),
     }
+}
+
+fn large() -> String {
+    format!("[{}0]", "0,".repeat(MAX_FILE_BYTES))
 }
 
 /// Its path with every name replaced by this.
@@ -320,7 +353,19 @@ pub(super) async fn prepare(daemon: &Daemon) -> String {
     daemon.write(Writer::Operator, batch).await;
     let client = &daemon.client;
     client.apply("shop", &shop("app:1")).await.unwrap();
-    daemon.apply("mon", [("agent", here(1))]).await;
+    for (kind, name) in [
+        (CellFileKind::Secret, "db"),
+        (CellFileKind::Secret, "used"),
+        (CellFileKind::Config, "site"),
+        (CellFileKind::Config, "used"),
+    ] {
+        let asked = NewFile { name: name.to_owned(), content: b"one".to_vec() };
+        client.create_file(kind, &asked).await.unwrap();
+    }
+    let mut agent = here(1).secret("used", 1);
+    agent.container.configs = agent.container.secrets.clone();
+    "/used".clone_into(&mut agent.container.configs[0].target);
+    daemon.apply("mon", [("agent", agent)]).await;
     daemon.apply("old", [("web", here(2))]).await;
     daemon.apply("crowd", [("web", here(1_001))]).await;
     daemon.settle().await;

@@ -235,7 +235,29 @@ impl Drop for TestCell {
             });
         });
         let _ = cleared.join();
+        self.forget_secrets();
     }
+}
+
+impl TestCell {
+    /// What lies in memory does not go with the directory it belongs to.
+    fn forget_secrets(&self) {
+        let name = self.files.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for base in ["/run", "/dev/shm"] {
+            for top in entries(Path::new(base), "plimsoll-secrets") {
+                for own in entries(&top, &name) {
+                    let _ = std::fs::remove_dir_all(own);
+                }
+            }
+        }
+    }
+}
+
+/// What is in a directory and has this in its name.
+fn entries(dir: &Path, part: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().to_string_lossy().contains(part));
+    named.map(|entry| entry.path()).collect()
 }
 
 /// The name a tag's container has on the engine.

@@ -164,11 +164,20 @@ fn a_stranger_reads_nothing_of_what_a_daemon_keeps() {
     for end in ["run/secrets/key", "etc/conf", "launch.json", "volumes/shop/data", "work/made"] {
         assert!(kept.iter().any(|path| path.ends_with(end)), "no {end} in {kept:#?}");
     }
+    // Secrets lie in memory, where links lead to.
+    let linked = kept.iter().filter_map(|path| fs::read_link(path).ok());
+    let in_memory: Vec<PathBuf> = linked.filter(|path| !path.starts_with(cell.path(0))).collect();
+    assert_eq!(in_memory.len(), 2, "{in_memory:?}");
+    assert!(in_memory.iter().all(|path| fs::read(path).unwrap() == b"s3cret"));
+    kept.extend(in_memory.iter().flat_map(|path| all(path.parent().unwrap().parent().unwrap())));
     assert_eq!(readable(kept), [] as [PathBuf; 0]);
 
     // The services themselves lack nothing.
     for (script, printed) in [
-        ("cat run/secrets/key etc/conf; stat -c :%a:%u run/secrets/key", "s3cretplain:400:12345\n"),
+        (
+            "cat run/secrets/key etc/conf; stat -L -c :%a:%u run/secrets/key",
+            "s3cretplain:400:12345\n",
+        ),
         ("id -u; id -g; id -G", "12345\n65534\n65534\n"),
         ("cat umask; touch data/x; stat -c %a made", "0022\n644\n"),
     ] {
