@@ -72,6 +72,11 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::RouteTaken { .. } => ProblemCode::RouteTaken,
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition
+        | Refusal::NotOrdered { .. }
+        | Refusal::OrderOpen { .. }
+        | Refusal::BadChallenge { .. }
+        | Refusal::OtherDirectory { .. }
+        | Refusal::AccountExists
         | Refusal::Founded
         | Refusal::ReplicaExists { .. }
         | Refusal::IdTaken { .. }

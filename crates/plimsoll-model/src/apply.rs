@@ -13,6 +13,7 @@ use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
 mod access;
+mod acme;
 mod deployments;
 mod nodes;
 mod ports;
@@ -130,6 +131,7 @@ impl<'s> Txn<'s> {
             }
             Change::Survive { node, server, lost } => self.survive(node, *server, lost),
             Change::Enrol { node, facts, key } => self.take_in(node, facts, *key),
+            Change::Acme { change } => self.acme(change),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::access::{Authority, Digest, Role, Scope};
+use crate::acme::AcmeChange;
 use crate::audit::Author;
 use crate::ids::{DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::level::Level;
@@ -226,6 +227,10 @@ pub enum Change {
         facts: NodeFacts,
         key: Digest,
     },
+    /// A step of getting certificates for routes.
+    Acme {
+        change: AcmeChange,
+    },
 }
 
 /// What is done with a cell that leaves its state as it was.
@@ -404,6 +409,16 @@ pub enum Refusal {
     RouteNowhere { route: String, service: ServiceName },
     #[error("the route {route} is {by}'s already")]
     RouteTaken { route: String, by: DeploymentName },
+    #[error("no order for a certificate of {host} is open")]
+    NotOrdered { host: String },
+    #[error("an order for a certificate of {host} is open already")]
+    OrderOpen { host: String },
+    #[error("the challenge for {host} has a token that is none")]
+    BadChallenge { host: String },
+    #[error("the cell does not ask {directory} for certificates")]
+    OtherDirectory { directory: String },
+    #[error("the cell has an account with another key")]
+    AccountExists,
 }
 
 fn shown<T: fmt::Display>(value: Option<T>) -> String {
@@ -428,4 +443,6 @@ pub enum Event {
     Audit(u64),
     /// Where the deployment's volumes lie changed, or whether they are to go.
     Volumes(DeploymentName),
+    /// Certificates of routes, or what is asked for them, changed.
+    Certificates,
 }

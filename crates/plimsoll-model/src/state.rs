@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
+use crate::acme::Acme;
 use crate::audit::{AuditRing, Author};
 use crate::command::Refusal;
 use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
@@ -79,6 +80,7 @@ pub struct State {
     pub(crate) counters: Counters,
     pub(crate) audit: AuditRing,
     pub(crate) volumes: BTreeMap<DeploymentName, Volumes>,
+    pub(crate) acme: Acme,
     /// Derived: what each node holds, and which services lack a replica.
     #[serde(skip)]
     pub(crate) loads: Loads,
@@ -108,6 +110,7 @@ struct StoredState {
     counters: Counters,
     audit: AuditRing,
     volumes: BTreeMap<DeploymentName, Volumes>,
+    acme: Acme,
 }
 
 impl TryFrom<StoredState> for State {
@@ -127,6 +130,7 @@ impl TryFrom<StoredState> for State {
             counters: written.counters,
             audit: written.audit,
             volumes: written.volumes,
+            acme: written.acme,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -238,6 +242,7 @@ impl State {
             counters: Counters::default(),
             audit: AuditRing::default(),
             volumes: BTreeMap::new(),
+            acme: Acme::default(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -280,6 +285,11 @@ impl State {
     /// Where named volumes lie, also of deployments that are gone.
     pub fn volumes(&self) -> &BTreeMap<DeploymentName, Volumes> {
         &self.volumes
+    }
+
+    /// Certificates that an ACME authority issues, and whom the cell asks for them.
+    pub fn acme(&self) -> &Acme {
+        &self.acme
     }
 
     /// Every service, also those that are retired and still stopping.

@@ -8,7 +8,7 @@ use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{DeploymentName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec};
 
 use crate::rng::SimRng;
-use crate::scenario::{Action, RolloutRequest, Scenario, Services};
+use crate::scenario::{AcmeAnswer, Action, RolloutRequest, Scenario, Services};
 use crate::usage::{Shape, Usage};
 
 pub mod alphabet;
@@ -190,6 +190,10 @@ impl Writer {
             Draw::Exec => self.say(at, Action::Exec(node)),
             Draw::Backup => self.say(at, Action::Backup),
             Draw::Raise => self.say(at, Action::Raise),
+            Draw::Certify => {
+                let answer = *self.chance.pick(&AcmeAnswer::ALL).unwrap_or(&AcmeAnswer::Issues);
+                self.say(at, Action::Certify(answer));
+            }
         }
     }
 
@@ -317,6 +321,8 @@ impl Writer {
         if self.script.iter().any(|(_, action)| matches!(action, Action::Skew(_))) {
             self.say(until, Action::Skew(0));
         }
+        // Late enough that the first orders do not count any more, and hosts that no route names are forgotten.
+        self.say(Millis(until.0 + Millis::minutes(40).0), Action::Certify(AcmeAnswer::Issues));
         for (node, facts) in self.nodes.clone() {
             self.say(until, Action::Return(node.clone()));
             self.say(until, Action::Join(node.clone(), facts));

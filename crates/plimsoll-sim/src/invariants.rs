@@ -7,6 +7,7 @@ use crate::world::World;
 
 mod alone;
 mod capacity;
+mod certificates;
 mod data;
 mod identity;
 mod ledger;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<lint::Lint>::default(),
         Box::<alone::Alone>::default(),
         Box::<capacity::Capacity>::default(),
+        Box::<certificates::Certificates>::default(),
         Box::<data::DataStays>::default(),
         Box::<identity::Identity>::default(),
         Box::<ledger::Ledger>::default(),

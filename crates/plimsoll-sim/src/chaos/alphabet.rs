@@ -58,6 +58,8 @@ pub enum Draw {
     Exec,
     Backup,
     Raise,
+    /// Certificates that are due are asked for, and the authority answers as it does.
+    Certify,
 }
 
 /// How often each is drawn, relative to the others. One line switches a letter off: a weight of zero.
@@ -96,6 +98,7 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::Exec, 1),
     (Draw::Backup, 1),
     (Draw::Raise, 1),
+    (Draw::Certify, 6),
 ];
 
 /// Who makes a change in a simulation.
@@ -148,6 +151,7 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::Survive { .. } => ("survive", Cause::Drawn(Draw::Recover)),
         Change::Record { .. } => ("record", Cause::Drawn(Draw::Backup)),
         Change::Raise { .. } => ("raise", Cause::Drawn(Draw::Raise)),
+        Change::Acme { change } => (change.word(), Cause::Drawn(Draw::Certify)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
     }
 }

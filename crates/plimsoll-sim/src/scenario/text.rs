@@ -291,5 +291,6 @@ fn event(action: &Action) -> String {
         Action::Exec(node) => format!("exec: {node}"),
         Action::Backup => "backup: true".to_owned(),
         Action::Raise => "raise: true".to_owned(),
+        Action::Certify(answer) => format!("certify: {}", answer.word()),
     }
 }

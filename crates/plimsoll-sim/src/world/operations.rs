@@ -47,6 +47,7 @@ impl World<'_> {
                 vec![Change::Record { entry }.free()]
             }
             Action::Raise => vec![Change::Raise { level: Level::BUILD }.free()],
+            Action::Certify(answer) => return self.certify(answer),
             // The world's doing, and done before anyone is asked.
             Action::Crash(_)
             | Action::Cut(_)
@@ -96,7 +97,8 @@ impl World<'_> {
             return Vec::new();
         }
         let decided_on = self.state.deployments().get(deployment).map(|it| it.revision);
-        let (deployment, routes) = (deployment.clone(), Vec::new());
+        let routes = self.routes(deployment, &services);
+        let deployment = deployment.clone();
         vec![Change::Deploy { deployment, services, routes }.at_revision(decided_on)]
     }
 

@@ -49,5 +49,8 @@ pub(super) fn words(action: &Action) -> String {
         Action::Exec(node) => format!("a command is run beside a replica on {node}"),
         Action::Backup => "a backup is taken".to_owned(),
         Action::Raise => "every server reads this level".to_owned(),
+        Action::Certify(answer) => {
+            format!("certificates are asked for: the authority {}", answer.word().replace('_', " "))
+        }
     }
 }

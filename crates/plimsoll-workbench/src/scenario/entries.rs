@@ -94,6 +94,7 @@ pub(super) struct EventEntry {
     pub(super) exec: Option<Spanned<NodeId>>,
     pub(super) backup: Option<Spanned<bool>>,
     pub(super) raise: Option<Spanned<bool>>,
+    pub(super) certify: Option<Spanned<String>>,
 }
 
 impl EventEntry {
@@ -136,6 +137,7 @@ impl EventEntry {
             self.exec.is_some(),
             self.backup.is_some(),
             self.raise.is_some(),
+            self.certify.is_some(),
         ];
         given.into_iter().filter(|is_given| *is_given).count()
     }
