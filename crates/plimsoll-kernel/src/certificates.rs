@@ -11,6 +11,8 @@ use plimsoll_model::acme::{
 use plimsoll_model::spec::{Tls, bare_name};
 use plimsoll_model::{Change, Guarded, Millis, State, Timestamp};
 
+use crate::policy::Policy;
+
 #[cfg(test)]
 mod tests;
 
@@ -70,17 +72,17 @@ pub struct CertificateDecision {
     pub wake: Option<Timestamp>,
 }
 
-pub fn decide(state: &State, now: Timestamp) -> CertificateDecision {
+pub fn decide(state: &State, policy: &Policy, now: Timestamp) -> CertificateDecision {
     let (acme, wanted) = (state.acme(), hosts(state));
     let mut decision = CertificateDecision::default();
     let is_full = acme.hosts.len() >= MAX_HOSTS;
     for (host, row) in acme.hosts.iter().filter(|(host, _)| !wanted.contains(*host)) {
-        match kept_until(host, row, now, is_full) {
-            Some(at) => decision.wake_at(at),
-            None => {
-                let change = AcmeChange::Forget { host: host.clone() };
-                decision.batch.push(Change::Acme { change }.free());
-            }
+        let good = row.issued.as_ref().map(|issued| renew_at(host, issued, policy));
+        if let Some(at) = kept_until(row, good.filter(|_| !is_full), now) {
+            decision.wake_at(at);
+        } else {
+            let change = AcmeChange::Forget { host: host.clone() };
+            decision.batch.push(Change::Acme { change }.free());
         }
     }
     let Some(settings) = &acme.settings else { return decision };
@@ -99,7 +101,9 @@ pub fn decide(state: &State, now: Timestamp) -> CertificateDecision {
             continue;
         }
         let due_at = match &row.issued {
-            Some(issued) if issued.directory == settings.directory => renew_at(&host, issued),
+            Some(issued) if issued.directory == settings.directory => {
+                renew_at(&host, issued, policy)
+            }
             Some(_) | None => Timestamp(0),
         };
         if due_at > now {
@@ -145,10 +149,10 @@ pub fn hosts(state: &State) -> BTreeSet<String> {
 
 /// When another takes its place: two thirds into its lifetime, and a little earlier, by the host, so that those issued
 /// together do not all come due together.
-pub fn renew_at(host: &str, issued: &IssuedCertificate) -> Timestamp {
+pub fn renew_at(host: &str, issued: &IssuedCertificate, policy: &Policy) -> Timestamp {
     let lifetime = issued.lifetime().0;
     let earlier = lifetime / 50 * spread(host, 0) / SPREAD;
-    issued.not_before.plus(Millis(lifetime / 3 * 2 - earlier))
+    issued.not_before.plus(Millis((lifetime / 3 * 2 - earlier) / policy.renewal_haste.max(1)))
 }
 
 /// When a host is tried again that has failed this way, after `failures` others in a row.
@@ -180,17 +184,10 @@ pub fn challenge(row: &HostCertificate, is_http: bool, is_https: bool) -> Challe
 
 /// Until when a host is kept that no route names: a route that comes back should not cost an order, and what was ordered
 /// counts for its hour. None: it is forgotten.
-fn kept_until(
-    host: &str,
-    row: &HostCertificate,
-    now: Timestamp,
-    is_full: bool,
-) -> Option<Timestamp> {
+fn kept_until(row: &HostCertificate, good: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let counted = row.ordered_at.iter().filter(|at| is_recent(**at, now)).max();
     let counted = counted.map(|at| at.plus(ORDER_WINDOW));
-    let good = row.issued.as_ref().map(|issued| renew_at(host, issued));
-    let good = good.filter(|until| *until > now && !is_full);
-    counted.max(good)
+    counted.max(good.filter(|until| *until > now))
 }
 
 fn oldest<'a>(all: impl IntoIterator<Item = &'a Timestamp>, now: Timestamp) -> Option<Timestamp> {

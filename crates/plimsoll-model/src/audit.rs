@@ -290,6 +290,26 @@ impl AuditKind {
     }
 }
 
+impl AuditKind {
+    fn fmt_certificate(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AcmeConfigured { directory: None } => {
+                f.write_str("no ACME authority is asked for certificates any more")
+            }
+            Self::AcmeConfigured { directory: Some(directory) } => {
+                write!(f, "certificates are asked of {directory}")
+            }
+            Self::CertificateIssued { host, issuer, .. } => {
+                write!(f, "certificate of {host} issued by {issuer}")
+            }
+            Self::CertificateFailed { host, why } => {
+                write!(f, "no certificate for {host}: {why}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for AuditKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -312,18 +332,9 @@ impl fmt::Display for AuditKind {
             }
             Self::OperatorAdded { name, role, .. } => write!(f, "{name} may {}", role.word()),
             Self::OperatorRevoked { name } => write!(f, "the token of {name} is revoked"),
-            Self::AcmeConfigured { directory: None } => {
-                f.write_str("no ACME authority is asked for certificates any more")
-            }
-            Self::AcmeConfigured { directory: Some(directory) } => {
-                write!(f, "certificates are asked of {directory}")
-            }
-            Self::CertificateIssued { host, issuer, .. } => {
-                write!(f, "certificate of {host} issued by {issuer}")
-            }
-            Self::CertificateFailed { host, why } => {
-                write!(f, "no certificate for {host}: {why}")
-            }
+            Self::AcmeConfigured { .. }
+            | Self::CertificateIssued { .. }
+            | Self::CertificateFailed { .. } => self.fmt_certificate(f),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),

@@ -276,7 +276,7 @@ impl RoutingTable {
         let challenges = config.challenges.iter();
         let challenges = challenges.map(|(host, proof)| (Some(host.as_str()), proof.clone()));
         let (certificates, challenges) = (certificates.collect(), challenges.collect());
-        Self { routes, published, certificates, challenges, pools }
+        Self { pools, published, routes, certificates, challenges }
     }
 
     fn next_pool(

@@ -93,7 +93,11 @@ impl Cell {
     }
 
     fn due(&self, at: Timestamp) -> Vec<(String, CertificateStep)> {
-        decide(&self.0, at).due.into_iter().map(|due| (due.host, due.step)).collect()
+        decide(&self.0, &Policy::default(), at)
+            .due
+            .into_iter()
+            .map(|due| (due.host, due.step))
+            .collect()
     }
 }
 
@@ -108,12 +112,12 @@ fn a_host_without_a_certificate_is_ordered_at_once_and_one_with_it_two_thirds_in
     cell.issue("shop.example", START, Millis(90 * DAY.0));
     assert_eq!(cell.due(START), orders(&["blog.example"]));
     let issued = cell.0.acme().hosts["shop.example"].issued.clone().unwrap();
-    let at = renew_at("shop.example", &issued);
+    let at = renew_at("shop.example", &issued, &Policy::default());
     let passed = at.since(START).0 / DAY.0;
     assert!((58..=60).contains(&passed), "{passed} days");
     cell.issue("blog.example", at, Millis(90 * DAY.0));
     assert_eq!(cell.due(Timestamp(at.0 - 1)), []);
-    assert_eq!(decide(&cell.0, Timestamp(at.0 - 1)).wake, Some(at));
+    assert_eq!(decide(&cell.0, &Policy::default(), Timestamp(at.0 - 1)).wake, Some(at));
     assert_eq!(cell.due(at), orders(&["shop.example"]));
 }
 
@@ -121,7 +125,7 @@ fn a_host_without_a_certificate_is_ordered_at_once_and_one_with_it_two_thirds_in
 fn nothing_is_asked_for_before_the_cell_is_told_whom_to_ask() {
     let mut cell = cell(&["shop.example"]);
     cell.acme(START, AcmeChange::Configure { settings: None });
-    assert_eq!(decide(&cell.0, START), CertificateDecision::default());
+    assert_eq!(decide(&cell.0, &Policy::default(), START), CertificateDecision::default());
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn an_order_that_was_begun_and_never_heard_of_is_begun_again_and_both_count() {
     }
     assert_eq!(cell.due(START), []);
     let later = START.plus(ORDER_WINDOW);
-    assert_eq!(decide(&cell.0, START).wake, Some(later));
+    assert_eq!(decide(&cell.0, &Policy::default(), START).wake, Some(later));
     let change = AcmeChange::Begin { host: "shop.example".to_owned() };
     let refused = cell.try_apply(START, Change::Acme { change }).unwrap_err();
     assert_eq!(refused, "it holds 6 orders for shop.example within an hour, at most 5 are allowed");
@@ -164,7 +168,7 @@ fn a_cell_orders_no_more_than_its_share_in_an_hour_and_says_when_it_goes_on() {
         cell.issue(host, START, Millis(90 * DAY.0));
     }
     assert_eq!(cell.due(START), []);
-    assert_eq!(decide(&cell.0, START).wake, Some(START.plus(ORDER_WINDOW)));
+    assert_eq!(decide(&cell.0, &Policy::default(), START).wake, Some(START.plus(ORDER_WINDOW)));
     assert_eq!(cell.due(START.plus(ORDER_WINDOW)).len(), 5);
 }
 
@@ -196,7 +200,7 @@ fn a_host_that_no_route_names_is_kept_while_it_is_good_and_then_forgotten() {
     cell.issue("shop.example", START, Millis(90 * DAY.0));
     cell.begin("blog.example", START);
     cell.routes(&[]);
-    let forgets = |cell: &Cell, at| decide(&cell.0, at).batch.len();
+    let forgets = |cell: &Cell, at| decide(&cell.0, &Policy::default(), at).batch.len();
     assert_eq!(forgets(&cell, START), 0);
     assert_eq!(forgets(&cell, START.plus(ORDER_WINDOW)), 1, "what was ordered counts for an hour");
     cell.routes(&["shop.example"]);

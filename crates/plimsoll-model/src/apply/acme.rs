@@ -131,8 +131,11 @@ impl Txn<'_> {
             return Err(Refusal::NotOrdered { host: host.to_owned() });
         }
         let ordered_at = known.ordered_at.clone();
-        let issued = Some(certificate.clone());
-        self.set_host(host, Some(HostCertificate { issued, ordered_at, ..Default::default() }));
+        let fresh = Some(certificate.clone());
+        self.set_host(
+            host,
+            Some(HostCertificate { issued: fresh, ordered_at, ..Default::default() }),
+        );
         let (issuer, expires_at) = (certificate.issuer.clone(), certificate.not_after);
         self.audit(AuditKind::CertificateIssued { host: host.to_owned(), issuer, expires_at });
         Ok(())

@@ -1,6 +1,7 @@
 //! What the edge of a leader does for certificates, with an ACME authority that answers as it is told: one step of whatever
 //! is due, written down as a daemon would.
 
+use plimsoll_kernel::Policy;
 use plimsoll_kernel::certificates::{CertificateStep, decide, retry_at};
 use plimsoll_model::acme::{
     AcmeAccount, AcmeChallenge, AcmeChange, AcmeFailureKind, AcmeOrder, AcmeSettings,
@@ -47,7 +48,7 @@ impl World<'_> {
             let account = AcmeAccount { directory: DIRECTORY.to_owned(), key, url: None };
             return self.write_step(AcmeChange::SetAccount { account });
         }
-        let decision = decide(&self.state, self.leader_time());
+        let decision = decide(&self.state, &Policy::default(), self.leader_time());
         for guarded in decision.batch {
             self.write(guarded.change);
         }
