@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 mod cell;
+mod certificates;
 pub mod freshness;
 pub mod leadership;
 mod nodes;
@@ -21,6 +22,7 @@ mod time;
 pub use crate::problem::{Problem, ProblemCode};
 pub use crate::reason::{Reason, ReasonCode};
 pub use cell::{Cell, JoinToken, NewJoinToken, NewOperator, Operator, OperatorToken, Server};
+pub use certificates::Certificate;
 pub use freshness::Freshness;
 pub use leadership::LeadershipInfo;
 pub use nodes::{

@@ -17,6 +17,7 @@ use crate::ingress_status::IngressStatus;
 use crate::measurements::SharedMeasurements;
 use crate::peer_levels::PeerLevels;
 use crate::quorum::Quorum;
+use crate::route_certificates::CertificateFeed;
 use crate::servers::Servers;
 use crate::shared::Shared;
 
@@ -32,6 +33,7 @@ pub struct NodeContext {
     pub policy: Policy,
     pub measurements: SharedMeasurements,
     pub endpoints: EndpointFeed,
+    pub certificates: CertificateFeed,
     pub ingress: Shared<IngressStatus>,
     pub levels: Shared<PeerLevels>,
     /// Which servers answered when they were last asked; none while somebody leads.
@@ -74,6 +76,7 @@ impl NodeContext {
             policy,
             measurements: SharedMeasurements::default(),
             endpoints: EndpointFeed::default(),
+            certificates: CertificateFeed::default(),
             ingress: Shared::default(),
             levels: Shared::default(),
             quorum: Shared::default(),

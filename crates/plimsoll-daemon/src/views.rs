@@ -15,6 +15,7 @@ use crate::measurements::Measurements;
 use plimsoll_api::view::{CellSummary, Deployment, Node, Problem, Replica, Status, Time};
 
 mod audit;
+mod certificates;
 mod explain;
 mod leadership;
 mod node;
@@ -29,10 +30,11 @@ mod subjects;
 mod tests;
 
 pub use audit::{AuditSpan, audit, changed, changed_of, changed_within, event};
+pub use certificates::certificates;
 pub use explain::explanation;
 pub use leadership::leadership_info;
 pub use relief::account;
-pub use routes::{explain_route, routes};
+pub use routes::{explain_route, routes, word as tls_word};
 pub use specs::{bare, revision_specs};
 pub use subjects::Subjects;
 

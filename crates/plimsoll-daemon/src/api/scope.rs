@@ -51,9 +51,8 @@ enum Subject {
 fn subject(path: &str) -> Subject {
     match path {
         "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes" => Subject::Open,
-        "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/watch" => {
-            Subject::Listed
-        }
+        "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/certificates"
+        | "/v1/watch" => Subject::Listed,
         "/v1/explain/{replica}" => Subject::Replica,
         path if path.starts_with("/v1/deployments/{name}") => Subject::Deployment,
         path if path.starts_with("/v1/replicas/{id}") => Subject::Replica,

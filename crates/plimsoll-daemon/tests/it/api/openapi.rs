@@ -24,6 +24,7 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/audit get
         /v1/backup post
         /v1/cell get
+        /v1/certificates get
         /v1/deployments get
         /v1/deployments/{name} delete get put
         /v1/deployments/{name}/history get
