@@ -235,6 +235,6 @@ fn the_guide_on_routes_quotes_how_long_an_authority_is_left_alone() {
 /// `10 s`, `5 min`, `12 h`, `1 day`: in the largest unit that it is a whole number of.
 fn span(millis: u64) -> String {
     let units = [(86_400_000, "day"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
-    let unit = units.iter().find(|(length, _)| millis % length == 0);
+    let unit = units.iter().find(|(length, _)| millis.is_multiple_of(*length));
     unit.map(|(length, word)| format!("{} {word}", millis / length)).unwrap_or_default()
 }

@@ -16,19 +16,19 @@ const NONE: &str = "none";
 pub(crate) struct AcmeArgs {
     /// Get certificates for routes with `tls: auto`, with this contact address; you agree to the authority's terms of
     /// service. Kept in the log for the whole cell; `none` stops asking
-    #[arg(long, value_name = "ADDRESS")]
-    acme_email: Option<String>,
+    #[arg(id = "acme_email", long = "acme-email", value_name = "ADDRESS")]
+    email: Option<String>,
     /// Directory URL of the ACME authority [default: Let's Encrypt]
-    #[arg(long, value_name = "URL", requires = "acme_email")]
-    acme_directory: Option<String>,
+    #[arg(long = "acme-directory", value_name = "URL", requires = "acme_email")]
+    directory: Option<String>,
     /// PEM file with certificates to check the authority's own server against [default: this machine's]
-    #[arg(long, value_name = "FILE", requires = "acme_email")]
-    acme_ca: Option<PathBuf>,
+    #[arg(long = "acme-ca", value_name = "FILE", requires = "acme_email")]
+    ca: Option<PathBuf>,
 }
 
 impl AcmeArgs {
     pub(crate) fn choice(&self) -> Result<AcmeChoice, CliError> {
-        let email = match self.acme_email.as_deref() {
+        let email = match self.email.as_deref() {
             None => return Ok(AcmeChoice::AsBefore),
             Some(NONE) => return Ok(AcmeChoice::Off),
             Some(email) => email,
@@ -38,8 +38,8 @@ impl AcmeArgs {
                 CliError::failed(format!("cannot read {}: {error}", path.display()))
             })
         };
-        let ca = self.acme_ca.as_ref().map(read).transpose()?;
-        let directory = self.acme_directory.as_deref().unwrap_or(DIRECTORY);
+        let ca = self.ca.as_ref().map(read).transpose()?;
+        let directory = self.directory.as_deref().unwrap_or(DIRECTORY);
         let settings = settings(email, directory, ca);
         settings.map(AcmeChoice::Ask).map_err(|why| CliError::failed(format!("--acme: {why}")))
     }
@@ -51,7 +51,7 @@ mod tests {
 
     fn args(email: Option<&str>, directory: Option<&str>) -> AcmeArgs {
         let own = |text: Option<&str>| text.map(str::to_owned);
-        AcmeArgs { acme_email: own(email), acme_directory: own(directory), acme_ca: None }
+        AcmeArgs { email: own(email), directory: own(directory), ca: None }
     }
 
     #[test]
