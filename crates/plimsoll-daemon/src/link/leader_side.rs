@@ -318,18 +318,19 @@ struct CertificatesFeed {
     own: watch::Receiver<Option<Arc<RouteCertificates>>>,
     endpoints: watch::Receiver<Option<Arc<Endpoints>>>,
     given: AgentCertificates,
-    told: Option<RouteCertificates>,
+    /// Nothing, to begin with: to a node that needs nothing, nothing is said.
+    told: RouteCertificates,
 }
 
 impl CertificatesFeed {
     fn new(cell: &NodeContext, listeners: HttpListeners) -> Self {
         let (own, endpoints) = (cell.certificates.watch(), cell.endpoints.watch());
-        let (given, told) = (AgentCertificates::default(), None);
+        let (given, told) = (AgentCertificates::default(), RouteCertificates::default());
         Self { cell: cell.clone(), listeners, own, endpoints, given, told }
     }
 
     fn forget(&mut self) {
-        self.told = None;
+        self.told = RouteCertificates::default();
     }
 
     /// What it needs; waits until that is something else than before. Nothing is lost where it is given up before.
@@ -340,8 +341,8 @@ impl CertificatesFeed {
             if let Some(endpoints) = endpoints {
                 let authority = || authority(&self.cell).ok().flatten();
                 let fresh = self.given.of(&endpoints, &own, self.listeners, authority, now());
-                if self.told.as_ref() != Some(&fresh) {
-                    self.told = Some(fresh.clone());
+                if self.told != fresh {
+                    self.told.clone_from(&fresh);
                     return fresh;
                 }
             }
