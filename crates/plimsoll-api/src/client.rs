@@ -305,6 +305,10 @@ impl Client {
         self.get(&path(&["v1", "snapshot"])).await
     }
 
+    pub async fn certificates(&self) -> Result<Vec<view::Certificate>> {
+        self.list("/v1/certificates").await
+    }
+
     pub async fn routes(&self) -> Result<Vec<view::Route>> {
         self.list("/v1/routes").await
     }

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 mod authority;
 mod cell;
+mod certificates;
 mod files;
 pub mod freshness;
 pub mod leadership;
@@ -27,6 +28,7 @@ pub use cell::{
     Cell, CellAuthority, JoinToken, JoinTokenStatus, NewJoinToken, NewOperator, Operator,
     OperatorToken, Server, WhoAmI,
 };
+pub use certificates::Certificate;
 pub use files::{CellFile, ConfigFile, NewContent, NewFile, RotatedFile};
 pub use freshness::Freshness;
 pub use leadership::LeadershipInfo;

@@ -52,12 +52,25 @@ fn route(keys: &mut KeyReader<'_, '_>, span: SourceSpan) -> Option<RouteSpec> {
         keys.report.error(entry.node.span, format!("`path` must begin with /, found {path:?}"));
     }
     let strip_path = keys.boolean("strip_path").unwrap_or_default();
-    let words = [("off", Tls::Off), ("internal", Tls::Internal), ("files", Tls::Files)];
+    let words = [
+        ("off", Tls::Off),
+        ("internal", Tls::Internal),
+        ("files", Tls::Files),
+        ("auto", Tls::Auto),
+    ];
     let tls = keys.word("tls", &words).unwrap_or_default();
     if let (None, true, Some(entry)) = (&host, tls != Tls::Off, keys.get("tls")) {
         let problem =
             Finding::new(entry.node.span, "a certificate is for a host, and none is named");
         keys.report.push(problem.hint("name one with `host`"));
+    }
+    let is_wildcard = host.as_deref().is_some_and(|host| host.starts_with("*."));
+    if let (true, Tls::Auto, Some(entry)) = (is_wildcard, tls, keys.get("tls")) {
+        let what = "`tls: auto` gets no certificate for a wildcard";
+        let problem = Finding::new(entry.node.span, what);
+        let hint =
+            "an ACME authority proves single hosts over HTTP; name each, or use `tls: files`";
+        keys.report.push(problem.hint(hint));
     }
     let (service, port) = (keys.parse::<ServiceName>("service"), keys.integer("port", 1, 65_535));
     for key in ["service", "port"] {

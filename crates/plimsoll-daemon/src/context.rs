@@ -18,6 +18,7 @@ use crate::ingress_status::IngressStatus;
 use crate::measurements::SharedMeasurements;
 use crate::peer_levels::PeerLevels;
 use crate::quorum::Quorum;
+use crate::route_certificates::CertificateFeed;
 use crate::servers::Servers;
 use crate::shared::Shared;
 
@@ -34,6 +35,7 @@ pub struct NodeContext {
     pub measurements: SharedMeasurements,
     pub endpoints: EndpointFeed,
     pub authorities: AuthorityFeed,
+    pub certificates: CertificateFeed,
     pub ingress: Shared<IngressStatus>,
     pub levels: Shared<PeerLevels>,
     /// Which servers answered when they were last asked; none while somebody leads.
@@ -77,6 +79,7 @@ impl NodeContext {
             measurements: SharedMeasurements::default(),
             endpoints: EndpointFeed::default(),
             authorities: AuthorityFeed::default(),
+            certificates: CertificateFeed::default(),
             ingress: Shared::default(),
             levels: Shared::default(),
             quorum: Shared::default(),

@@ -341,7 +341,8 @@ fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BTreeS
             | Event::Load(_)
             | Event::Freed(_)
             | Event::Audit(_)
-            | Event::Volumes(_) => {}
+            | Event::Volumes(_)
+            | Event::Certificates => {}
         }
     }
     for key in services {

@@ -5,6 +5,7 @@
 //! and reports; the API takes what people ask for. Each knows the others only through the replicated state in the
 //! [`NodeContext`] and the measurements beside it.
 
+pub mod acme;
 pub mod agent;
 pub mod api;
 pub mod authorities;
@@ -28,6 +29,7 @@ pub mod problem;
 pub mod quorum;
 pub mod renewal;
 pub mod restarts;
+pub mod route_certificates;
 pub mod routing;
 pub mod sampler;
 pub mod servers;

@@ -39,6 +39,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::acme::{self, AcmeChoice};
 use crate::agent::Agent;
 use crate::api::{self, ApiServer, Listen, TcpListen};
 use crate::cell::log::CellLog;
@@ -113,6 +114,8 @@ pub struct NodeOptions {
     pub https: Option<SocketAddr>,
     /// Proxies in front of this node, whose forwarding headers are believed.
     pub trusted_proxies: Vec<AddressBlock>,
+    /// Whom the cell asks for certificates of routes with `tls: auto`.
+    pub acme: AcmeChoice,
     /// What networks of containers take their addresses from.
     pub address_pool: Option<Block>,
     /// Directories below which anybody who may deploy may bind; whatever else is bound is an admin's to ask for.
@@ -431,6 +434,8 @@ impl RunningNode {
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));
+        let acme = acme::run(cell.clone(), client, options.acme.clone(), stop.clone());
+        self.guard("certificates", acme);
         self.guard("leader", leader::run(cell, stop.clone()));
         Ok(reports)
     }

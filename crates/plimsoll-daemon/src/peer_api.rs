@@ -55,6 +55,9 @@ pub struct PeerApi {
     pub limiter: Mutex<JoinLimiter>,
 }
 
+/// Where a leader asks whether a node answers a challenge of an ACME authority.
+pub const CHALLENGE: &str = "/peer/challenge";
+
 /// The endpoints, and behind them the API for requests that came to another node.
 pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
     let log = gate.log.peer_routes();
@@ -64,6 +67,7 @@ pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
         .route(LINK, post(link))
         .route(RENEW, post(renew))
         .route(TUNNEL, post(tunnel))
+        .route(CHALLENGE, post(challenge))
         .with_state(Arc::clone(&gate));
     let routes = routes.merge(log).merge(containers).merge(api);
     routes.layer(from_fn_with_state(gate, refuse_removed))
@@ -307,6 +311,32 @@ async fn tunnel(
     match &gate.routing {
         Some(routing) => routing.receive(request).await,
         None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Whether this node answers an authority's challenge, as `host token`. One that takes no requests for routes has nothing to
+/// answer, and is not waited for.
+async fn challenge(
+    State(gate): State<Arc<PeerApi>>,
+    KnownCaller(caller): KnownCaller,
+    Key(key): Key,
+    request: Request,
+) -> Response {
+    if !gate.may_ask(&caller, &key) {
+        return answer(&problem::no_member(&caller.node));
+    }
+    let body = match read_whole(request.into_body(), MAX_ASKED).await {
+        Ok(body) => body,
+        Err(status) => return status.into_response(),
+    };
+    let asked = std::str::from_utf8(&body).ok().and_then(|text| text.split_once(' '));
+    let Some((host, token)) = asked else { return StatusCode::BAD_REQUEST.into_response() };
+    let ingress = gate.cell.ingress.lock();
+    let is_known = ingress.answered_challenges.get(host).is_some_and(|known| known == token);
+    if is_known || !ingress.listeners().any() {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        StatusCode::NOT_FOUND.into_response()
     }
 }
 

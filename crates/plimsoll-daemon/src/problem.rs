@@ -98,6 +98,11 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::FileInUse { .. } => ProblemCode::FileInUse,
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition
+        | Refusal::NotOrdered { .. }
+        | Refusal::OrderOpen { .. }
+        | Refusal::BadChallenge { .. }
+        | Refusal::OtherDirectory { .. }
+        | Refusal::AccountExists
         | Refusal::Founded
         | Refusal::Awaited { .. }
         | Refusal::ReplicaExists { .. }

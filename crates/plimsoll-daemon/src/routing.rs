@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use plimsoll_dns::{Directory, ServiceDns};
 use plimsoll_kernel::endpoints::Endpoints;
-use plimsoll_model::{Generation, ReplicaId, ServiceKey};
+use plimsoll_model::{Event, Generation, ReplicaId, ServiceKey};
 use plimsoll_router::metrics::RouterReading;
 use plimsoll_router::sockets::{SharedSocket, Sockets};
 use plimsoll_router::{
-    HttpListenerKind, PublishedPort, RouteExplanation, RouteTls, Router, RouterLimits, RouterStage,
-    UpstreamKey, UpstreamState,
+    AcmeProof, HttpListenerKind, PublishedPort, RouteExplanation, RouteTls, Router, RouterLimits,
+    RouterStage, UpstreamKey, UpstreamState,
 };
 use plimsoll_runtime::BoxFuture;
 use plimsoll_store::Watcher;
@@ -44,6 +44,7 @@ use crate::cell::authority;
 use crate::context::{NodeContext, now};
 use crate::ingress_status::IngressStatus;
 use crate::measurements::Measurements;
+use crate::route_certificates::RouteCertificates;
 use certificates::Certificates;
 use plimsoll_peer::PeerClient;
 use tunnel::Tunnels;
@@ -206,6 +207,7 @@ impl Routing {
         let mut drawing = Drawing { watcher: self.cell.engine.machine().watch(0), is_own: false };
         let (mut moved, mut troubles) = (self.cell.measurements.moved(), self.router.bind_errors());
         let (mut others, mut latest) = (self.others.subscribe(), self.cell.endpoints.watch());
+        let mut given = self.cell.certificates.watch();
         let unopened = watch::Sender::default();
         let open = self.names.as_ref().map(ServiceDns::open_networks);
         let mut open = open.unwrap_or_else(|| unopened.subscribe());
@@ -216,9 +218,14 @@ impl Routing {
             let endpoints = latest.borrow_and_update().clone();
             let opened = open.borrow_and_update().clone();
             let (mut asked, directory) = self.asked(endpoints.as_deref(), &opened);
-            asked.wanted.certificates = self.certify(endpoints.as_deref());
+            let certificates = given.borrow_and_update().clone().unwrap_or_default();
+            asked.wanted.certificates = self.certify(endpoints.as_deref(), &certificates);
+            let answered;
+            (asked.wanted.challenges, answered) = self.prove(&certificates);
             let has_certificates = asked.wanted.routes.iter().any(|it| it.tls != RouteTls::Off);
             self.router.update(&asked.wanted);
+            // After the router: an authority is told to ask once every node says that it answers.
+            self.cell.ingress.lock().answered_challenges = answered;
             if let (Some(names), Some(directory)) = (&self.names, directory) {
                 // After the router, so that what is known by name is led somewhere.
                 names.set_directory(directory);
@@ -234,6 +241,7 @@ impl Routing {
                 changed = moved.changed() => changed.is_err(),
                 changed = others.changed() => changed.is_err(),
                 changed = latest.changed() => changed.is_err(),
+                changed = given.changed() => changed.is_err(),
                 changed = troubles.changed() => changed.is_err(),
                 () = sleep(certificates::LOOK), if has_certificates => false,
             };
@@ -259,32 +267,61 @@ impl Routing {
         if !drawing.is_own {
             return;
         }
-        let endpoints = drawing.watcher.look(|state, changes| match (changes, &before) {
-            (Ok(changes), Some(before)) if was_own => {
-                before.after(state, changes.iter().flat_map(|applied| applied.events.iter()))
+        let known = self.cell.certificates.latest();
+        let (endpoints, certificates) = drawing.watcher.look(|state, changes| {
+            let fresh = || Some(RouteCertificates::of(state, known.as_deref()));
+            match (changes, &before) {
+                (Ok(changes), Some(before)) if was_own => {
+                    let events = || changes.iter().flat_map(|applied| applied.events.iter());
+                    let is_certified = events().any(|event| *event == Event::Certificates);
+                    (before.after(state, events()), is_certified.then(fresh).flatten())
+                }
+                _ => (Endpoints::of(state, before.as_deref()), fresh()),
             }
-            _ => Endpoints::of(state, before.as_deref()),
         });
         self.cell.endpoints.set(endpoints);
+        if let Some(certificates) = certificates {
+            self.cell.certificates.set(certificates);
+        }
     }
 
     /// The certificates of the endpoints's routes. Which are missing is said.
-    fn certify(&self, endpoints: Option<&Endpoints>) -> BTreeMap<String, Arc<CertifiedKey>> {
+    fn certify(
+        &self,
+        endpoints: Option<&Endpoints>,
+        given: &RouteCertificates,
+    ) -> BTreeMap<String, Arc<CertifiedKey>> {
         let routes = endpoints.into_iter().flat_map(|endpoints| endpoints.routes.values());
         let routes = routes.flat_map(|routes| routes.iter());
-        let authority = || authority(&self.cell).ok().flatten();
+        // A node that is told its certificates has no authority, even if its log had one when it was last read.
+        let authority = || self.cell.holds_log().then(|| authority(&self.cell).ok().flatten())?;
         let mut certificates = self.certificates.lock().expect("no holder panics");
         let signer = self.cell.engine.machine().read(|state| {
             state.access().authority.as_ref().map(|signer| signer.certificate.clone())
         });
         certificates.follow(signer);
-        let (shown, missing) = certificates.keep(routes, authority, now());
-        let before =
-            std::mem::replace(&mut self.cell.ingress.lock().missing_certificates, missing.clone());
+        let (shown, missing) = certificates.keep(routes, given, authority, now());
+        let held = certificates.held();
+        drop(certificates);
+        let before = {
+            let mut ingress = self.cell.ingress.lock();
+            ingress.certificates = held;
+            std::mem::replace(&mut ingress.missing_certificates, missing.clone())
+        };
         for (host, why) in missing.iter().filter(|(host, _)| !before.contains_key(*host)) {
             tracing::warn!(host, why, "a route is not served here");
         }
         shown
+    }
+
+    /// What ACME authorities are answered, and which tokens that are.
+    fn prove(
+        &self,
+        given: &RouteCertificates,
+    ) -> (BTreeMap<String, AcmeProof>, BTreeMap<String, String>) {
+        let mut certificates = self.certificates.lock().expect("no holder panics");
+        let proofs = certificates.prove(given);
+        (proofs, certificates.answered())
     }
 
     fn asked(

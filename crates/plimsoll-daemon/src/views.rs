@@ -16,6 +16,7 @@ use plimsoll_api::view::{CellSummary, Deployment, Node, Problem, Replica, Status
 
 mod audit;
 mod authority;
+mod certificates;
 mod explain;
 mod leadership;
 mod node;
@@ -31,10 +32,11 @@ mod tests;
 
 pub use audit::{AuditSpan, audit, changed, changed_of, changed_within, event};
 pub use authority::authority;
+pub use certificates::certificates;
 pub use explain::explanation;
 pub use leadership::leadership_info;
 pub use relief::account;
-pub use routes::{explain_route, routes};
+pub use routes::{explain_route, routes, word as tls_word};
 pub use specs::{bare, revision_specs};
 pub use subjects::Subjects;
 

@@ -29,7 +29,8 @@ impl Dirty {
                 | Event::Deployment(_)
                 | Event::Load(_)
                 | Event::Audit(_)
-                | Event::Volumes(_) => {}
+                | Event::Volumes(_)
+                | Event::Certificates => {}
             }
         }
     }

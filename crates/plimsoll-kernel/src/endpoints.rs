@@ -214,7 +214,8 @@ impl Touched {
             | Event::Load(_)
             | Event::Freed(_)
             | Event::Audit(_)
-            | Event::Volumes(_) => {}
+            | Event::Volumes(_)
+            | Event::Certificates => {}
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod agent;
 mod budget;
+pub mod certificates;
 pub mod condition;
 mod data;
 pub mod depends;

@@ -34,6 +34,8 @@ pub struct Policy {
     /// nothing and ordinary nodes tie.
     pub lines: [Pressure; 2],
     pub rebalance: RebalanceLimits,
+    /// How many times as fast certificates of an ACME authority age, for those who try renewal out.
+    pub renewal_haste: u64,
 }
 
 impl Policy {
@@ -71,6 +73,7 @@ impl Default for Policy {
             failure_window: Millis::minutes(5),
             lines: [Pressure::percent(75), Pressure::percent(85)],
             rebalance: RebalanceLimits::default(),
+            renewal_haste: 1,
         }
     }
 }

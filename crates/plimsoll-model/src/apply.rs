@@ -13,6 +13,7 @@ use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
 mod access;
+mod acme;
 mod deployments;
 mod files;
 mod nodes;
@@ -145,6 +146,7 @@ impl<'s> Txn<'s> {
             Change::CreateFile { kind, name, content } => self.create_file(*kind, name, content),
             Change::RotateFile { kind, name, content } => self.rotate_file(*kind, name, content),
             Change::RemoveFile { kind, name } => self.remove_file(*kind, name),
+            Change::Acme { change } => self.acme(change),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())

@@ -83,6 +83,18 @@ pub enum AuditKind {
     OperatorRevoked {
         name: String,
     },
+    AcmeConfigured {
+        directory: Option<String>,
+    },
+    CertificateIssued {
+        host: String,
+        issuer: String,
+        expires_at: Timestamp,
+    },
+    CertificateFailed {
+        host: String,
+        why: String,
+    },
     Deployed {
         deployment: DeploymentName,
         revision: Revision,
@@ -212,7 +224,7 @@ pub enum AuditKind {
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 44] = [
+    pub const WORDS: [&'static str; 47] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -224,6 +236,9 @@ impl AuditKind {
         "join_token_revoked",
         "operator_added",
         "operator_revoked",
+        "acme_configured",
+        "certificate_issued",
+        "certificate_failed",
         "deployed",
         "undeployed",
         "placed",
@@ -273,6 +288,9 @@ impl AuditKind {
             Self::JoinTokenRevoked { .. } => "join_token_revoked",
             Self::OperatorAdded { .. } => "operator_added",
             Self::OperatorRevoked { .. } => "operator_revoked",
+            Self::AcmeConfigured { .. } => "acme_configured",
+            Self::CertificateIssued { .. } => "certificate_issued",
+            Self::CertificateFailed { .. } => "certificate_failed",
             Self::Deployed { .. } => "deployed",
             Self::Undeployed { .. } => "undeployed",
             Self::Placed { .. } => "placed",
@@ -311,6 +329,26 @@ impl AuditKind {
     }
 }
 
+impl AuditKind {
+    fn fmt_certificate(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AcmeConfigured { directory: None } => {
+                f.write_str("no ACME authority is asked for certificates any more")
+            }
+            Self::AcmeConfigured { directory: Some(directory) } => {
+                write!(f, "certificates are asked of {directory}")
+            }
+            Self::CertificateIssued { host, issuer, .. } => {
+                write!(f, "certificate of {host} issued by {issuer}")
+            }
+            Self::CertificateFailed { host, why } => {
+                write!(f, "no certificate for {host}: {why}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for AuditKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -334,6 +372,9 @@ impl fmt::Display for AuditKind {
             }
             Self::OperatorAdded { name, role, .. } => write!(f, "{name} may {}", role.word()),
             Self::OperatorRevoked { name } => write!(f, "the token of {name} is revoked"),
+            Self::AcmeConfigured { .. }
+            | Self::CertificateIssued { .. }
+            | Self::CertificateFailed { .. } => self.fmt_certificate(f),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
@@ -514,7 +555,17 @@ mod tests {
                 Some(H::OperatorAdded { name: "ann".to_owned(), role: Role::Read, scope })
             }
             H::OperatorAdded { .. } => Some(H::OperatorRevoked { name: "ann".to_owned() }),
-            H::OperatorRevoked { .. } => {
+            H::OperatorRevoked { .. } => Some(H::AcmeConfigured { directory: None }),
+            H::AcmeConfigured { .. } => Some(H::CertificateIssued {
+                host: "shop.example".to_owned(),
+                issuer: "Pebble".to_owned(),
+                expires_at: Timestamp(0),
+            }),
+            H::CertificateIssued { .. } => Some(H::CertificateFailed {
+                host: "shop.example".to_owned(),
+                why: "refused".to_owned(),
+            }),
+            H::CertificateFailed { .. } => {
                 Some(H::Deployed { deployment: deployment.clone(), revision: Revision(1) })
             }
             H::Deployed { .. } => Some(H::Undeployed { deployment: deployment.clone() }),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::access::{Authority, Digest, Role, Scope};
+use crate::acme::AcmeChange;
 use crate::audit::Author;
 use crate::cell_files::{CellFileKind, FileBytes};
 use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName};
@@ -272,6 +273,10 @@ pub enum Change {
         kind: CellFileKind,
         name: FileName,
     },
+    /// A step of getting certificates for routes.
+    Acme {
+        change: AcmeChange,
+    },
 }
 
 /// What is done with a cell that leaves its state as it was.
@@ -478,6 +483,16 @@ pub enum Refusal {
     FileRotated { kind: CellFileKind, name: FileName },
     #[error("{kind} {name} is used by {}", list(by))]
     FileInUse { kind: CellFileKind, name: FileName, by: Vec<ServiceKey> },
+    #[error("no order for a certificate of {host} is open")]
+    NotOrdered { host: String },
+    #[error("an order for a certificate of {host} is open already")]
+    OrderOpen { host: String },
+    #[error("the challenge for {host} has a token that is none")]
+    BadChallenge { host: String },
+    #[error("the cell does not ask {directory} for certificates")]
+    OtherDirectory { directory: String },
+    #[error("the cell has an account with another key")]
+    AccountExists,
 }
 
 fn list<T: fmt::Display>(items: &[T]) -> String {
@@ -506,4 +521,6 @@ pub enum Event {
     Audit(u64),
     /// Where the deployment's volumes lie changed, or whether they are to go.
     Volumes(DeploymentName),
+    /// Certificates of routes, or what is asked for them, changed.
+    Certificates,
 }

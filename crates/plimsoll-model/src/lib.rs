@@ -5,6 +5,7 @@
 //! clock, a file or a random number, and nothing here decides: decisions are made in `plimsoll-kernel`.
 
 pub mod access;
+pub mod acme;
 pub mod apply;
 pub mod audit;
 pub mod capability;

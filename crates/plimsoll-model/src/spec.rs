@@ -18,7 +18,7 @@ mod networks;
 mod routes;
 
 pub use networks::NetworkAttachment;
-pub use routes::{RouteSpec, Tls};
+pub use routes::{RouteSpec, Tls, bare_name};
 
 /// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by [`SpecHash::of`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
+use crate::acme::Acme;
 use crate::audit::{AuditRing, Author};
 use crate::cell_files::CellFiles;
 use crate::command::Refusal;
@@ -81,6 +82,7 @@ pub struct State {
     pub(crate) audit: AuditRing,
     pub(crate) volumes: BTreeMap<DeploymentName, Volumes>,
     pub(crate) files: CellFiles,
+    pub(crate) acme: Acme,
     /// Derived: what each node holds, and which services lack a replica.
     #[serde(skip)]
     pub(crate) loads: Loads,
@@ -111,6 +113,7 @@ struct StoredState {
     audit: AuditRing,
     volumes: BTreeMap<DeploymentName, Volumes>,
     files: CellFiles,
+    acme: Acme,
 }
 
 impl TryFrom<StoredState> for State {
@@ -131,6 +134,7 @@ impl TryFrom<StoredState> for State {
             audit: written.audit,
             volumes: written.volumes,
             files: written.files,
+            acme: written.acme,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -243,6 +247,7 @@ impl State {
             audit: AuditRing::default(),
             volumes: BTreeMap::new(),
             files: CellFiles::default(),
+            acme: Acme::default(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -285,6 +290,11 @@ impl State {
     /// Where named volumes lie, also of deployments that are gone.
     pub fn volumes(&self) -> &BTreeMap<DeploymentName, Volumes> {
         &self.volumes
+    }
+
+    /// Certificates that an ACME authority issues, and whom the cell asks for them.
+    pub fn acme(&self) -> &Acme {
+        &self.acme
     }
 
     /// Every service, also those that are retired and still stopping.

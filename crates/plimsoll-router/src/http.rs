@@ -15,6 +15,7 @@ use crate::sockets::SharedSocket;
 use crate::tcp::ACCEPT_RETRY;
 use crate::{RouterStage, stops_accepting};
 
+mod acme;
 mod connection;
 mod error_page;
 mod forward;

@@ -38,8 +38,8 @@ pub use limits::{HELD_ANSWER, RouterLimits};
 pub use pool::{pick, pick_local_first};
 pub use sockets::Sockets;
 pub use table::{
-    Pool, PoolKey, PoolMember, Protocol, PublishedPort, RouteConfig, RouteEntry, RouteTls,
-    RouterConfig, RoutingTable, bare_host,
+    AcmeProof, Pool, PoolKey, PoolMember, Protocol, PublishedPort, RouteConfig, RouteEntry,
+    RouteTls, RouterConfig, RoutingTable, bare_host,
 };
 pub use tcp::bind;
 pub use trusted_proxies::{AddressBlock, AddressBlockError, TrustedProxies};

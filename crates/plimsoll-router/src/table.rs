@@ -103,6 +103,7 @@ pub enum RouteTls {
     Off,
     Internal,
     Files,
+    Auto,
 }
 
 /// The pool of requests for a host and path.
@@ -118,6 +119,15 @@ pub struct RouteConfig {
     pub tls: RouteTls,
 }
 
+/// What an ACME authority is going to ask a host for.
+#[derive(Debug, Clone)]
+pub enum AcmeProof {
+    /// A path that ends with the token, answered with the proof.
+    Http { token: String, proof: String },
+    /// A certificate, to whoever negotiates the protocol for it.
+    Tls(Arc<CertifiedKey>),
+}
+
 /// The whole configuration of a router.
 #[derive(Debug, Clone, Default)]
 pub struct RouterConfig {
@@ -127,6 +137,8 @@ pub struct RouterConfig {
     pub routes: Vec<RouteConfig>,
     /// By host, as routes name them.
     pub certificates: BTreeMap<String, Arc<CertifiedKey>>,
+    /// By host: what an authority asks for before it issues a certificate.
+    pub challenges: BTreeMap<String, AcmeProof>,
     /// Services whose TCP connections are relayed as they are: no request on them is replayed.
     pub without_replay: BTreeSet<Arc<str>>,
 }
@@ -237,6 +249,7 @@ pub struct RoutingTable {
     published: BTreeMap<PublishedPort, Arc<Pool>>,
     routes: HostMap<Vec<Arc<RouteEntry>>>,
     certificates: HostMap<Arc<CertifiedKey>>,
+    challenges: HostMap<AcmeProof>,
 }
 
 impl RoutingTable {
@@ -260,7 +273,10 @@ impl RoutingTable {
         let routes = self.next_routes(&config.routes, &pools);
         let certificates = config.certificates.iter();
         let certificates = certificates.map(|(host, key)| (Some(host.as_str()), Arc::clone(key)));
-        Self { routes, published, certificates: certificates.collect(), pools }
+        let challenges = config.challenges.iter();
+        let challenges = challenges.map(|(host, proof)| (Some(host.as_str()), proof.clone()));
+        let (certificates, challenges) = (certificates.collect(), challenges.collect());
+        Self { pools, published, routes, certificates, challenges }
     }
 
     fn next_pool(
@@ -338,6 +354,17 @@ impl RoutingTable {
 
     pub fn certificate(&self, host: &str) -> Option<&Arc<CertifiedKey>> {
         self.certificates.find(host, Some)
+    }
+
+    /// What an authority asks exactly this host for.
+    pub(crate) fn challenge(&self, host: &str) -> Option<&AcmeProof> {
+        self.challenges.get(Some(host))
+    }
+
+    /// Whether exactly this host has a route with certificates of this kind.
+    pub(crate) fn has_tls(&self, host: &str, tls: RouteTls) -> bool {
+        let routes = self.routes.get(Some(host)).into_iter().flatten();
+        routes.into_iter().any(|route| route.spec.tls == tls)
     }
 
     pub fn published(&self) -> impl Iterator<Item = (PublishedPort, &Arc<Pool>)> {

@@ -10,7 +10,7 @@ use plimsoll_model::{
 };
 
 use crate::rng::SimRng;
-use crate::scenario::{Action, RolloutRequest, Scenario, Services};
+use crate::scenario::{AcmeAnswer, Action, RolloutRequest, Scenario, Services};
 use crate::usage::{Shape, Usage};
 
 pub mod alphabet;
@@ -205,6 +205,10 @@ impl Writer {
             Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
             Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),
             Draw::RemoveSecret => self.of_a_secret(at, Action::RemoveSecret),
+            Draw::Certify => {
+                let answer = *self.chance.pick(&AcmeAnswer::ALL).unwrap_or(&AcmeAnswer::Issues);
+                self.say(at, Action::Certify(answer));
+            }
         }
     }
 
@@ -339,6 +343,8 @@ impl Writer {
         if self.script.iter().any(|(_, action)| matches!(action, Action::Skew(_))) {
             self.say(until, Action::Skew(0));
         }
+        // Late enough that the first orders do not count any more, and hosts that no route names are forgotten.
+        self.say(Millis(until.0 + Millis::minutes(40).0), Action::Certify(AcmeAnswer::Issues));
         for (node, facts) in self.nodes.clone() {
             self.say(until, Action::Return(node.clone()));
             self.say(until, Action::Join(node.clone(), facts));

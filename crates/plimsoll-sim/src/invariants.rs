@@ -7,6 +7,7 @@ use crate::world::World;
 
 mod alone;
 mod capacity;
+mod certificates;
 mod data;
 mod files;
 mod identity;
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<lint::Lint>::default(),
         Box::<alone::Alone>::default(),
         Box::<capacity::Capacity>::default(),
+        Box::<certificates::Certificates>::default(),
         Box::<data::DataStays>::default(),
         Box::<files::Files>::default(),
         Box::<identity::Identity>::default(),

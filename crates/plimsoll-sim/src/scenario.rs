@@ -159,6 +159,34 @@ pub enum Action {
     /// It gets a value that it never had.
     RotateSecret(FileName),
     RemoveSecret(FileName),
+    /// Certificates that are due are asked for, one step of each, and the authority answers so.
+    Certify(AcmeAnswer),
+}
+
+/// How an ACME authority answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcmeAnswer {
+    /// It takes orders, and issues what is ordered.
+    Issues,
+    /// It does not believe that the host is ours.
+    Disbelieves,
+    /// It says that we ask too much.
+    IsBusy,
+    /// It is asked, and whoever asked does not live to write the answer down.
+    IsLost,
+}
+
+impl AcmeAnswer {
+    pub const ALL: [Self; 4] = [Self::Issues, Self::Disbelieves, Self::IsBusy, Self::IsLost];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Issues => "issues",
+            Self::Disbelieves => "disbelieves",
+            Self::IsBusy => "is_busy",
+            Self::IsLost => "is_lost",
+        }
+    }
 }
 
 /// What an operator asks of a rollout.

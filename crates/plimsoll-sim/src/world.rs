@@ -18,6 +18,7 @@ use crate::rng::SimRng;
 use crate::scenario::{Action, Scenario};
 
 mod actions;
+mod certificates;
 mod hosts;
 mod leader;
 mod operations;

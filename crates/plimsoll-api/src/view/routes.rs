@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Reason;
+use super::{Certificate, Reason};
 
 /// Which HTTP requests go to which service, and whether anyone is there to answer them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -16,7 +16,7 @@ pub struct Route {
     pub port: u16,
     /// Whether the service sees requests without the path.
     pub strip_path: bool,
-    /// `off`, `internal` or `files`.
+    /// `off`, `internal`, `files` or `auto`.
     pub tls: String,
     /// How many containers take requests.
     pub taking: u32,
@@ -28,6 +28,8 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouteExplanation {
     pub route: Route,
+    /// What its host shows, where it is served under TLS.
+    pub certificate: Option<Certificate>,
     /// Whose router tells what is under way.
     pub told_by: String,
     /// Every container of the service, those that take requests first.

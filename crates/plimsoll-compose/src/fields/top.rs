@@ -93,5 +93,5 @@ pub(super) const ROUTE: &[Row] = &[
     ("strip_path", Honoured, "`true` hides the prefix from the service"),
     ("service", Honoured, "required"),
     ("port", Honoured, "the container's; required"),
-    ("tls", Honoured, "`off`, the default, `internal` or `files`"),
+    ("tls", Honoured, "`off`, the default, `internal`, `files` or `auto`"),
 ];

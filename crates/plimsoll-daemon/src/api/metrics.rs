@@ -8,13 +8,18 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 
+use plimsoll_kernel::certificates::hosts;
+use plimsoll_model::Timestamp;
 use plimsoll_model::reason::UnplacedReason;
+use plimsoll_model::spec::Tls;
 
 use super::answer::with_type;
 use super::context::Context;
 use super::health;
 use super::router_metrics::routed;
+use crate::context::now;
 use crate::restarts;
+use crate::views;
 use plimsoll_api::view::{Health, HealthQuery, ProblemCode};
 
 /// What can keep a log from taking writes, each a line that is always there: an alert can name it before it happens.
@@ -38,6 +43,7 @@ pub(super) async fn metrics(State(context): State<Arc<Context>>) -> Response {
         let refused = context.cell.refused_batches.load(Ordering::Relaxed);
         decisions(&mut page, refused, context.cell.engine.machine().read(waiting_services));
     }
+    certificates(&mut page, &certificates_of(&context), now());
     if let Some(routing) = context.routing.get() {
         routed(&mut page, &routing.read());
     }
@@ -92,6 +98,52 @@ fn decisions(page: &mut MetricsPage, refused: u64, waiting: u64) {
     page.number("plimsoll_batches_refused_total", "counter", what, refused);
     let what = "Services that wait because a decision for them was refused twice";
     page.number("plimsoll_services_decision_refused", "gauge", what, waiting);
+}
+
+/// A certificate as it is counted: its host, where it comes from, when it runs out, and how many tries have failed in a row.
+type CertificateRow = (String, &'static str, Option<Timestamp>, u32);
+
+/// Those of an ACME authority are the cell's and are told by servers; others are each node's own.
+fn certificates_of(context: &Context) -> Vec<CertificateRow> {
+    let held = context.cell.ingress.lock().certificates.clone();
+    let is_server = context.cell.holds_log();
+    let own = held.into_iter().filter(|it| !(is_server && it.tls == Tls::Auto)).map(|it| {
+        (it.host, views::tls_word(it.tls), it.facts.map(|facts| facts.not_after), it.failures)
+    });
+    let mut all: Vec<CertificateRow> = own.collect();
+    if is_server {
+        let issued = context.cell.engine.machine().read(|state| {
+            let row = |host: String| {
+                let known = state.acme().hosts.get(&host);
+                let until = known.and_then(|row| Some(row.issued.as_ref()?.not_after));
+                let failures = known.map_or(0, |row| row.failures);
+                (host, views::tls_word(Tls::Auto), until, failures)
+            };
+            hosts(state).into_iter().map(row).collect::<Vec<_>>()
+        });
+        all.extend(issued);
+    }
+    all.sort();
+    all
+}
+
+fn certificates(page: &mut MetricsPage, all: &[CertificateRow], now: Timestamp) {
+    if all.is_empty() {
+        return;
+    }
+    let what = "How long the certificate of a host of routes is good for yet; 0: there is none, or it has run out";
+    page.head("plimsoll_certificate_expiry_seconds", "gauge", what);
+    for (host, source, until, _) in all {
+        let left = until.map_or(0, |until| until.since(now).0 / 1_000);
+        let labels = format!("host=\"{host}\",source=\"{source}\"");
+        let _ = writeln!(page.0, "plimsoll_certificate_expiry_seconds{{{labels}}} {left}");
+    }
+    let what = "How many tries in a row have failed to get or read the next certificate of a host";
+    page.head("plimsoll_certificate_failures", "gauge", what);
+    for (host, source, _, failures) in all {
+        let labels = format!("host=\"{host}\",source=\"{source}\"");
+        let _ = writeln!(page.0, "plimsoll_certificate_failures{{{labels}}} {failures}");
+    }
 }
 
 fn waiting_services(state: &plimsoll_model::State) -> u64 {

@@ -253,6 +253,26 @@ pub(super) async fn explain_route(
         .await
 }
 
+/// Certificates of routes: who issued them, when they run out, and what last went wrong
+#[utoipa::path(get, path = "/v1/certificates", tag = "read", params(view::Page),
+    responses((status = 200, body = Vec<view::Certificate>)))]
+pub(super) async fn certificates(
+    State(context): State<Arc<Context>>,
+    QueryParams(page): QueryParams<view::Page>,
+    Within(scope): Within,
+) -> Answer {
+    context
+        .look_at_list(page, move |source| {
+            let mut all = views::certificates(source);
+            for one in &mut all {
+                one.deployments.retain(|deployment| scope.admits(deployment));
+            }
+            all.retain(|one| !one.deployments.is_empty());
+            Ok(all)
+        })
+        .await
+}
+
 /// A kind that nobody knows would never come, and whoever asks would wait for it.
 fn known(kinds: &BTreeSet<String>) -> Result<(), operations::Error> {
     let words = AuditKind::WORDS;

@@ -90,6 +90,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(read::snapshot))
         .routes(routes!(read::routes))
         .routes(routes!(read::explain_route))
+        .routes(routes!(read::certificates))
         .routes(routes!(read::audit))
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))

@@ -30,7 +30,8 @@ pub(super) async fn attend(
 ) -> io::Result<()> {
     let Pipe { to, from } = pipe;
     let (node, seen, facts) = (cell.node.clone(), fence.seen(), Box::new(facts.clone()));
-    let hello = Up::Hello { version: VERSION, node, seen, facts };
+    let listeners = cell.ingress.lock().listeners();
+    let hello = Up::Hello { version: VERSION, node, seen, facts, listeners };
     send(cell, &to, &hello).await?;
     // It ends with this: a set that is dropped ends what it holds.
     let mut heartbeat = JoinSet::new();
@@ -76,6 +77,10 @@ async fn hear(
             Down::Authorities { term, authorities } => {
                 admit(fence, term).await?;
                 cell.authorities.offer(authorities);
+            }
+            Down::Certificates { term, certificates } => {
+                admit(fence, term).await?;
+                cell.certificates.set(certificates);
             }
         }
         message = next(&mut from, &mut frames).await?;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::authorities::CellAuthorities;
 use crate::dispatcher::AssignmentUpdate;
 use crate::measurements::{NodeMeasurement, ReplicaMeasurement};
+use crate::route_certificates::{HttpListeners, RouteCertificates};
 use crate::servers::ServerList;
 use plimsoll_kernel::endpoints::EndpointsUpdate;
 
@@ -35,6 +36,8 @@ pub enum Up {
         seen: Term,
         /// What it offers, which may have changed since it was last here.
         facts: Box<NodeFacts>,
+        /// Where it takes requests for routes, and so which certificates it needs.
+        listeners: HttpListeners,
     },
     /// It lives, and is so busy.
     Beat {
@@ -110,6 +113,11 @@ pub enum Down {
     Authorities {
         term: Term,
         authorities: CellAuthorities,
+    },
+    /// What it shows for routes and cannot make by itself: all of it, whenever some of it changes. Keys are among it.
+    Certificates {
+        term: Term,
+        certificates: RouteCertificates,
     },
 }
 

@@ -22,9 +22,11 @@ use super::fence::Fence;
 use super::frame::{Cleared, Down, Frames, READ, Report, Seen, Served, Up, VERSION, encode};
 use super::outbox::Outbox;
 use crate::authorities::CellAuthorities;
-use crate::context::{NodeContext, WriteError, now};
+use crate::cell::authority;
+use crate::context::{NodeContext, WriteError, now, span};
 use crate::dispatcher::{AssignmentSender, Dispatch};
 use crate::measurements::{NodeMeasurement, ReplicaMeasurement};
+use crate::route_certificates::{AgentCertificates, HttpListeners, RouteCertificates};
 use crate::servers::ServerList;
 use plimsoll_kernel::endpoints::{Endpoints, EndpointsUpdate};
 
@@ -36,6 +38,9 @@ const REPORTS_AHEAD: usize = 16;
 
 /// How often at most a node is told what changed for its router: in a busy cell something always does.
 const ENDPOINTS_PACE: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether a certificate has to be replaced, at least.
+const LOOK: Duration = Duration::from_mins(10);
 
 /// How long to wait when the log does not take reports.
 const RETRY: Duration = Duration::from_millis(100);
@@ -85,13 +90,13 @@ impl LinkServer {
         }
         let served = async {
             let mut frames = Frames::default();
-            let facts = self.greet(caller, now.term, &mut pipe, &mut frames).await?;
+            let (facts, listeners) = self.greet(caller, now.term, &mut pipe, &mut frames).await?;
             let Pipe { to, from } = pipe;
             let welcome = welcome(&self.cell, caller, &facts, key);
             if key.is_some() {
                 // Until it is taken in, the name may be another's, and so would be what is said.
                 welcome.await?;
-                return self.attend(caller, now.term, to, from, frames).await;
+                return self.attend((caller, listeners), now.term, to, from, frames).await;
             }
             // The others are told where it is as soon as the log takes it; it is heard without.
             let welcomed = async {
@@ -99,7 +104,7 @@ impl LinkServer {
                 std::future::pending().await
             };
             tokio::select! {
-                attended = self.attend(caller, now.term, to, from, frames) => attended,
+                attended = self.attend((caller, listeners), now.term, to, from, frames) => attended,
                 refused = welcomed => refused,
             }
         };
@@ -111,26 +116,26 @@ impl LinkServer {
 
     async fn attend(
         &self,
-        caller: &NodeId,
+        (caller, listeners): (&NodeId, HttpListeners),
         term: Term,
         to: mpsc::Sender<Vec<u8>>,
         from: mpsc::Receiver<Vec<u8>>,
         frames: Frames,
     ) -> Result<(), Refused> {
         tokio::select! {
-            told = self.tell(caller, term, &to) => told,
+            told = self.tell(caller, listeners, term, &to) => told,
             heard = self.hear(caller, from, frames, &to) => heard,
         }
     }
 
-    /// What the node offers, if it may speak and says so.
+    /// What the node offers and where it listens, if it may speak and says so.
     async fn greet(
         &self,
         caller: &NodeId,
         term: Term,
         pipe: &mut Pipe,
         frames: &mut Frames,
-    ) -> Result<Box<NodeFacts>, Refused> {
+    ) -> Result<(Box<NodeFacts>, HttpListeners), Refused> {
         let hello = timeout(HELLO, next(&mut pipe.from, frames)).await;
         match hello.map_err(|_| Refused::Silent)?? {
             Some(Up::Hello { version, .. }) if !READ.contains(&version) => {
@@ -142,7 +147,7 @@ impl LinkServer {
             Some(Up::Hello { node, seen, .. }) if seen > term => {
                 Err(Refused::Deposed { node, seen: seen.0, term: term.0 })
             }
-            Some(Up::Hello { facts, .. }) => Ok(facts),
+            Some(Up::Hello { facts, listeners, .. }) => Ok((facts, listeners)),
             Some(Up::Beat { .. } | Up::Reports { .. }) | None => Err(Refused::Silent),
         }
     }
@@ -151,6 +156,7 @@ impl LinkServer {
     async fn tell(
         &self,
         caller: &NodeId,
+        listeners: HttpListeners,
         term: Term,
         to: &mpsc::Sender<Vec<u8>>,
     ) -> Result<(), Refused> {
@@ -158,6 +164,7 @@ impl LinkServer {
         let mut feed = EndpointsFeed::new(&self.cell);
         let mut authorities = self.cell.authorities.watch();
         authorities.mark_changed();
+        let mut certificates = CertificatesFeed::new(&self.cell, listeners);
         let mut told = None;
         loop {
             let roll = ServerList::of(&*self.cell.engine);
@@ -171,6 +178,7 @@ impl LinkServer {
             if is_server {
                 // It draws its own; should it lose the log, it has to hear of everything.
                 feed.forget();
+                certificates.forget();
             }
             let word = tokio::select! {
                 update = orders.next() => Down::Orders { term, update },
@@ -180,6 +188,9 @@ impl LinkServer {
                     Down::Authorities { term, authorities: CellAuthorities::clone(&latest) }
                 }
                 update = feed.next(), if !is_server => Down::Endpoints { term, update },
+                certificates = certificates.next(), if !is_server => {
+                    Down::Certificates { term, certificates }
+                }
                 // Who the servers are may have changed.
                 () = sleep(self.cell.heartbeat()) => continue,
             };
@@ -303,6 +314,51 @@ impl EndpointsFeed {
             if self.latest.changed().await.is_err() {
                 // The process ends.
                 std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// What one node has been told of certificates.
+struct CertificatesFeed {
+    cell: NodeContext,
+    listeners: HttpListeners,
+    own: watch::Receiver<Option<Arc<RouteCertificates>>>,
+    endpoints: watch::Receiver<Option<Arc<Endpoints>>>,
+    given: AgentCertificates,
+    /// Nothing, to begin with: to a node that needs nothing, nothing is said.
+    told: RouteCertificates,
+}
+
+impl CertificatesFeed {
+    fn new(cell: &NodeContext, listeners: HttpListeners) -> Self {
+        let (own, endpoints) = (cell.certificates.watch(), cell.endpoints.watch());
+        let (given, told) = (AgentCertificates::default(), RouteCertificates::default());
+        Self { cell: cell.clone(), listeners, own, endpoints, given, told }
+    }
+
+    fn forget(&mut self) {
+        self.told = RouteCertificates::default();
+    }
+
+    /// What it needs; waits until that is something else than before. Nothing is lost where it is given up before.
+    async fn next(&mut self) -> RouteCertificates {
+        loop {
+            let own = self.own.borrow_and_update().clone().unwrap_or_default();
+            let endpoints = self.endpoints.borrow_and_update().clone();
+            if let Some(endpoints) = endpoints {
+                let authority = || authority(&self.cell).ok().flatten();
+                let fresh = self.given.of(&endpoints, &own, self.listeners, authority, now());
+                if self.told != fresh {
+                    self.told.clone_from(&fresh);
+                    return fresh;
+                }
+            }
+            let due = self.given.due().map_or(LOOK, |due| span(due.since(now())).max(RETRY));
+            tokio::select! {
+                _ = self.own.changed() => {}
+                _ = self.endpoints.changed() => {}
+                () = sleep(due.min(LOOK)) => {}
             }
         }
     }

@@ -18,6 +18,7 @@ use super::*;
 use crate::dispatcher::{AssignmentReceiver, AssignmentUpdate, slot};
 use crate::endpoint_feed::EndpointFeed;
 use crate::measurements::{NodeMeasurement, ReplicaMeasurement, SharedMeasurements};
+use crate::route_certificates::HttpListeners;
 use crate::servers::{ServerList, Servers};
 use crate::shared::Shared;
 use plimsoll_api::view::ProblemCode;
@@ -109,7 +110,8 @@ impl Bench {
 
 fn hello(node: &str, seen: u64) -> Up {
     let facts = Box::new(cpus(4));
-    Up::Hello { version: VERSION, node: node_id(node), seen: Term(seen), facts }
+    let listeners = HttpListeners { http: true, https: true };
+    Up::Hello { version: VERSION, node: node_id(node), seen: Term(seen), facts, listeners }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,7 +248,8 @@ async fn who_is_not_who_it_says_or_knows_better_is_refused() {
         "birch has seen term 99, this leader is of term 1"
     );
     let (node, seen, facts) = (node_id("birch"), Term(0), Box::new(cpus(4)));
-    let newer = Up::Hello { version: VERSION + 1, node, seen, facts };
+    let listeners = HttpListeners::default();
+    let newer = Up::Hello { version: VERSION + 1, node, seen, facts, listeners };
     assert!(said(bench.greeted("birch", &[newer]).await).contains("run the same plimsoll on both"));
     assert_eq!(said(bench.greeted("birch", &[]).await), "it did not say who it is");
 }

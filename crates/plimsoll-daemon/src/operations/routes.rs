@@ -43,7 +43,13 @@ fn fault(route: &RouteSpec) -> Option<&'static str> {
         return Some("names that end so are those of nodes");
     }
     let is_address = host.parse::<IpAddr>().is_ok();
-    (route.tls == Tls::Internal && is_address).then_some("a certificate is for a name")
+    if route.tls == Tls::Auto && host.starts_with("*.") {
+        return Some(
+            "no ACME authority proves a wildcard over HTTP; name each host, or use tls: files",
+        );
+    }
+    let is_issued = matches!(route.tls, Tls::Internal | Tls::Auto);
+    (is_issued && is_address).then_some("a certificate is for a name")
 }
 
 /// Letters, digits, `-`, `_` and single dots; an asterisk only in place of the first word.
@@ -74,6 +80,7 @@ fn line(route: &RouteSpec) -> String {
         Tls::Off => "",
         Tls::Internal => ", tls internal",
         Tls::Files => ", tls files",
+        Tls::Auto => ", tls auto",
     };
     format!("{route} → {} port {}{stripped}{tls}", route.service, route.port)
 }
@@ -103,6 +110,10 @@ mod tests {
             (None, "/a?b", off, false),
             (None, "/", Tls::Internal, false),
             (Some("10.0.0.1"), "/", Tls::Internal, false),
+            (Some("shop.example"), "/", Tls::Auto, true),
+            (Some("*.shop.example"), "/", Tls::Auto, false),
+            (Some("10.0.0.1"), "/", Tls::Auto, false),
+            (None, "/", Tls::Auto, false),
             (Some("shop..example"), "/", off, false),
             (Some("*"), "/", off, false),
             (Some("a.*.example"), "/", off, false),

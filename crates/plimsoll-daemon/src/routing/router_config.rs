@@ -77,6 +77,7 @@ fn route(deployment: &DeploymentName, route: &RouteSpec) -> router::RouteConfig 
             Tls::Off => router::RouteTls::Off,
             Tls::Internal => router::RouteTls::Internal,
             Tls::Files => router::RouteTls::Files,
+            Tls::Auto => router::RouteTls::Auto,
         },
     }
 }

@@ -72,7 +72,8 @@ pub fn changed_within(scope: &Scope, applied: &AppliedCommand) -> Option<Changed
         | Change::Freed(_)
         | Change::Access
         | Change::Audit(_)
-        | Change::Volumes(_) => false,
+        | Change::Volumes(_)
+        | Change::Certificates => false,
     };
     let own: Vec<&Change> = applied.events.iter().filter(is_own).collect();
     (!own.is_empty()).then(|| named(applied.index, own.into_iter()))
@@ -93,7 +94,8 @@ fn concerns(state: &State, name: &DeploymentName, event: &Change) -> bool {
         | Change::Freed(_)
         | Change::Access
         | Change::Audit(_)
-        | Change::Volumes(_) => false,
+        | Change::Volumes(_)
+        | Change::Certificates => false,
     }
 }
 
@@ -115,7 +117,7 @@ fn named<'e>(index: u64, events: impl Iterator<Item = &'e Change>) -> Changed {
                 deployments.insert(replica.service.deployment.to_string());
                 replicas.insert(replica.to_string());
             }
-            Change::Access | Change::Audit(_) | Change::Volumes(_) => {}
+            Change::Access | Change::Audit(_) | Change::Volumes(_) | Change::Certificates => {}
         }
     }
     Changed {

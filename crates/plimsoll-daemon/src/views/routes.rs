@@ -1,12 +1,14 @@
 //! Routes as they are told, and where a request goes: the same judgement that routers go by, with its reasons.
 
-use plimsoll_model::spec::{RouteSpec, Tls};
+use plimsoll_model::spec::{RouteSpec, Tls, bare_name};
 use plimsoll_model::{DeploymentName, Generation, ReplicaId, ServiceKey};
 use plimsoll_router::{self as router, RoutingTable, UpstreamStatus, bare_host};
 
 use super::Source;
 use crate::routing::{Addresses, Open, wanted};
-use plimsoll_api::view::{Reason, ReasonCode, Route, RouteContainer, RouteExplanation, RouteQuery};
+use plimsoll_api::view::{
+    Certificate, Reason, ReasonCode, Route, RouteContainer, RouteExplanation, RouteQuery,
+};
 use plimsoll_kernel::endpoints::{EndpointEligibility, Endpoints};
 
 /// Every route, by host and path.
@@ -33,7 +35,13 @@ pub fn explain_route(
         .collect();
     containers.sort_by_key(|one| !one.takes_requests);
     let told_by = source.here.node.to_string();
-    Some(RouteExplanation { route: route(source, deployment, found), told_by, containers })
+    let host = found.host.as_deref().filter(|_| found.tls != Tls::Off).map(bare_name);
+    let certificate = host.map(|host| {
+        let one = super::certificates::certificate(source, &host, found.tls);
+        Certificate { deployments: vec![deployment.to_string()], ..one }
+    });
+    let route = route(source, deployment, found);
+    Some(RouteExplanation { route, certificate, told_by, containers })
 }
 
 /// The route of a request, as a router with the same table finds it.
@@ -71,11 +79,12 @@ fn route(source: &Source<'_>, deployment: &DeploymentName, route: &RouteSpec) ->
     }
 }
 
-fn word(tls: Tls) -> &'static str {
+pub fn word(tls: Tls) -> &'static str {
     match tls {
         Tls::Off => "off",
         Tls::Internal => "internal",
         Tls::Files => "files",
+        Tls::Auto => "auto",
     }
 }
 

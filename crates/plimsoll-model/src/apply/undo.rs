@@ -6,6 +6,7 @@ use std::mem;
 
 use super::Txn;
 use crate::access::Access;
+use crate::acme::{Acme, HostCertificate};
 use crate::cell_files::{CellFile, CellFileKind};
 use crate::command::Event;
 use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
@@ -32,6 +33,8 @@ pub(super) enum Undo {
     Replica(ReplicaId, Option<Box<Replica>>),
     Volumes(DeploymentName, Option<Box<Volumes>>),
     File(CellFileKind, FileName, Option<Box<CellFile>>),
+    Acme(Box<Acme>),
+    HostCertificate(String, Option<Box<HostCertificate>>),
 }
 
 impl Txn<'_> {
@@ -108,6 +111,10 @@ impl Txn<'_> {
                 Undo::NextGeneration(generation) => state.next_generation = generation,
                 Undo::Level(level) => state.level = level,
                 Undo::Access(access) => state.access = *access,
+                Undo::Acme(acme) => state.acme = *acme,
+                Undo::HostCertificate(host, row) => {
+                    drop(put(&mut state.acme.hosts, &host, row.map(|row| *row)));
+                }
                 Undo::Node(id, row) => drop(state.put_node(&id, row.map(|row| *row))),
                 Undo::Received(id, at) => {
                     if let Some(node) = state.nodes.get_mut(&id) {

@@ -36,10 +36,13 @@ impl RouteSpec {
 
     /// Hosts are compared without case and final dot.
     fn claim(&self) -> (Option<String>, &str) {
-        let host = self.host.as_deref();
-        let host = host.map(|host| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase());
-        (host, self.prefix())
+        (self.host.as_deref().map(bare_name), self.prefix())
     }
+}
+
+/// A host as certificates are kept for it: in lower case, without the final dot.
+pub fn bare_name(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
 /// `shop.example/api`, or `*/api` for every host.
@@ -60,4 +63,6 @@ pub enum Tls {
     Internal,
     /// Read from the nodes' certificate directory.
     Files,
+    /// Asked of an ACME authority, and renewed.
+    Auto,
 }

@@ -226,6 +226,19 @@ impl Authority {
         now: Timestamp,
         lifetime: Millis,
     ) -> Result<CertifiedKey, Error> {
+        let (chain, key) = self.issue_host_parts(host, now, lifetime)?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
+        let key = sign::any_ecdsa_type(&key).map_err(Error::Tls)?;
+        Ok(CertifiedKey::new(chain.into_iter().map(CertificateDer::from).collect(), key))
+    }
+
+    /// The same as it travels to a node that cannot issue its own: the chain, and the key as PKCS #8.
+    pub fn issue_host_parts(
+        &self,
+        host: &str,
+        now: Timestamp,
+        lifetime: Millis,
+    ) -> Result<(Vec<Vec<u8>>, Vec<u8>), Error> {
         if is_reserved(host) {
             return Err(Error::BadCertificate { why: "its name is a node's" });
         }
@@ -241,9 +254,8 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let signed = params.signed_by(&key, &self.issuer);
         let signed = signed.map_err(making("sign the host's certificate"))?;
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let key = sign::any_ecdsa_type(&key).map_err(Error::Tls)?;
-        Ok(CertifiedKey::new(vec![signed.der().clone(), self.certificate.clone()], key))
+        let chain = vec![signed.der().to_vec(), self.certificate.to_vec()];
+        Ok((chain, key.serialize_der()))
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderValue, LOCATION};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, LOCATION};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use super::acme::{self, AcmeAnswer};
 use super::error_page::{ErrorPage, accepted};
 use super::path::DotSegments;
 use super::proxy::{ProxiedRequest, ProxiedResponse};
@@ -27,6 +28,7 @@ pub(super) async fn answer(
     let (route, response) = match find(&busy.client, &mut request) {
         Err(problem) => return problem.answer(accept.as_ref(), busy),
         Ok(RouteMatch::RedirectedToHttps(address)) => return redirect(&address, busy),
+        Ok(RouteMatch::AcmeProof(proof)) => return prove(proof, busy),
         Ok(RouteMatch::Proxied(route)) => {
             let proxied = ProxiedRequest::new(&busy.client, &route, request).run().await;
             (route, proxied)
@@ -49,6 +51,8 @@ enum RouteMatch {
     Proxied(Arc<RouteEntry>),
     /// The same URL with HTTPS.
     RedirectedToHttps(String),
+    /// What an authority asks for, to see that the host is ours.
+    AcmeProof(String),
 }
 
 fn find(
@@ -65,10 +69,18 @@ fn find(
     let (host, path) = (bare_host(authority), request.uri().path());
     let no_route = || ErrorPage::NoRoute { host: host.to_owned(), path: path.to_owned() };
     let table = client.core.table.load();
+    if matches!(client.listener, HttpListenerKind::Plain { .. }) {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        match acme::answer(&table, host, path) {
+            AcmeAnswer::Proof(proof) if is_read => return Ok(RouteMatch::AcmeProof(proof)),
+            AcmeAnswer::Proof(_) | AcmeAnswer::Unknown => return Err(no_route()),
+            AcmeAnswer::NotOurs => {}
+        }
+    }
     let route = table.route(host, path).ok_or_else(no_route)?;
     match (client.listener, route.spec.tls) {
         (HttpListenerKind::Plain { .. }, RouteTls::Off)
-        | (HttpListenerKind::Tls, RouteTls::Internal | RouteTls::Files) => {
+        | (HttpListenerKind::Tls, RouteTls::Internal | RouteTls::Files | RouteTls::Auto) => {
             Ok(RouteMatch::Proxied(Arc::clone(route)))
         }
         (HttpListenerKind::Plain { https_port: Some(port) }, _) => {
@@ -104,6 +116,14 @@ fn redirect(address: &str, busy: ActiveRequest) -> Response<ResponseBody> {
     if let Ok(address) = HeaderValue::from_str(address) {
         response.headers_mut().insert(LOCATION, address);
     }
+    response
+}
+
+fn prove(proof: String, busy: ActiveRequest) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::page(Bytes::from(proof), busy));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

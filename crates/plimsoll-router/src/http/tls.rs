@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::streams::MonitoredStream;
-use super::{ClientConnection, connection};
+use super::{ClientConnection, acme, connection};
 use crate::RouterStage;
 use crate::core::RouterCore;
 
@@ -32,7 +32,11 @@ impl fmt::Debug for CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.table.load().certificate(hello.server_name().unwrap_or_default()).cloned()
+        let (table, host) = (self.0.table.load(), hello.server_name().unwrap_or_default());
+        if acme::is_asking(&hello) {
+            return acme::certificate(&table, host);
+        }
+        table.certificate(host).cloned()
     }
 }
 
@@ -42,7 +46,8 @@ pub(super) fn acceptor(core: &Arc<RouterCore>) -> TlsAcceptor {
         .expect("ring has what these versions need")
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(CertificateResolver(Arc::clone(core))));
-    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+    // An authority's comes last: who offers another beside it is a client.
+    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec(), acme::PROTOCOL.to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
 
@@ -61,6 +66,10 @@ pub(super) async fn secure(
             return;
         }
     };
+    if stream.get_ref().1.alpn_protocol() == Some(acme::PROTOCOL) {
+        // The certificate was all that is asked for.
+        return;
+    }
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
     if is_http2 {
         client.slot.activity.speaks_frames();

@@ -1,6 +1,7 @@
 //! HTTP routes.
 
 mod abuse;
+mod acme;
 mod basics;
 mod bodies;
 pub(crate) mod kit;

@@ -68,6 +68,8 @@ pub enum Draw {
     /// A secret of the cell gets another value, and the services that use it a rollout each.
     RotateSecret,
     RemoveSecret,
+    /// Certificates that are due are asked for, and the authority answers as it does.
+    Certify,
 }
 
 /// How often each is drawn, relative to the others. One line switches a letter off: a weight of zero.
@@ -112,6 +114,7 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::CreateSecret, 3),
     (Draw::RotateSecret, 4),
     (Draw::RemoveSecret, 1),
+    (Draw::Certify, 6),
 ];
 
 /// Who makes a change in a simulation.
@@ -173,6 +176,7 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::SwitchAuthority => ("switch_authority", Cause::Leader),
         Change::RetireAuthority => ("retire_authority", Cause::Leader),
         Change::AbortRotation => ("abort_rotation", Cause::Drawn(Draw::AbortRotation)),
+        Change::Acme { change } => (change.word(), Cause::Drawn(Draw::Certify)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
         Change::CreateFile { .. } => ("create_file", Cause::Drawn(Draw::CreateSecret)),
         Change::RotateFile { .. } => ("rotate_file", Cause::Drawn(Draw::RotateSecret)),

@@ -22,6 +22,8 @@ fn chaos_makes_every_change_there_is() {
         "abandon",
         "abort_rollout",
         "abort_rotation",
+        "begin_acme_order",
+        "configure_acme",
         "confirm_authority",
         "create_file",
         "create_join_token",
@@ -29,8 +31,11 @@ fn chaos_makes_every_change_there_is() {
         "drain",
         "end_rollout",
         "enrol",
+        "fail_acme_order",
+        "forget_certificate",
         "found",
         "give_up_drain",
+        "issue_certificate",
         "join",
         "observe",
         "pause_rollout",
@@ -52,6 +57,8 @@ fn chaos_makes_every_change_there_is() {
         "rotate_authority",
         "rotate_file",
         "rotate_without",
+        "set_acme_account",
+        "set_acme_order",
         "set_availability",
         "set_status",
         "set_unplaced",
@@ -73,6 +80,6 @@ fn every_letter_is_drawn() {
     sorted.sort_unstable();
     sorted.dedup();
     assert_eq!(sorted.len(), drawn.len(), "each is listed once");
-    // The letters are declared in this order, and RemoveSecret is the last of them.
-    assert_eq!(sorted.len(), Draw::RemoveSecret as usize + 1, "each is listed");
+    // The letters are declared in this order, and Certify is the last of them.
+    assert_eq!(sorted.len(), Draw::Certify as usize + 1, "each is listed");
 }

@@ -321,5 +321,6 @@ fn event(action: &Action) -> String {
         Action::CreateSecret(name) => format!("create_secret: {name}"),
         Action::RotateSecret(name) => format!("rotate_secret: {name}"),
         Action::RemoveSecret(name) => format!("remove_secret: {name}"),
+        Action::Certify(answer) => format!("certify: {}", answer.word()),
     }
 }

@@ -78,6 +78,7 @@ impl World<'_> {
             Action::RemoveSecret(name) => {
                 vec![Change::RemoveFile { kind: CellFileKind::Secret, name }.free()]
             }
+            Action::Certify(answer) => return self.certify(answer),
             // The world's doing, and done before anyone is asked.
             Action::Crash(_)
             | Action::Cut(_)
@@ -134,7 +135,8 @@ impl World<'_> {
         // What refers to a secret that is not kept is refused before it is written.
         let Ok(services) = self.state.with_current_files(services) else { return Vec::new() };
         let decided_on = self.state.deployments().get(deployment).map(|it| it.revision);
-        let (deployment, routes) = (deployment.clone(), Vec::new());
+        let routes = self.routes(deployment, &services);
+        let deployment = deployment.clone();
         vec![Change::Deploy { deployment, services, routes }.at_revision(decided_on)]
     }
 

@@ -101,6 +101,7 @@ pub(super) struct EventEntry {
     pub(super) create_secret: Option<FileName>,
     pub(super) rotate_secret: Option<FileName>,
     pub(super) remove_secret: Option<FileName>,
+    pub(super) certify: Option<Spanned<String>>,
 }
 
 impl EventEntry {
@@ -150,6 +151,7 @@ impl EventEntry {
             self.create_secret.is_some(),
             self.rotate_secret.is_some(),
             self.remove_secret.is_some(),
+            self.certify.is_some(),
         ];
         given.into_iter().filter(|is_given| *is_given).count()
     }

@@ -13,7 +13,7 @@ use plimsoll_model::{
     ServiceKey, ServiceName, State, Term, Timestamp, Writer,
 };
 use plimsoll_sim::Action;
-use plimsoll_sim::scenario::RolloutRequest;
+use plimsoll_sim::scenario::{AcmeAnswer, RolloutRequest};
 use serde_saphyr::{Location, Spanned};
 
 use super::entries::{
@@ -352,7 +352,17 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
     ];
     let secrets =
         secrets.into_iter().filter_map(|(name, action)| name.as_ref().map(|it| action(it.clone())));
-    Ok(images.chain(clock).chain(added).chain(revoked).chain(secrets).collect())
+    let certified = event.certify.iter().map(|answer| {
+        let known = AcmeAnswer::ALL.into_iter().find(|it| it.word() == answer.value);
+        let words = AcmeAnswer::ALL.map(AcmeAnswer::word).join(", ");
+        let unknown = || {
+            let what = format!("no authority answers {:?}", answer.value);
+            Mistake::new(answer.referenced, what).hint(format!("write one of {words}"))
+        };
+        known.map(Action::Certify).ok_or_else(unknown)
+    });
+    let certified = certified.collect::<Result<Vec<_>, _>>()?;
+    Ok(images.chain(clock).chain(added).chain(revoked).chain(secrets).chain(certified).collect())
 }
 
 /// `shop`, or `shop/web`.

@@ -17,6 +17,7 @@ use crate::table::Table;
 use crate::terminal::Target;
 use crate::wait::now;
 
+pub(crate) mod certificates;
 mod full;
 pub(crate) mod routes;
 
@@ -27,14 +28,15 @@ Examples:
   plimsoll get replicas -o json
   plimsoll get nodes
   plimsoll get routes
+  plimsoll get certificates
   plimsoll get shop-web-2          one replica in full
   plimsoll get shop-web-2 shop/db  several, of any kind";
 
-/// List deployments, services, replicas, nodes or routes, or show some in full.
+/// List deployments, services, replicas, nodes, routes or certificates, or show some in full.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// deployments, services, replicas, nodes, routes; or names: shop, shop/web, shop-web-2
+    /// deployments, services, replicas, nodes, routes, certificates; or names: shop, shop/web, shop-web-2
     #[arg(value_name = "KIND|NAME", required = true)]
     what: Vec<String>,
     /// Output format
@@ -70,6 +72,10 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             }
             ("node" | "nodes", 1) => {
                 print(args.output, &status.nodes, |all| node::text(all, now(), width))
+            }
+            ("certificate" | "certificates", 1) => {
+                let all = client.certificates().await?;
+                print(args.output, &all, |all| certificates::text(all, now()))
             }
             ("route" | "routes", 1) => {
                 let all = client.routes().await?;

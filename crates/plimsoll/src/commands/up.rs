@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use plimsoll_daemon::acme::AcmeChoice;
 use plimsoll_daemon::cell::join;
 use plimsoll_daemon::node::{Error, NodeOptions, RuntimeKind};
 use plimsoll_daemon::sampler::INTERVALS;
@@ -24,6 +25,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+mod acme;
 mod life;
 mod notify;
 mod predecessor;
@@ -31,6 +33,7 @@ mod signals;
 mod successor;
 mod watchdog;
 
+use acme::AcmeArgs;
 use life::Life;
 use predecessor::Predecessor;
 use signals::DaemonSignals;
@@ -54,6 +57,8 @@ Examples:
   plimsoll up --runtime process --data-dir ./node      without Docker, all of it in one directory
   plimsoll up --listen 10.0.0.5:7654                   also for other hosts, under TLS
   plimsoll up --http 0.0.0.0:80 --https 0.0.0.0:443    serve the routes of all deployments
+  plimsoll up --http 0.0.0.0:80 --https 0.0.0.0:443 --acme-email ops@example.org
+                                                       and get certificates for routes with tls: auto
   plimsoll up --name ash --zone north --label disk=ssd
   plimsoll up --cell home --engine etcd --etcd-endpoints http://10.0.0.1:2379,http://10.0.0.2:2379
                                                        the log on an etcd; the next `plimsoll up` remembers all of it
@@ -96,6 +101,8 @@ pub(crate) struct Args {
     /// Serve HTTPS routes on this address, such as 0.0.0.0:443
     #[arg(long, value_name = "ADDRESS:PORT")]
     https: Option<SocketAddr>,
+    #[command(flatten)]
+    acme: AcmeArgs,
     /// Proxies in front of this node, whose X-Forwarded-* headers are kept, such as 10.0.0.0/8
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',', value_parser = proxy)]
     trusted_proxies: Vec<AddressBlock>,
@@ -133,6 +140,9 @@ pub(crate) struct Args {
     /// How many times as fast the rebalancer's gates run, for those who try it out
     #[arg(long, value_name = "TIMES", default_value_t = 1, hide = true)]
     gate_haste: u32,
+    /// How many times as fast certificates of an ACME authority age, for those who try renewal out
+    #[arg(long, value_name = "TIMES", default_value_t = 1, hide = true)]
+    renewal_haste: u64,
     /// Where this host's counters are, where one machine plays several hosts
     #[arg(long, value_name = "DIR", hide = true)]
     host_root: Option<PathBuf>,
@@ -222,6 +232,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let given = std::env::var(JOIN).ok().filter(|text| !text.is_empty());
     options.join = join_address(args, &options.data_dir, given)?;
     options.unlock = args.unlock.key()?;
+    options.acme = args.acme.choice()?;
     let is_default = args.socket.is_none() && args.data_dir.is_none();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
@@ -307,14 +318,18 @@ fn options(args: &Args, who: &Who) -> NodeOptions {
         labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
         engine: args.engine.map(EngineWord::kind),
         etcd: args.etcd.options(),
-        policy: policy(args.node_status_interval, args.gate_haste),
+        policy: Policy {
+            renewal_haste: args.renewal_haste,
+            ..policy(args.node_status_interval, args.gate_haste)
+        },
         host: args.host_root.clone(),
         http: args.http,
         https: args.https,
         trusted_proxies: args.trusted_proxies.clone(),
         address_pool: args.address_pool,
-        // Read from where it is kept, which may fail.
+        // Read from where they are kept, which may fail.
         unlock: None,
+        acme: AcmeChoice::AsBefore,
         bind_roots: args.bind_roots.iter().cloned().collect(),
     }
 }

@@ -215,3 +215,35 @@ fn chaos_does_every_operation_of_the_api() {
         assert!(weight.is_some_and(|weight| weight > 0), "{operation} is never drawn");
     }
 }
+
+#[test]
+fn the_guide_on_routes_quotes_how_long_an_authority_is_left_alone() {
+    use plimsoll_kernel::certificates::{Backoff, MAX_RETRY_AFTER, backoff};
+    use plimsoll_model::acme::{AcmeFailureKind, MAX_CELL_ORDERS, MAX_HOST_ORDERS};
+
+    let text = fs::read_to_string(root().join("docs/guide/routes.md")).unwrap();
+    for (what, kind) in [
+        ("the authority cannot be reached, or fails", AcmeFailureKind::Unavailable),
+        ("a failed validation", AcmeFailureKind::Validation),
+        ("a rate limit", AcmeFailureKind::RateLimited),
+        ("another refusal", AcmeFailureKind::Refused),
+    ] {
+        let Backoff { first, factor, longest } = backoff(kind);
+        let row = format!("| {what} | {} | {factor} | {} |", span(first.0), span(longest.0));
+        assert!(text.contains(&row), "{row}");
+    }
+    let days = MAX_RETRY_AFTER.0 / 86_400_000;
+    for quote in [
+        format!("at most {MAX_HOST_ORDERS} orders per host and {MAX_CELL_ORDERS} per cell"),
+        format!("up to {days} days"),
+    ] {
+        assert!(text.contains(&quote), "{quote}");
+    }
+}
+
+/// `10 s`, `5 min`, `12 h`, `1 day`: in the largest unit that it is a whole number of.
+fn span(millis: u64) -> String {
+    let units = [(86_400_000, "day"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+    let unit = units.iter().find(|(length, _)| millis.is_multiple_of(*length));
+    unit.map(|(length, word)| format!("{} {word}", millis / length)).unwrap_or_default()
+}

@@ -3,6 +3,7 @@
 // Helpers of tests may unwrap as tests do, and the expectations are written by their tool.
 #![allow(clippy::unwrap_used, clippy::needless_raw_string_hashes)]
 
+mod acme;
 mod bad_cases;
 mod bad_cells;
 mod bad_events;

@@ -26,6 +26,7 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/backup post
         /v1/cell get
         /v1/cell/rotation delete post
+        /v1/certificates get
         /v1/configs get post
         /v1/configs/{name} delete get
         /v1/configs/{name}/rotate post

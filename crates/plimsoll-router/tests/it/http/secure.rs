@@ -20,7 +20,7 @@ use super::second::speak;
 use crate::kit::{address, connect, inside, web};
 
 /// A certificate that signs itself, and what a client has to trust.
-fn certificate(host: &str) -> (Arc<CertifiedKey>, CertificateDer<'static>) {
+pub(crate) fn certificate(host: &str) -> (Arc<CertifiedKey>, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();
     let trusted = made.cert.der().clone();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -32,7 +32,7 @@ fn secured(host: &str) -> RouteConfig {
     RouteConfig { host: Some(host.to_owned()), tls: RouteTls::Internal, ..everything() }
 }
 
-async fn shake(
+pub(crate) async fn shake(
     to: std::net::SocketAddr,
     host: &str,
     trusted: &[CertificateDer<'static>],

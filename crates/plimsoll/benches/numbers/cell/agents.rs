@@ -12,6 +12,7 @@ use plimsoll_daemon::link::reach::Reach;
 use plimsoll_daemon::link::{Connect, Pipe};
 use plimsoll_daemon::measurements::NodeMeasurement;
 use plimsoll_daemon::node::store_dir;
+use plimsoll_daemon::route_certificates::HttpListeners;
 use plimsoll_kernel::Policy;
 use plimsoll_model::testkit::{cpus, node_id};
 use plimsoll_model::{
@@ -200,7 +201,8 @@ async fn open(authority: &Authority, leader: &Peer, nth: usize) -> Pipe {
     let reach = Reach(PeerClient::new(credentials));
     let pipe = reach.open(leader).await.expect("the leader takes the link");
     let (node, seen, facts) = (node_id(&name), Term(0), Box::new(facts(nth)));
-    let hello = Up::Hello { version: VERSION, node, seen, facts };
+    let listeners = HttpListeners::default();
+    let hello = Up::Hello { version: VERSION, node, seen, facts, listeners };
     pipe.to.send(encode(&hello)).await.expect("the leader listens");
     pipe
 }

@@ -3,15 +3,18 @@
 use plimsoll_api::client::Client;
 use plimsoll_api::view::{RouteContainer, RouteExplanation, RouteQuery};
 
+use crate::commands::get::certificates;
 use crate::commands::get::routes::name;
 use crate::error::CliError;
 use crate::output::{Format, print};
 use crate::replica_line::plain;
 use crate::table::Table;
+use crate::wait::now;
+use plimsoll_model::Timestamp;
 
 pub(super) async fn run(client: &Client, asked: &str, format: Format) -> Result<(), CliError> {
     let explanation = client.explain_route(&query(asked)).await?;
-    print(format, &explanation, text)
+    print(format, &explanation, |explanation| text(explanation, now()))
 }
 
 /// `shop.example/api`, also as a browser shows it.
@@ -22,8 +25,8 @@ fn query(asked: &str) -> RouteQuery {
     RouteQuery { host: host.to_owned(), path: format!("/{path}") }
 }
 
-fn text(explanation: &RouteExplanation) -> String {
-    let RouteExplanation { route, told_by, containers } = explanation;
+fn text(explanation: &RouteExplanation, now: Timestamp) -> String {
+    let RouteExplanation { route, certificate, told_by, containers } = explanation;
     let (deployment, service, port) = (&route.deployment, &route.service, route.port);
     let mut text = format!("{} leads to {deployment}/{service} port {port}", name(route));
     if route.strip_path {
@@ -33,6 +36,9 @@ fn text(explanation: &RouteExplanation) -> String {
         text.extend([", under TLS (", &route.tls, ")"]);
     }
     text.push('\n');
+    if let Some(certificate) = certificate {
+        text.extend([&certificates::line(certificate, now), "\n"]);
+    }
     for note in &route.notes {
         text.extend(["not from ", &note.subject, ": ", &plain(&note.text), "\n"]);
     }
@@ -104,12 +110,13 @@ mod tests {
             ),
             container("shop-web-2", false, None, ReasonCode::Degraded, "it is degraded"),
         ];
-        let explanation = RouteExplanation { route, told_by: "birch".into(), containers };
+        let explanation =
+            RouteExplanation { route, certificate: None, told_by: "birch".into(), containers };
         expect![[r#"
             shop.example/api leads to shop/web port 80, without the path, under TLS (internal)
               shop-web-1 (3)  ash  takes_requests  running and healthy; 2 in flight from birch
               shop-web-2 (3)  ash  degraded        it is degraded
         "#]]
-        .assert_eq(&text(&explanation));
+        .assert_eq(&text(&explanation, Timestamp(0)));
     }
 }
