@@ -224,7 +224,7 @@ pub enum AuditKind {
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 47] = [
+    pub const WORDS: [&'static str; 48] = [
         "node_joined",
         "node_changed",
         "node_ready",

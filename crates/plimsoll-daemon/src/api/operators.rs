@@ -109,10 +109,7 @@ fn told(token: &JoinToken, at: Timestamp) -> view::JoinTokenStatus {
 
 /// The certificates of all authorities that a node of the cell may have its own from.
 fn certificates(cell: &NodeContext) -> Vec<Vec<u8>> {
-    cell.engine.machine().read(|state| {
-        let kept = state.access().authority.iter();
-        kept.map(|authority| authority.certificate.clone()).collect()
-    })
+    cell.engine.machine().read(|state| state.access().anchors().map(<[u8]>::to_vec).collect())
 }
 
 /// What operators know those authorities by.

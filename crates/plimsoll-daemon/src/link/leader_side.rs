@@ -325,6 +325,7 @@ struct CertificatesFeed {
     listeners: HttpListeners,
     own: watch::Receiver<Option<Arc<RouteCertificates>>>,
     endpoints: watch::Receiver<Option<Arc<Endpoints>>>,
+    authorities: watch::Receiver<Option<Arc<CellAuthorities>>>,
     given: AgentCertificates,
     /// Nothing, to begin with: to a node that needs nothing, nothing is said.
     told: RouteCertificates,
@@ -333,8 +334,9 @@ struct CertificatesFeed {
 impl CertificatesFeed {
     fn new(cell: &NodeContext, listeners: HttpListeners) -> Self {
         let (own, endpoints) = (cell.certificates.watch(), cell.endpoints.watch());
+        let authorities = cell.authorities.watch();
         let (given, told) = (AgentCertificates::default(), RouteCertificates::default());
-        Self { cell: cell.clone(), listeners, own, endpoints, given, told }
+        Self { cell: cell.clone(), listeners, own, endpoints, authorities, given, told }
     }
 
     fn forget(&mut self) {
@@ -358,6 +360,8 @@ impl CertificatesFeed {
             tokio::select! {
                 _ = self.own.changed() => {}
                 _ = self.endpoints.changed() => {}
+                // What another authority signed is issued again by this one.
+                _ = self.authorities.changed() => self.given = AgentCertificates::default(),
                 () = sleep(due.min(LOOK)) => {}
             }
         }

@@ -115,7 +115,7 @@ impl CertificateFacts {
 
 impl Certificates {
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, held: BTreeMap::new(), signer: None }
+        Self { dir, held: BTreeMap::new(), signer: None, proofs: BTreeMap::new() }
     }
 
     /// What another authority signed is issued again by this one.
@@ -124,7 +124,6 @@ impl Certificates {
             self.held.retain(|(tls, _), _| *tls != Tls::Internal);
             self.signer = signer;
         }
-        Self { dir, held: BTreeMap::new(), proofs: BTreeMap::new() }
     }
 
     /// What to show for these routes. Where a host has routes of several kinds an authority's wins over files, and files
@@ -406,7 +405,8 @@ mod tests {
         let late = keep(now.plus(Millis(LIFETIME.0 - RENEWED.0)));
         assert!(!Arc::ptr_eq(&first["shop.example"], &late["shop.example"]), "in good time");
         certificates.follow(Some(vec![2]));
-        let rotated = certificates.keep(routes.iter(), authority, now).0;
+        let rotated =
+            certificates.keep(routes.iter(), &RouteCertificates::default(), authority, now).0;
         assert!(!Arc::ptr_eq(&late["shop.example"], &rotated["shop.example"]), "another signs");
     }
 

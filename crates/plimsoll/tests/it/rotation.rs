@@ -33,13 +33,13 @@ const PACE: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(20);
 
 impl Cell {
-    fn authority(&self, at: usize) -> Value {
+    fn authority_told(&self, at: usize) -> Value {
         self.json(at, "cell rotate-authority --status -o json")
     }
 
     /// Of the authority that signs, as this node tells it.
     pub(crate) fn fingerprint(&self, at: usize) -> String {
-        self.authority(at)["fingerprint"].as_str().unwrap().to_owned()
+        self.authority_told(at)["fingerprint"].as_str().unwrap().to_owned()
     }
 
     #[track_caller]

@@ -257,9 +257,7 @@ fn whoever_is_bound_to_deployments_is_bound_to_secrets_named_like_them() {
     assert_eq!(shown.stdout(), "rate: 7");
 }
 
-/// The command line over TCP, as an operator.
-fn run_with_tcp(cell: &Cell, token: &str, args: &str) -> Ran {
-    let host = format!("http://{}", cell.api(0).unwrap());
-    let env = [("PLIMSOLL_HOST", host.as_str()), ("PLIMSOLL_TOKEN", token)];
-    run_in(cell.dir.path(), args, "", &env)
+/// The command line over TCP, as an operator with this login string.
+fn run_with_tcp(cell: &Cell, login: &str, args: &str) -> Ran {
+    run_in(cell.dir.path(), args, "", &[("PLIMSOLL_TOKEN", login)])
 }
