@@ -108,8 +108,11 @@ impl Renewal {
                 return false;
             }
         }
-        if !latest.signs(&self.identity) && !(self.renew().await && latest.signs(&self.identity)) {
-            return false;
+        if !latest.signs(&self.identity) {
+            let is_renewed = self.renew().await;
+            if !is_renewed || !latest.signs(&self.identity) {
+                return false;
+            }
         }
         if latest.is_rotating && self.confirmed != Some(latest.epoch) {
             self.confirmed = Some(latest.epoch);
@@ -160,7 +163,7 @@ impl Renewal {
         if cell.holds_log() && epoch >= self.identity.epoch() {
             let Some(authority) = authority(cell)? else { return Ok(None) };
             let certificate = authority.issue(&csr, &cell.node, now(), NODE_LIFETIME)?;
-            return self.of(key, certificate.to_vec()).map(Some);
+            return self.of(&key, certificate.to_vec()).map(Some);
         }
         let Some(leader) = reach::leader(cell) else {
             self.complain(&"no server leads that could be asked");
@@ -169,7 +172,7 @@ impl Renewal {
         let body = Bytes::copy_from_slice(csr.as_der());
         let asked = self.client.call(&leader, Method::POST, RENEW, body, ANSWER).await;
         match asked.and_then(Response::good) {
-            Ok(certificate) => self.of(key, certificate.to_vec()).map(Some),
+            Ok(certificate) => self.of(&key, certificate.to_vec()).map(Some),
             Err(error) => {
                 self.complain(&format!("{}: {error}", leader.node));
                 Ok(None)
@@ -178,7 +181,7 @@ impl Renewal {
     }
 
     /// The same node with another certificate, of any authority that it trusts.
-    fn of(&self, key: NodeKey, certificate: Vec<u8>) -> Result<Identity, Error> {
+    fn of(&self, key: &NodeKey, certificate: Vec<u8>) -> Result<Identity, Error> {
         let anchors: Vec<_> = self.identity.anchors().cloned().collect();
         let identity = Identity::signed_by_any(key, certificate, anchors.iter())?;
         Ok(identity.trusting(anchors, self.identity.epoch()))

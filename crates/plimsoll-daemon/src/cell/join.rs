@@ -105,7 +105,7 @@ pub async fn join(
     let told = admission.authorities.as_ref();
     let anchors: Vec<_> = told.map(|told| told.anchors().collect()).unwrap_or_default();
     let known = std::iter::once(&met.authority).chain(&anchors);
-    let identity = Identity::signed_by_any(key, admission.certificate.clone(), known)?;
+    let identity = Identity::signed_by_any(&key, admission.certificate.clone(), known)?;
     let identity = identity.trusting(anchors, told.map_or(0, |told| told.epoch));
     identity.store(data_dir)?;
     Ok((admission, identity))

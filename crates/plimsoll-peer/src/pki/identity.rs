@@ -88,7 +88,7 @@ impl Identity {
 
     /// The same with the one of these authorities that signed it.
     pub fn signed_by_any<'a>(
-        key: NodeKey,
+        key: &NodeKey,
         certificate: impl Into<CertificateDer<'static>>,
         authorities: impl IntoIterator<Item = &'a CertificateDer<'static>>,
     ) -> Result<Self, Error> {

@@ -151,10 +151,10 @@ impl Writes {
 /// Does something under requests and writes. Returns what failed of either.
 fn under_load(
     cell: &mut Cell,
-    (entrance_at, writer): (usize, usize),
+    (entrance_at, written_at): (usize, usize),
     meanwhile: impl FnOnce(&mut Cell),
 ) -> (Vec<String>, Vec<String>) {
-    let socket = cell.socket(writer);
+    let socket = cell.socket(written_at);
     let (tally, writes, is_over) = (Tally::default(), Writes::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         let over = Over(&is_over);

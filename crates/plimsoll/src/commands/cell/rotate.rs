@@ -87,8 +87,7 @@ async fn follow(client: &Client, mut now: Authority, wait: &Wait) -> Result<(), 
     let begun = Instant::now();
     let mut said = String::new();
     let mut is_abort = false;
-    loop {
-        let Some(rotation) = &now.rotation else { break };
+    while let Some(rotation) = &now.rotation {
         is_abort = rotation.is_abort;
         let progress = progress(rotation);
         if progress != said {
