@@ -94,7 +94,20 @@ mod tests {
             ..good.clone()
         };
         let files = Certificate { source: "files".into(), renew_at: None, ..good.clone() };
-        expect![[r#""#]].assert_eq(&text(&[failing.clone(), good.clone(), files], now));
-        expect![[r#""#]].assert_eq(&format!("{}\n{}\n", line(&good, now), line(&failing, now)));
+        expect![[r#"
+            HOST          SOURCE  ISSUER                  EXPIRES  RENEWAL      LAST ERROR
+            blog.example  auto    -                       -        retry in 5m  dns: no such name
+            shop.example  auto    Pebble Intermediate CA  in 80d   in 50d
+            shop.example  files   Pebble Intermediate CA  in 80d   -
+        "#]]
+        .assert_eq(
+            &anstream::adapter::strip_str(&text(&[failing.clone(), good.clone(), files], now))
+                .to_string(),
+        );
+        expect![[r#"
+            certificate (auto) by Pebble Intermediate CA, expires in 80d, renewed in 50d
+            certificate (auto): none; last error: dns: no such name; tried again in 5m
+        "#]]
+        .assert_eq(&format!("{}\n{}\n", line(&good, now), line(&failing, now)));
     }
 }

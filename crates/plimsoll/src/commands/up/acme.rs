@@ -19,10 +19,15 @@ pub(crate) struct AcmeArgs {
     #[arg(id = "acme_email", long = "acme-email", value_name = "ADDRESS")]
     email: Option<String>,
     /// Directory URL of the ACME authority [default: Let's Encrypt]
-    #[arg(long = "acme-directory", value_name = "URL", requires = "acme_email")]
+    #[arg(
+        id = "acme_directory",
+        long = "acme-directory",
+        value_name = "URL",
+        requires = "acme_email"
+    )]
     directory: Option<String>,
     /// PEM file with certificates to check the authority's own server against [default: this machine's]
-    #[arg(long = "acme-ca", value_name = "FILE", requires = "acme_email")]
+    #[arg(id = "acme_ca", long = "acme-ca", value_name = "FILE", requires = "acme_email")]
     ca: Option<PathBuf>,
 }
 
