@@ -218,7 +218,7 @@ x-plimsoll:
         6 |     - {path: api, service: web, port: 80, tls: acme}
           |              ^^^
 
-        error: `tls` must be off, internal or files, found "acme"
+        error: `tls` must be off, internal, files or auto, found "acme"
          --> compose.yaml:6:48
           |
         6 |     - {path: api, service: web, port: 80, tls: acme}

@@ -32,7 +32,7 @@ fn help_groups_every_command() {
           up          Run a node on this machine
           node        Manage nodes
           token       Manage join tokens and API tokens
-          cell        Show the servers of the cell, recover it after losing the quorum, lock the store of a server
+          cell        Show the servers of the cell, recover it after losing the quorum, rotate its authority, lock the store of a server
           backup      Back up the state of the cell to a file
           restore     Create a data directory from a backup
           migrate     Migrate a stopped cell to another storage engine
@@ -53,7 +53,7 @@ fn help_groups_every_command() {
 
         Inspecting:
           status      Show deployments, replicas and problems
-          get         List deployments, services, replicas, nodes or routes, or show some in full
+          get         List deployments, services, replicas, nodes, routes or certificates, or show some in full
           logs        Show the logs of replicas
           exec        Run a command in a replica
           history     List a deployment's revisions and what each changed

@@ -19,7 +19,7 @@ fn a_run_is_summed_up() {
           missing   at most 2 replicas at once, at 20m 00s; some for 35.6s on end, from 20m 00s
           pressure  0.47 at most, on birch at 25m 00s
           batches   0 refused and redone
-          checked   14 promises at each of 1373 steps, and that the cell settles
+          checked   16 promises at each of 1373 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/lost-node.yaml").text());
 }
@@ -75,7 +75,7 @@ fn the_story_is_told_line_by_line() {
           missing   never any, once all ran at 13s
           pressure  0.38 at most, on cedar at 10m 30s
           batches   0 refused and redone
-          checked   14 promises at each of 891 steps, and that the cell settles
+          checked   16 promises at each of 891 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/rolling-update.yaml --story").text());
 }
@@ -145,7 +145,7 @@ fn the_same_facts_come_as_json() {
           },
           "batches_refused": 0,
           "steps": 223,
-          "invariants": 14,
+          "invariants": 16,
           "settled": true,
           "story": {
             "lines": [
@@ -235,7 +235,7 @@ fn a_run_that_ends_amid_things_is_not_asked_to_settle() {
           missing   at most 1 replica at once, at 5m 00s; some for 10s on end, from 5m 00s
           pressure  0.40 at most, on ash at 30s
           batches   0 refused and redone
-          checked   14 promises at each of 57 steps; the end came too soon after the last event for the cell to settle
+          checked   16 promises at each of 57 steps; the end came too soon after the last event for the cell to settle
     "#]].assert_eq(&plimsoll_reading("sim run -", &soon).text());
 }
 
@@ -262,7 +262,7 @@ fn a_broken_promise_fails_and_says_how_to_see_it_again() {
           missing   some replica or other, at every moment
           pressure  0.00 at most, on ash at 30s
           batches   0 refused and redone
-          checked   14 promises at each of 98 steps; the cell did not settle
+          checked   16 promises at each of 98 steps; the cell did not settle
         --- stderr
         error: after 15m with seed 4: settled: shop-web-1 does not run on ash
         the story up to there:

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_lab::NAMES;
 
-use super::{AGENT, token};
+use super::AGENT;
 use crate::harness::{Cell, Site};
 use crate::run::{Ran, run_in};
 
@@ -220,10 +220,13 @@ fn whoever_is_bound_to_deployments_is_bound_to_secrets_named_like_them() {
     cell.up(0, None);
     done(&fed(&cell, "secret create bank-key", BANK));
     done(&fed(&cell, "config create bank-conf", "rate: 7"));
-    let made = cell.run(0, "token create ci --role deploy --deployments shop-*");
-    done(&made);
-    let ci = made.stdout().trim().to_owned();
-    let viewer = token(&cell, "viewer", "read");
+    let login = |args: &str| {
+        let made = cell.run(0, &format!("token create {args}"));
+        done(&made);
+        made.stdout().trim().to_owned()
+    };
+    let ci = login("ci --role deploy --deployments shop-*");
+    let viewer = login("viewer --role read");
 
     let compose = |name: &str, secret: &str| {
         let text = format!(
