@@ -218,7 +218,7 @@ x-plimsoll:
         6 |     - {path: api, service: web, port: 80, tls: acme}
           |              ^^^
 
-        error: `tls` must be off, internal or files, found "acme"
+        error: `tls` must be off, internal, files or auto, found "acme"
          --> compose.yaml:6:48
           |
         6 |     - {path: api, service: web, port: 80, tls: acme}
@@ -247,6 +247,25 @@ x-plimsoll:
         9 |     - {host: c.example.org, service: web, port: 81, strip_paht: true}
           |                                                     ^^^^^^^^^^
         hint: did you mean `strip_path`?
+    "#]]
+    .assert_eq(&file(text).refusal());
+}
+
+#[test]
+fn a_wildcard_gets_no_certificate_of_an_acme_authority() {
+    let text = "\
+services: {web: {image: x}}
+x-plimsoll:
+  routes:
+    - {host: '*.example.org', service: web, port: 80, tls: auto}
+";
+    expect![[r#"
+        error: `tls: auto` gets no certificate for a wildcard
+         --> compose.yaml:4:60
+          |
+        4 |     - {host: '*.example.org', service: web, port: 80, tls: auto}
+          |                                                            ^^^^
+        hint: an ACME authority proves single hosts over HTTP; name each, or use `tls: files`
     "#]]
     .assert_eq(&file(text).refusal());
 }
