@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 
 use plimsoll_model::ServiceKey;
 
-use crate::route_certificates::HttpListeners;
-use crate::routing::certificates::HeldCertificate;
+use crate::route_certificates::{HeldCertificate, HttpListeners};
 
 #[derive(Debug, Clone, Default)]
 pub struct IngressStatus {

@@ -2,7 +2,7 @@
 //! that authority asks every node for, and, on a node without the log, certificates of the cell's own authority. A server
 //! reads them off the log; others are told by the leader, keep them in memory alone, and get keys only if they serve HTTPS.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_kernel::endpoints::Endpoints;
@@ -10,10 +10,18 @@ use plimsoll_model::acme::{AcmeChallenge, SecretKey};
 use plimsoll_model::spec::{RouteSpec, Tls, bare_name};
 use plimsoll_model::{Millis, State, Timestamp};
 use plimsoll_peer::pki::Authority;
+use rustls::crypto::ring::sign;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::routing::certificates::{LIFETIME, RENEWED};
+/// How long one of our own is good for. It is in memory alone, and made anew with every start.
+pub const LIFETIME: Millis = Millis::minutes(7 * 24 * 60);
+
+/// How long before its end another takes its place: a node that cannot get one has days to be noticed.
+pub const RENEWED: Millis = Millis::minutes(3 * 24 * 60);
 
 /// A certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +29,49 @@ pub struct HostKey {
     /// As DER, the host's own first.
     pub chain: Vec<Vec<u8>>,
     pub key: SecretKey,
+}
+
+/// Both made ready, if they belong together.
+pub fn certified(given: &HostKey) -> Result<CertifiedKey, rustls::Error> {
+    let chain = given.chain.iter().map(|der| CertificateDer::from(der.clone())).collect();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(given.key.expose().to_vec()));
+    let certified = CertifiedKey::new(chain, sign::any_supported_type(&key)?);
+    certified.keys_match()?;
+    Ok(certified)
+}
+
+/// A certificate that this node holds, or should, as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldCertificate {
+    pub host: String,
+    pub tls: Tls,
+    /// Who signed it and when it runs out; none: there is none.
+    pub facts: Option<CertificateFacts>,
+    /// When this node sees to a new one by itself.
+    pub renew_at: Option<Timestamp>,
+    /// Why there is none, or no newer one.
+    pub error: Option<String>,
+    pub failures: u32,
+}
+
+/// What a certificate says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFacts {
+    pub issuer: String,
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+}
+
+impl CertificateFacts {
+    pub fn of(certificate: &[u8]) -> Option<Self> {
+        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        let name = parsed.issuer().iter_common_name().next().and_then(|it| it.as_str().ok());
+        let issuer = name.map_or_else(|| parsed.issuer().to_string(), str::to_owned);
+        let millis = |seconds: i64| Timestamp(u64::try_from(seconds).unwrap_or(0) * 1_000);
+        let validity = parsed.validity();
+        let not_before = millis(validity.not_before.timestamp());
+        Some(Self { issuer, not_before, not_after: millis(validity.not_after.timestamp()) })
+    }
 }
 
 /// By host, in lower case and without a final dot.
@@ -136,7 +187,7 @@ impl AgentCertificates {
 
     fn issue(
         &mut self,
-        wanted: std::collections::BTreeSet<String>,
+        wanted: BTreeSet<String>,
         authority: impl FnOnce() -> Option<Authority>,
         now: Timestamp,
     ) {
@@ -165,8 +216,6 @@ impl AgentCertificates {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use plimsoll_model::acme::ChallengeKind;
     use plimsoll_model::{DeploymentName, ServiceName};
     use plimsoll_peer::pki::testkit;

@@ -556,15 +556,8 @@ mod tests {
             }
             H::OperatorAdded { .. } => Some(H::OperatorRevoked { name: "ann".to_owned() }),
             H::OperatorRevoked { .. } => Some(H::AcmeConfigured { directory: None }),
-            H::AcmeConfigured { .. } => Some(H::CertificateIssued {
-                host: "shop.example".to_owned(),
-                issuer: "Pebble".to_owned(),
-                expires_at: Timestamp(0),
-            }),
-            H::CertificateIssued { .. } => Some(H::CertificateFailed {
-                host: "shop.example".to_owned(),
-                why: "refused".to_owned(),
-            }),
+            H::AcmeConfigured { .. } => Some(certificate(true)),
+            H::CertificateIssued { .. } => Some(certificate(false)),
             H::CertificateFailed { .. } => {
                 Some(H::Deployed { deployment: deployment.clone(), revision: Revision(1) })
             }
@@ -667,6 +660,15 @@ mod tests {
             }
             _ => return None,
         })
+    }
+
+    fn certificate(is_issued: bool) -> AuditKind {
+        let (host, text) = ("shop.example".to_owned(), "Pebble".to_owned());
+        if is_issued {
+            AuditKind::CertificateIssued { host, issuer: text, expires_at: Timestamp(0) }
+        } else {
+            AuditKind::CertificateFailed { host, why: text }
+        }
     }
 
     fn relief() -> Relief {

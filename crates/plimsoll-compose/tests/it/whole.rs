@@ -252,6 +252,25 @@ x-plimsoll:
 }
 
 #[test]
+fn a_wildcard_gets_no_certificate_of_an_acme_authority() {
+    let text = "\
+services: {web: {image: x}}
+x-plimsoll:
+  routes:
+    - {host: '*.example.org', service: web, port: 80, tls: auto}
+";
+    expect![[r#"
+        error: `tls: auto` gets no certificate for a wildcard
+         --> compose.yaml:4:60
+          |
+        4 |     - {host: '*.example.org', service: web, port: 80, tls: auto}
+          |                                                            ^^^^
+        hint: an ACME authority proves single hosts over HTTP; name each, or use `tls: files`
+    "#]]
+    .assert_eq(&file(text).refusal());
+}
+
+#[test]
 fn a_certificate_needs_a_host() {
     let text = "\
 services: {web: {image: x}}

@@ -21,8 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use super::client::AcmeHttp;
 use super::{Asking, StepEnd, StepFailure, account, propagation};
 use crate::context::now;
-use crate::route_certificates::HostKey;
-use crate::routing::certificates::{CertificateFacts, certified};
+use crate::route_certificates::{CertificateFacts, HostKey, certified};
 use plimsoll_api::view::Time;
 
 /// How an order is asked after while the authority works on it: it says how often, and if not, ever more seldom.

@@ -25,16 +25,11 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest as _, Sha256};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::route_certificates::{HostKey, RouteCertificates};
+use crate::route_certificates::{
+    CertificateFacts, HeldCertificate, HostKey, LIFETIME, RENEWED, RouteCertificates, certified,
+};
 use plimsoll_peer::pki::Authority;
-
-/// How long one of our own is good for. It is in memory alone, and made anew with every start.
-pub const LIFETIME: Millis = Millis::minutes(7 * 24 * 60);
-
-/// How long before its end another takes its place: a node that cannot get one has days to be noticed.
-pub const RENEWED: Millis = Millis::minutes(3 * 24 * 60);
 
 /// How often files are looked at, and what could not be had is tried again.
 pub const LOOK: Duration = Duration::from_secs(5);
@@ -78,40 +73,6 @@ enum LoadedFrom {
 
 /// Certificates by host, and hosts without one with the reason.
 pub type Shown = (BTreeMap<String, Arc<CertifiedKey>>, BTreeMap<String, String>);
-
-/// A certificate that this node holds, or should, as it is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldCertificate {
-    pub host: String,
-    pub tls: Tls,
-    /// Who signed it and when it runs out; none: there is none.
-    pub facts: Option<CertificateFacts>,
-    /// When this node sees to a new one by itself.
-    pub renew_at: Option<Timestamp>,
-    /// Why there is none, or no newer one.
-    pub error: Option<String>,
-    pub failures: u32,
-}
-
-/// What a certificate says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CertificateFacts {
-    pub issuer: String,
-    pub not_before: Timestamp,
-    pub not_after: Timestamp,
-}
-
-impl CertificateFacts {
-    pub fn of(certificate: &[u8]) -> Option<Self> {
-        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-        let name = parsed.issuer().iter_common_name().next().and_then(|it| it.as_str().ok());
-        let issuer = name.map_or_else(|| parsed.issuer().to_string(), str::to_owned);
-        let millis = |seconds: i64| Timestamp(u64::try_from(seconds).unwrap_or(0) * 1_000);
-        let validity = parsed.validity();
-        let not_before = millis(validity.not_before.timestamp());
-        Some(Self { issuer, not_before, not_after: millis(validity.not_after.timestamp()) })
-    }
-}
 
 impl Certificates {
     pub fn new(dir: PathBuf) -> Self {
@@ -282,14 +243,6 @@ fn taken(
             Err(error) => LoadedCertificate::failed(known, "", error.to_string(), due),
         },
     }
-}
-
-pub fn certified(given: &HostKey) -> Result<CertifiedKey, rustls::Error> {
-    let chain = given.chain.iter().map(|der| CertificateDer::from(der.clone())).collect();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(given.key.expose().to_vec()));
-    let certified = CertifiedKey::new(chain, sign::any_supported_type(&key)?);
-    certified.keys_match()?;
-    Ok(certified)
 }
 
 /// What shows the authority that the host is ours.

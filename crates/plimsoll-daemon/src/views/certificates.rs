@@ -5,7 +5,7 @@ use plimsoll_model::acme::HostCertificate;
 use plimsoll_model::spec::{Tls, bare_name};
 
 use super::Source;
-use crate::routing::certificates::HeldCertificate;
+use crate::route_certificates::HeldCertificate;
 use plimsoll_api::view::{Certificate, Time};
 
 /// Every certificate that a route wants, by host.

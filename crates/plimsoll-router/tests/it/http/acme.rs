@@ -47,13 +47,13 @@ async fn a_token_is_answered_before_redirects_and_an_unknown_one_with_404() {
         let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
         let close = "Connection: close\r\n";
         let head = format!("{request} HTTP/1.1\r\nHost: {host}\r\n{length}{close}\r\n");
-        let heard = site.ask(&head).await;
-        assert_eq!(heard.status, status, "{request} {host}: {}", heard.body);
-        assert_eq!(heard.body == "abc.thumb", status == 200, "{request}");
+        let answer = site.ask(&head).await;
+        assert_eq!(answer.status, status, "{request} {host}: {}", answer.body);
+        assert_eq!(answer.body == "abc.thumb", status == 200, "{request}");
     }
-    let heard = site.ask(&format!("GET {path}/abc HTTP/1.1\r\nHost: own.example\r\n\r\n")).await;
-    assert_eq!(heard.status, 200);
-    assert_ne!(heard.body, "abc.thumb", "who sees to its own certificates is asked itself");
+    let answer = site.ask(&format!("GET {path}/abc HTTP/1.1\r\nHost: own.example\r\n\r\n")).await;
+    assert_eq!(answer.status, 200);
+    assert_ne!(answer.body, "abc.thumb", "who sees to its own certificates is asked itself");
 }
 
 #[tokio::test]
