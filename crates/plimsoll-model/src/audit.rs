@@ -330,7 +330,22 @@ impl AuditKind {
 }
 
 impl AuditKind {
-    fn fmt_certificate(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Of who may join, and ask for what.
+    fn fmt_access(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::JoinTokenCreated { name, .. } => write!(f, "join token {name} was made"),
+            Self::JoinTokenRevoked { name } => write!(f, "join token {name} is revoked"),
+            Self::OperatorAdded { name, role, scope } if scope.is_bound() => {
+                write!(f, "{name} may {} in {scope}", role.word())
+            }
+            Self::OperatorAdded { name, role, .. } => write!(f, "{name} may {}", role.word()),
+            Self::OperatorRevoked { name } => write!(f, "the token of {name} is revoked"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Of what the cell keeps for its services.
+    fn fmt_kept(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AcmeConfigured { directory: None } => {
                 f.write_str("no ACME authority is asked for certificates any more")
@@ -344,6 +359,11 @@ impl AuditKind {
             Self::CertificateFailed { host, why } => {
                 write!(f, "no certificate for {host}: {why}")
             }
+            Self::FileCreated { kind, name } => write!(f, "{kind} {name} created"),
+            Self::FileRotated { kind, name, version } => {
+                write!(f, "{kind} {name} rotated to version {version}")
+            }
+            Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
             _ => Ok(()),
         }
     }
@@ -365,16 +385,16 @@ impl fmt::Display for AuditKind {
                 write!(f, "{node} is not empty in time: {left} replicas stay and it is cordoned")
             }
             Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
-            Self::JoinTokenCreated { name, .. } => write!(f, "join token {name} was made"),
-            Self::JoinTokenRevoked { name } => write!(f, "join token {name} is revoked"),
-            Self::OperatorAdded { name, role, scope } if scope.is_bound() => {
-                write!(f, "{name} may {} in {scope}", role.word())
-            }
-            Self::OperatorAdded { name, role, .. } => write!(f, "{name} may {}", role.word()),
-            Self::OperatorRevoked { name } => write!(f, "the token of {name} is revoked"),
+            Self::JoinTokenCreated { .. }
+            | Self::JoinTokenRevoked { .. }
+            | Self::OperatorAdded { .. }
+            | Self::OperatorRevoked { .. } => self.fmt_access(f),
             Self::AcmeConfigured { .. }
             | Self::CertificateIssued { .. }
-            | Self::CertificateFailed { .. } => self.fmt_certificate(f),
+            | Self::CertificateFailed { .. }
+            | Self::FileCreated { .. }
+            | Self::FileRotated { .. }
+            | Self::FileRemoved { .. } => self.fmt_kept(f),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
@@ -445,11 +465,6 @@ impl fmt::Display for AuditKind {
                 write!(f, "{skipped}; {} times in a row", times.count)
             }
             Self::AuthorityRotation { step } => write!(f, "{step}"),
-            Self::FileCreated { kind, name } => write!(f, "{kind} {name} created"),
-            Self::FileRotated { kind, name, version } => {
-                write!(f, "{kind} {name} rotated to version {version}")
-            }
-            Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
             Self::Survived { node, lost } => {
                 write!(
                     f,
@@ -610,38 +625,45 @@ mod tests {
                 Some(H::Waiting { replica: replica.clone(), why: WaitReason::Stateful })
             }
             H::Waiting { .. } => Some(H::VolumesDoomed { deployment: deployment.clone() }),
-            H::VolumesDoomed { .. } => {
-                Some(H::VolumesRemoved { deployment: deployment.clone(), node: node.clone() })
-            }
-            H::VolumesRemoved { .. } => Some(H::CommandRun { replica: replica.clone() }),
-            H::CommandRun { .. } => Some(H::CommandServed {
-                replica: replica.clone(),
-                asked_by: "token:ci@ash".to_owned(),
-                through: node.clone(),
-            }),
-            H::CommandServed { .. } => Some(H::BackupTaken),
-            H::BackupTaken => Some(H::Survived { node: node.clone(), lost: 1 }),
-            H::Survived { .. } => Some(H::LevelRaised { level: Level::BUILD }),
-            H::LevelRaised { .. } => Some(H::RebalanceMoved { relief: Box::new(relief()) }),
-            H::RebalanceMoved { .. } => Some(skip(Skip::NoCandidate, 0)),
-            H::RebalanceSkipped { .. } => {
-                Some(H::AuthorityRotation { step: RotationStep::Started })
-            }
-            last @ (H::AuthorityRotation { .. }
+            last @ (H::VolumesDoomed { .. }
+            | H::VolumesRemoved { .. }
+            | H::CommandRun { .. }
+            | H::CommandServed { .. }
+            | H::BackupTaken
+            | H::Survived { .. }
+            | H::LevelRaised { .. }
+            | H::RebalanceMoved { .. }
+            | H::RebalanceSkipped { .. }
+            | H::AuthorityRotation { .. }
             | H::FileCreated { .. }
             | H::FileRotated { .. }
-            | H::FileRemoved { .. }) => after_rotation(last),
+            | H::FileRemoved { .. }) => after_volumes(last),
         } {
             all.push(next);
         }
         all
     }
 
-    /// The rest of them, of secrets and configs.
-    fn after_rotation(last: &AuditKind) -> Option<AuditKind> {
+    /// The rest of them.
+    fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
         use AuditKind as H;
         let (name, version) = (FileName::new("db").unwrap(), 2);
+        let (replica, node) = (replica_id("shop/web/1"), node_id("ash"));
         Some(match last {
+            H::VolumesDoomed { .. } => {
+                H::VolumesRemoved { deployment: DeploymentName::new("shop").unwrap(), node }
+            }
+            H::VolumesRemoved { .. } => H::CommandRun { replica },
+            H::CommandRun { .. } => {
+                let asked_by = "token:ci@ash".to_owned();
+                H::CommandServed { replica, asked_by, through: node }
+            }
+            H::CommandServed { .. } => H::BackupTaken,
+            H::BackupTaken => H::Survived { node, lost: 1 },
+            H::Survived { .. } => H::LevelRaised { level: Level::BUILD },
+            H::LevelRaised { .. } => H::RebalanceMoved { relief: Box::new(relief()) },
+            H::RebalanceMoved { .. } => skip(Skip::NoCandidate, 0),
+            H::RebalanceSkipped { .. } => H::AuthorityRotation { step: RotationStep::Started },
             H::AuthorityRotation { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
             H::FileCreated { kind: CellFileKind::Secret, .. } => {
                 H::FileCreated { kind: CellFileKind::Config, name }

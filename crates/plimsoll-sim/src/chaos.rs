@@ -184,23 +184,14 @@ impl Writer {
                 self.operators.insert(name.clone());
                 self.say(at, Action::AddOperator(name));
             }
-            Draw::RevokeOperator => {
-                let names: Vec<String> = self.operators.iter().cloned().collect();
-                let name = self.chance.pick(&names).cloned();
-                let name = name.unwrap_or_else(|| "nobody".to_owned());
-                self.say(at, Action::RevokeOperator(name));
-            }
+            Draw::RevokeOperator => self.revoke_operator(at),
             Draw::Exec => self.say(at, Action::Exec(node)),
             Draw::Backup => self.say(at, Action::Backup),
             Draw::RotateAuthority => {
                 self.say(at, Action::RotateAuthority);
                 self.say(back, Action::RotateWithoutDown);
             }
-            Draw::AbortRotation => {
-                self.say(at, Action::RotateAuthority);
-                let after = Millis(at.0 + self.chance.below(1_000));
-                self.say(after.min(self.chaos.until), Action::AbortRotation);
-            }
+            Draw::AbortRotation => self.abort_rotation(at),
             Draw::Raise => self.say(at, Action::Raise),
             Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
             Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),
@@ -210,6 +201,19 @@ impl Writer {
                 self.say(at, Action::Certify(answer));
             }
         }
+    }
+
+    fn revoke_operator(&mut self, at: Millis) {
+        let names: Vec<String> = self.operators.iter().cloned().collect();
+        let name = self.chance.pick(&names).cloned();
+        self.say(at, Action::RevokeOperator(name.unwrap_or_else(|| "nobody".to_owned())));
+    }
+
+    /// At any moment of it: it takes about a second.
+    fn abort_rotation(&mut self, at: Millis) {
+        self.say(at, Action::RotateAuthority);
+        let after = Millis(at.0 + self.chance.below(1_000));
+        self.say(after.min(self.chaos.until), Action::AbortRotation);
     }
 
     fn of_a_secret(&mut self, at: Millis, action: fn(FileName) -> Action) {

@@ -1,5 +1,6 @@
 //! Compose and env files that were broken at random: every one is read or refused, in bounded time and memory.
 
+use std::fmt::Write as _;
 use std::fs;
 
 use plimsoll_compose::load_env;
@@ -84,7 +85,7 @@ fn laughs() -> String {
     let mut text = "x-0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n".to_owned();
     for depth in 1..10 {
         let below = vec![format!("*a{}", depth - 1); 9].join(", ");
-        text += &format!("x-{depth}: &a{depth} [{below}]\n");
+        writeln!(text, "x-{depth}: &a{depth} [{below}]").unwrap();
     }
     text + "services: {web: {image: nginx, command: *a9}}\n"
 }

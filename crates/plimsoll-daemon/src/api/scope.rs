@@ -54,8 +54,7 @@ fn subject(path: &str) -> Subject {
         "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes"
         | "/v1/whoami" | "/v1/authority" => Subject::Open,
         "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/certificates"
-        | "/v1/watch" => Subject::Listed,
-        "/v1/secrets" | "/v1/configs" => Subject::Listed,
+        | "/v1/watch" | "/v1/secrets" | "/v1/configs" => Subject::Listed,
         // They are bound to secrets and configs that are named like their deployments.
         path if path.starts_with("/v1/secrets/{name}") => Subject::Deployment,
         path if path.starts_with("/v1/configs/{name}") => Subject::Deployment,
