@@ -40,5 +40,6 @@ mod steady;
 mod trace;
 mod unwell;
 mod upgrade;
+mod upstream;
 mod validate;
 mod waiting;

@@ -2,8 +2,7 @@
 //! with a node that is away.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, sleep};
@@ -17,6 +16,7 @@ use crate::harness::{Cell, Site, loopback};
 use crate::http;
 use crate::run::Ran;
 use crate::steady::{Client, Over, Tally};
+use crate::upstream::upstream;
 
 const HOST: &str = "shop.example";
 
@@ -83,30 +83,6 @@ fn awaits(cell: &Cell, at: usize, phase: &str, node: usize) -> bool {
     let rotation = &cell.get(at, "/v1/cell").unwrap_or_default()["authority"]["rotation"];
     let awaited = rotation["awaited"].as_array().cloned().unwrap_or_default();
     rotation["phase"] == phase && awaited.len() == 1 && awaited[0]["node"] == NAMES[node]
-}
-
-/// A server on a port of this host that answers each connection once. It ends with the test.
-fn upstream() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || answer(stream));
-        }
-    });
-    at
-}
-
-fn answer(mut stream: TcpStream) {
-    let (mut head, mut space) = (Vec::new(), [0; 4_096]);
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut space) {
-            Ok(0) | Err(_) => return,
-            Ok(count) => head.extend_from_slice(&space[..count]),
-        }
-    }
-    let _ =
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
 }
 
 /// One replica on this node, behind a route that every node serves.

@@ -1,13 +1,13 @@
 //! A control plane that panics under load: the log's own task, the thread that writes it, and the state machine. What carries
 //! clients goes on in the same process, and no request fails; the control plane is there again a moment later.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use crate::harness::{Cell, Site, loopback};
 use crate::steady::{Client, Over, Tally};
+use crate::upstream::upstream;
 
 const HOST: &str = "shop.example";
 
@@ -16,30 +16,6 @@ const BETWEEN: usize = 300;
 
 /// Where a daemon of this build panics when it is asked to, see `plimsoll_store::fault`.
 const PLACES: [&str; 3] = ["log-apply", "log-core", "log-writer"];
-
-/// A server on a port of this host that answers each connection once. It ends with the test.
-fn upstream() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || answer(stream));
-        }
-    });
-    at
-}
-
-fn answer(mut stream: TcpStream) {
-    let (mut head, mut space) = (Vec::new(), [0; 4_096]);
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut space) {
-            Ok(0) | Err(_) => return,
-            Ok(count) => head.extend_from_slice(&space[..count]),
-        }
-    }
-    let _ =
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
-}
 
 fn restarts(cell: &Cell) -> u64 {
     let (_, page) = crate::http::ask(
