@@ -53,6 +53,29 @@ struct Tier {
     /// The weight of the preferences met, of the weight of all.
     weights: (u32, u32),
     ranges: Vec<Range<usize>>,
+    /// Below each line, no node that can be found bears less than this. Placing makes nodes bear more and hides them, so it
+    /// only rises, until hidden ones are shown again.
+    floors: [Burden; LINES],
+}
+
+impl Tier {
+    /// The next node along the ring with room that bears no more than `most`.
+    fn first(
+        &self,
+        roster: &Roster,
+        need: &Need,
+        line: usize,
+        most: Burden,
+        start: usize,
+    ) -> Option<usize> {
+        let parts = self.ranges.iter().map(|range| {
+            let split = start.clamp(range.start, range.end);
+            (split..range.end, range.start..split)
+        });
+        let first = |part: Range<usize>| roster.tree.first(part, need, line, most);
+        let found = parts.filter_map(|(ahead, wrapped)| first(ahead).or_else(|| first(wrapped)));
+        found.min_by_key(|at| ring::distance(start, *at, roster.len()))
+    }
 }
 
 /// The best of one zone, in the order of the rank: least wins. Zones that are equally crowded compete with these.
@@ -114,7 +137,8 @@ impl NodeSearch {
         let tiers = &mut self.zones.last_mut().expect("pushed just above").tiers;
         let slot = tiers.partition_point(|tier| tier.points > points);
         if tiers.get(slot).is_none_or(|tier| tier.points != points) {
-            tiers.insert(slot, Tier { points, weights, ranges: Vec::new() });
+            let floors = [Burden::LEAST; LINES];
+            tiers.insert(slot, Tier { points, weights, ranges: Vec::new(), floors });
         }
         let ranges = &mut tiers[slot].ranges;
         match ranges.last_mut() {
@@ -212,42 +236,37 @@ impl NodeSearch {
     ) -> Option<Find> {
         for line in 0..LINES {
             for tier in 0..self.zones[view].tiers.len() {
-                let mut best: Option<Find> = None;
+                let found = self.lightest_admitted(ask, roster, tally, (view, tier, line), start);
+                let Some(at) = found else { continue };
                 let points = Reverse(self.zones[view].tiers[tier].points);
-                for range in 0..self.zones[view].tiers[tier].ranges.len() {
-                    let range = self.zones[view].tiers[tier].ranges[range].clone();
-                    let split = start.clamp(range.start, range.end);
-                    let ahead = split..range.end;
-                    let wrapped = range.start..split;
-                    for part in [ahead, wrapped] {
-                        let found = self.lightest_admitted(ask, roster, tally, part, line);
-                        let Some(at) = found else { continue };
-                        let (here, burden) = (tally.here(at), roster.slots[at].burden());
-                        let distance = ring::distance(start, at, roster.len());
-                        let find = Find { here, line, points, burden, distance, at };
-                        best = [best, Some(find)].into_iter().flatten().min();
-                    }
-                }
-                if best.is_some() {
-                    return best;
-                }
+                let (here, burden) = (tally.here(at), roster.slots[at].burden());
+                let distance = ring::distance(start, at, roster.len());
+                return Some(Find { here, line, points, burden, distance, at });
             }
         }
         None
     }
 
-    /// The first of the nodes with room that bear least and that the other filters admit as well. Those they turn away are
-    /// hidden on the way.
+    /// The first along the ring of the nodes with room that bear least and that the other filters admit as well. Those they
+    /// turn away are hidden on the way.
     fn lightest_admitted(
         &mut self,
         ask: &PlacementRequest<'_>,
         roster: &mut Roster,
         tally: &ServiceTally,
-        range: Range<usize>,
-        line: usize,
+        (view, tier, line): (usize, usize, usize),
+        start: usize,
     ) -> Option<usize> {
         loop {
-            let at = roster.tree.lightest(range.clone(), &self.need, line)?;
+            let tier = &mut self.zones[view].tiers[tier];
+            let floor = tier.floors[line];
+            let Some(at) = tier.first(roster, &self.need, line, floor, start) else {
+                let ranges = tier.ranges.iter().cloned();
+                let least = ranges.filter_map(|it| roster.tree.least(it, &self.need, line));
+                // Nothing bears as little as the floor, or it would have been found: so this is higher.
+                tier.floors[line] = least.min()?;
+                continue;
+            };
             if self.admits(ask, roster, tally, at) {
                 return Some(at);
             }
@@ -276,6 +295,9 @@ impl NodeSearch {
         let fuller = tally.by_node.iter().filter(|(at, here)| **here > zone.water && in_zone(at));
         let Some(level) = fuller.map(|(_, here)| *here).min() else { return false };
         zone.water = level;
+        for tier in &mut zone.tiers {
+            tier.floors = [Burden::LEAST; LINES];
+        }
         let at_level = tally.by_node.iter().filter(|(at, here)| **here == level && in_zone(at));
         let at_level: Vec<usize> = at_level.map(|(at, _)| *at).collect();
         for at in at_level {

@@ -1,4 +1,5 @@
-//! A tree over the nodes in ring order that finds, in steps of the logarithm, the first node with enough room.
+//! A tree over the nodes in ring order that finds, in steps of the logarithm, the first node with enough room, and the least
+//! that any such node bears.
 //!
 //! Each inner entry holds the most room that any leaf below it has in each dimension, so a descent skips whole
 //! stretches of full nodes. It knows nothing of services: what a leaf offers is told to it by the
@@ -60,6 +61,7 @@ pub(super) struct Burden {
 }
 
 impl Burden {
+    pub(super) const LEAST: Self = Self { replicas: 0, pressure: 0 };
     const MOST: Self = Self { replicas: u32::MAX, pressure: u32::MAX };
 
     /// The most that has so many replicas, however busy.
@@ -168,19 +170,54 @@ impl Tree {
         Some(k - self.width)
     }
 
-    /// Of the leaves of the range with room below the line, the first of those that bear least.
-    pub(super) fn lightest(&self, range: Range<usize>, need: &Need, line: usize) -> Option<usize> {
+    /// The least that a leaf of the range with room below the line bears.
+    pub(super) fn least(&self, range: Range<usize>, need: &Need, line: usize) -> Option<Burden> {
         let mut question = Question { range, need, line, most: Burden::MOST };
         self.sift(Entry::root(self.width), &mut question);
-        self.descend(Entry::root(self.width), &question)
+        (question.most != Burden::MOST).then_some(question.most)
     }
 
-    /// Likewise, of those with the fewest replicas, however busy they are.
+    /// The first leaf of the range with room below the line that bears no more than `most`.
+    ///
+    /// It goes from leaf to leaf as reading does, and over every stretch at once that has none.
+    pub(super) fn first(
+        &self,
+        range: Range<usize>,
+        need: &Need,
+        line: usize,
+        most: Burden,
+    ) -> Option<usize> {
+        if range.is_empty() {
+            return None;
+        }
+        let mut k = self.width + range.start;
+        loop {
+            let offer = &self.entries[k];
+            if offer.burden <= most && offer.holds(need, line) {
+                if k >= self.width {
+                    return Some(k - self.width);
+                }
+                k *= 2;
+                continue;
+            }
+            // The next entry that begins where this one ends, as wide as it can be.
+            k += 1;
+            k >>= k.trailing_zeros();
+            if k <= 1 {
+                return None;
+            }
+            let below = k.leading_zeros() - self.width.leading_zeros();
+            if (k << below) - self.width >= range.end {
+                return None;
+            }
+        }
+    }
+
+    /// Of the leaves of the range with room below the line, the first of those with the fewest replicas, however busy they
+    /// are.
     pub(super) fn emptiest(&self, range: Range<usize>, need: &Need, line: usize) -> Option<usize> {
-        let mut question = Question { range, need, line, most: Burden::MOST };
-        self.sift(Entry::root(self.width), &mut question);
-        question.most = Burden::any_with(question.most.replicas);
-        self.descend(Entry::root(self.width), &question)
+        let least = self.least(range.clone(), need, line)?;
+        self.first(range, need, line, Burden::any_with(least.replicas))
     }
 
     fn admits(&self, entry: &Entry, question: &Question<'_>) -> bool {
@@ -188,17 +225,6 @@ impl Tree {
         let inside =
             entry.from < question.range.end && entry.from + entry.span > question.range.start;
         inside && offer.burden <= question.most && offer.holds(question.need, question.line)
-    }
-
-    fn descend(&self, entry: Entry, question: &Question<'_>) -> Option<usize> {
-        if !self.admits(&entry, question) {
-            return None;
-        }
-        if entry.span == 1 {
-            return Some(entry.from);
-        }
-        let (left, right) = entry.halves();
-        self.descend(left, question).or_else(|| self.descend(right, question))
     }
 
     /// Lowers the question's bound to the least that a leaf admitted by it bears.

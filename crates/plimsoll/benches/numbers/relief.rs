@@ -36,7 +36,7 @@ pub(super) fn relieving(table: &mut Table) {
     );
 }
 
-/// Sorted times of cycles with these shares in use, after two that do not count. Samples come a few milliseconds early or
+/// Sorted times of cycles with these shares of processors in use, after two that do not count. Samples come a few milliseconds early or
 /// late, as they do from nodes.
 fn cycles(
     cell: &Cell,
@@ -58,7 +58,7 @@ fn cycles(
             let jitter = at * 7_919 % 1_000 + nth * at % 13;
             let sample = PressureSample {
                 at: Timestamp(now.0 - jitter),
-                pressure: NodePressure::new(share, share),
+                pressure: NodePressure::new(share, Pressure::percent(40)),
             };
             readings.nodes.insert(node.clone(), sample);
         }
