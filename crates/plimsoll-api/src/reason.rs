@@ -76,6 +76,12 @@ codes! {
         Constraint = "constraint" => "label the node to match, or change the constraint",
         /// The node's runtime lacks something that the container needs.
         RuntimeLacks = "runtime_lacks" => "use a node with another runtime, or change the compose file",
+        /// A volume of the service is on another node, and its data is there.
+        VolumeElsewhere = "volume_elsewhere" => "bring the node that has the volume back, or uncordon it or free capacity there",
+        /// Several nodes have the volume, and the service is meant to use one: nothing chooses between them by itself.
+        VolumeSplit = "volume_split" => "`plimsoll volume list` shows who has it; `plimsoll volume rm VOLUME --node NODE` removes a copy",
+        /// Services that share a volume run on one node, and another of them cannot run on this one.
+        VolumeSharer = "volume_sharer" => "make room for all of them on one node, or give each a volume of its own",
         /// The service asks for GPUs, and the node has too few.
         NoGpu = "no_gpu" => "use a node with GPUs, or lower the reservation",
         /// The node's unreserved CPU, memory or GPUs do not cover the reservation.

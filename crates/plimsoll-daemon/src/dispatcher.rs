@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use plimsoll_kernel::{agent, depends};
 use plimsoll_model::spec::Dependency;
+use plimsoll_model::volumes::Volumes;
 use plimsoll_model::{
     DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId, Revision,
     ServiceKey, ServiceName, ServiceSpec, State,
@@ -298,13 +299,14 @@ impl Holders {
 /// The nodes that are to remove the deployment's volumes.
 fn doomed_on(state: &State, name: &DeploymentName) -> BTreeSet<NodeId> {
     let volumes = state.volumes().get(name).filter(|volumes| volumes.doomed.is_some());
-    volumes.map(|volumes| volumes.nodes.clone()).unwrap_or_default()
+    volumes.map(Volumes::nodes).unwrap_or_default()
 }
 
 /// The deployments whose volumes the node is to remove.
 fn doomed(state: &State, node: &NodeId) -> BTreeMap<DeploymentName, Revision> {
-    let here = state.volumes().iter().filter(|(_, volumes)| volumes.nodes.contains(node));
-    here.filter_map(|(name, volumes)| Some((name.clone(), volumes.doomed?))).collect()
+    let doomed = state.volumes().iter().filter_map(|(name, it)| Some((name, it, it.doomed?)));
+    let here = doomed.filter(|(_, volumes, _)| volumes.nodes().contains(node));
+    here.map(|(name, _, revision)| (name.clone(), revision)).collect()
 }
 
 fn nodes_of(replica: &Replica) -> BTreeSet<NodeId> {

@@ -1,20 +1,190 @@
-//! Whether a replica has data on its node. It is judged by what the replica has, and not by the newest spec alone: a rollout
-//! that drops a volume may yet be taken back.
+//! What data asks of where a replica runs. Whether it has some is judged by what the replica has, and not by the newest spec
+//! alone: a rollout that drops a volume may yet be taken back. Where a volume lies, the state remembers; what mounts it goes
+//! there, or waits.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_model::reason::Filter;
+use plimsoll_model::spec::VolumeGroup;
 use plimsoll_model::state::Service;
-use plimsoll_model::{Replica, ServiceSpec};
+use plimsoll_model::{
+    Mode, NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State,
+};
 
 /// Whether what runs of it, what should, or what its rollout may return to keeps data on the node.
 pub(crate) fn has_data(service: &Service, replica: &Replica) -> bool {
     let rollout = service.row.rollout.as_ref().filter(|rollout| !rollout.is_over());
     let former = rollout.and_then(|rollout| rollout.from.as_ref()).map(|from| &from.spec);
-    let held = replica.holds().filter_map(|held| service.spec_of(held));
-    held.chain(service.desired()).chain(former).any(|spec| ServiceSpec::is_stateful(spec))
+    runs_with_data(service, replica)
+        || service.desired().into_iter().chain(former).any(|spec| ServiceSpec::is_stateful(spec))
+}
+
+/// Whether what runs of it keeps data on the node.
+pub(crate) fn runs_with_data(service: &Service, replica: &Replica) -> bool {
+    replica.holds().filter_map(|held| service.spec_of(held)).any(|spec| spec.is_stateful())
+}
+
+/// Where a pass has already decided that volumes will be.
+pub(crate) type Promised = BTreeMap<String, BTreeSet<NodeId>>;
+
+/// What its volumes ask of where a service with a number of replicas runs.
+///
+/// Of a volume that one replica mounts, or several services, there is one in the cell: who mounts it runs where it is. The
+/// replicas of a service that shares its volume with none have one each, on the nodes they are on, as on Swarm; a new replica
+/// takes over one that is left before it begins an empty one.
+#[derive(Debug, Default)]
+pub(crate) struct VolumeBinding<'s> {
+    homes: Vec<VolumeHome>,
+    /// Each replica has its own.
+    is_per_replica: bool,
+    /// The nodes that have a volume for one replica each.
+    copies: Option<(String, BTreeSet<NodeId>)>,
+    /// What is to find room where the first of it goes, while no volume is anywhere.
+    sharers: Vec<VolumeSharer<'s>>,
+    /// As much as all of it asks for.
+    request: Resources,
+}
+
+/// A volume of which there is one.
+#[derive(Debug)]
+struct VolumeHome {
+    volume: String,
+    nodes: BTreeSet<NodeId>,
+    /// The service itself mounts it, and not only one that shares another volume with it.
+    is_own: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct VolumeSharer<'s> {
+    pub(crate) service: &'s ServiceName,
+    pub(crate) spec: &'s ServiceSpec,
+}
+
+impl<'s> VolumeBinding<'s> {
+    pub(crate) fn new(
+        state: &'s State,
+        key: &ServiceKey,
+        spec: &ServiceSpec,
+        promised: &Promised,
+    ) -> Option<Self> {
+        let deployment = &key.deployment;
+        let own: BTreeSet<String> = spec.container.local_volumes(deployment).collect();
+        if own.is_empty() || spec.placement.mode == Mode::Global {
+            return None;
+        }
+        let nodes_of = |volume: &str| {
+            let known = state.nodes_with_volume(deployment, volume).cloned();
+            let soon = promised.get(volume).into_iter().flatten().cloned();
+            known.chain(soon).collect::<BTreeSet<NodeId>>()
+        };
+        let services = state.services_of(deployment).filter_map(|other| {
+            let service = state.service(other)?;
+            Some((&other.service, service.desired()?.as_ref()))
+        });
+        let mut groups = VolumeGroup::all(deployment, services).into_iter();
+        let is_in = |group: &VolumeGroup<'_>| group.services.iter().any(|it| *it.0 == key.service);
+        let VolumeGroup { services, volumes } = groups.find(is_in)?;
+        let is_alone = services.len() == 1;
+        if is_alone && spec.placement.mode.replicas().unwrap_or(0) > 1 {
+            let mut located = own.into_iter().map(|volume| (nodes_of(&volume), volume));
+            let copies = located.find(|(nodes, _)| !nodes.is_empty());
+            let copies = copies.map(|(nodes, volume)| (volume, nodes));
+            return Some(Self { is_per_replica: true, copies, ..Self::default() });
+        }
+        let located = volumes.into_iter().map(|volume| (nodes_of(&volume), volume));
+        let homes: Vec<VolumeHome> = located
+            .filter(|(nodes, _)| !nodes.is_empty())
+            .map(|(nodes, volume)| VolumeHome { is_own: own.contains(&volume), volume, nodes })
+            .collect();
+        let mut binding = Self { homes, ..Self::default() };
+        if binding.homes.is_empty() && !is_alone {
+            for (service, spec) in services {
+                let of = ServiceKey::new(deployment.clone(), service.clone());
+                binding.request = binding.request.plus(missing(state.service(&of), spec));
+                if *service != key.service {
+                    binding.sharers.push(VolumeSharer { service, spec });
+                }
+            }
+        }
+        Some(binding)
+    }
+
+    /// Why a volume keeps a replica that is nowhere yet from this node.
+    pub(crate) fn filter(&self, node: &NodeId) -> Option<Filter> {
+        self.homes.iter().find_map(|home| {
+            let VolumeHome { volume, nodes, .. } = home;
+            if nodes.len() > 1 {
+                let (volume, nodes) = (volume.clone(), nodes.clone());
+                return Some(Filter::VolumeSplit { volume, nodes });
+            }
+            let (volume, first) = (volume.clone(), nodes.first()?);
+            (first != node).then(|| Filter::VolumeElsewhere { volume, node: first.clone() })
+        })
+    }
+
+    /// Why a replica that is on the node would find a volume of its own empty there.
+    pub(crate) fn is_elsewhere(&self, node: &NodeId) -> Option<Filter> {
+        let mut own = self.homes.iter().filter(|home| home.is_own);
+        let home = own.find(|home| !home.nodes.contains(node))?;
+        let (volume, node) = (home.volume.clone(), home.nodes.first()?.clone());
+        Some(Filter::VolumeElsewhere { volume, node })
+    }
+
+    /// The only nodes worth a look, where it is settled which.
+    pub(crate) fn nodes(&self) -> Option<&BTreeSet<NodeId>> {
+        self.homes.first().map(|home| &home.nodes)
+    }
+
+    pub(crate) fn sharers(&self) -> &[VolumeSharer<'s>] {
+        &self.sharers
+    }
+
+    /// What all that goes to one node together asks for there; nothing once it is settled which.
+    pub(crate) fn request(&self) -> Resources {
+        self.request
+    }
+
+    /// The nodes that have a volume for one replica each.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &NodeId> {
+        self.copies.iter().flat_map(|(_, nodes)| nodes)
+    }
+
+    /// Nothing but one of these nodes will do: as many replicas are missing as there are volumes without one.
+    pub(crate) fn wait_for(mut self, vacant: &BTreeSet<NodeId>) -> Self {
+        let Some((volume, _)) = &self.copies else { return self };
+        if let Some(first) = vacant.first() {
+            let (volume, nodes) = (volume.clone(), BTreeSet::from([first.clone()]));
+            self.homes.push(VolumeHome { volume, nodes, is_own: true });
+        }
+        self
+    }
+
+    /// The first of it goes there, and so does all that follows.
+    pub(crate) fn settle(&mut self, own: impl Iterator<Item = String>, node: &NodeId) {
+        if self.is_per_replica || !self.homes.is_empty() {
+            return;
+        }
+        let nodes = BTreeSet::from([node.clone()]);
+        let homes = own.map(|volume| VolumeHome { volume, nodes: nodes.clone(), is_own: true });
+        self.homes = homes.collect();
+        self.sharers.clear();
+        self.request = Resources::NONE;
+    }
+}
+
+/// What the replicas ask for that a service lacks.
+fn missing(service: Option<&Service>, spec: &ServiceSpec) -> Resources {
+    let replicas = service.into_iter().flat_map(|service| service.replicas.values());
+    let has = replicas.filter(|replica| replica.assignment.is_some()).count();
+    let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
+    (has..wanted).fold(Resources::NONE, |sum, _| sum.plus(spec.request()))
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::testkit::{cell, cpus, replica_id, spread};
+    use plimsoll_model::testkit::{
+        Cell, cell, cpus, global, hosts, node_id, replica_id, service_key, spread,
+    };
 
     use super::*;
     use crate::testkit::Passes;
@@ -22,7 +192,7 @@ mod tests {
     #[test]
     fn a_replica_keeps_its_data_until_the_rollout_that_drops_its_volume_is_over() {
         let cell = cell().node("ash", cpus(4)).deploy("shop", [("db", spread(1).volume("d"))]);
-        let has = |cell: &plimsoll_model::testkit::Cell| {
+        let has = |cell: &Cell| {
             let id = replica_id("shop/db/1");
             let service = cell.state.service(&id.service).unwrap();
             has_data(service, &service.replicas[&id.slot])
@@ -35,5 +205,100 @@ mod tests {
         assert!(has(&cell), "the rollout may be taken back");
         let cell = cell.obey().settle().later(plimsoll_model::Millis::minutes(2)).settle();
         assert!(!has(&cell.obey()), "the rollout is over, and the old copy has stopped");
+    }
+
+    /// Ends the deployment and what it runs; its volumes stay.
+    fn end(cell: Cell) -> Cell {
+        cell.undeploy("shop").settle()
+    }
+
+    fn why_unplaced(cell: &Cell, service: &str) -> Option<String> {
+        let service = cell.state.service(&service_key(service))?;
+        service.row.unplaced.as_ref().map(|it| it.why.to_string())
+    }
+
+    fn three() -> Cell {
+        cell().node("ash", cpus(4)).node("birch", cpus(4)).node("cedar", cpus(4))
+    }
+
+    #[test]
+    fn a_deployment_that_comes_back_finds_its_volume_or_waits_for_it() {
+        let db = || [("db", spread(1).volume("d"))];
+        let cell = three().deploy("shop", db()).settle();
+        let home = cell.nodes_of("shop/db");
+        let name = home.first().unwrap().as_str();
+        // Another node would be the better choice now, and the volume decides.
+        let crowd = [("a", hosts(3, [name]).reserve(1_000, 64))];
+        let cell = end(cell).deploy("other", crowd).settle().deploy("shop", db()).settle();
+        assert_eq!(cell.nodes_of("shop/db"), home);
+
+        let cell = end(cell).down(name).deploy("shop", db()).settle();
+        let expected = "0 of 3 nodes can take it: 1 not_ready, 2 volume_elsewhere";
+        assert_eq!(why_unplaced(&cell, "shop/db").as_deref(), Some(expected));
+        let cell = cell.up(name).settle();
+        assert_eq!(cell.nodes_of("shop/db"), home);
+    }
+
+    #[test]
+    fn each_replica_of_a_service_finds_a_volume_again_before_one_begins_empty() {
+        let db = |replicas| [("db", spread(replicas).volume("d"))];
+        let cell = three().deploy("shop", db(2)).settle();
+        let homes = cell.nodes_of("shop/db");
+        assert_eq!(homes.len(), 2);
+        let cell = end(cell).deploy("shop", db(2)).settle();
+        assert_eq!(cell.nodes_of("shop/db"), homes);
+        let cell = end(cell).deploy("shop", db(3)).settle();
+        assert_eq!(cell.nodes_of("shop/db").len(), 3, "two find theirs, and the third begins one");
+
+        let cell = end(cell).down(homes.first().unwrap().as_str()).deploy("shop", db(3)).settle();
+        assert_eq!(
+            cell.nodes_of("shop/db").len(),
+            2,
+            "what is on the node that is down is waited for"
+        );
+        let expected = "0 of 3 nodes can take it: 1 not_ready, 2 volume_elsewhere";
+        assert_eq!(why_unplaced(&cell, "shop/db").as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn services_that_share_a_volume_run_on_one_node_with_room_for_all_of_them() {
+        let big = |volume: &str| spread(1).volume(volume).reserve(1_500, 64);
+        let sharers = ["shop/app", "shop/cron", "shop/search"];
+        let stack = || {
+            [
+                ("app", big("files").volume("cache")),
+                ("cron", big("files")),
+                ("search", big("cache").volume("index")),
+                ("web", spread(3)),
+            ]
+        };
+        // Three of them need 4.5 cpus together: no small node has them.
+        let cell = three().node("oak", cpus(8)).deploy("shop", stack()).settle();
+        for service in sharers {
+            assert_eq!(cell.nodes_of(service), [node_id("oak")].into(), "{service}");
+        }
+        let cell = three().deploy("shop", stack()).settle();
+        for service in sharers {
+            let expected = "0 of 3 nodes can take it: 3 volume_sharer";
+            assert_eq!(why_unplaced(&cell, service).as_deref(), Some(expected), "{service}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_gets_a_volume_of_another_goes_to_it() {
+        let stack = |web: ServiceSpec| [("db", spread(1).volume("d")), ("web", web)];
+        let cell = three().deploy("shop", stack(spread(1))).settle();
+        let home = cell.nodes_of("shop/db");
+        assert_ne!(cell.nodes_of("shop/web"), home);
+        let cell = cell.deploy("shop", stack(spread(1).volume("d"))).settle();
+        assert_eq!(cell.nodes_of("shop/web"), home);
+    }
+
+    #[test]
+    fn of_two_nodes_with_the_volume_none_is_chosen() {
+        let everywhere = three().deploy("shop", [("db", global().volume("d"))]).settle();
+        let cell = end(everywhere).deploy("shop", [("db", spread(1).volume("d"))]).settle();
+        let expected = "0 of 3 nodes can take it: 3 volume_split";
+        assert_eq!(why_unplaced(&cell, "shop/db").as_deref(), Some(expected));
     }
 }

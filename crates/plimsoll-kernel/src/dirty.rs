@@ -25,11 +25,12 @@ impl Dirty {
                     self.services.extend(state.unplaced().iter().cloned());
                     self.services.extend(globals(state).cloned());
                 }
+                // Who waits for a volume, or waits because there are two of it.
+                Event::Volumes(name) => self.services.extend(state.services_of(name).cloned()),
                 Event::Access
                 | Event::Deployment(_)
                 | Event::Load(_)
                 | Event::Audit(_)
-                | Event::Volumes(_)
                 | Event::Certificates => {}
             }
         }

@@ -6,6 +6,7 @@ use plimsoll_model::{
     Availability, Node, NodeId, ReplicaId, ServiceKey, ServiceSpec, State, Timestamp,
 };
 
+use crate::data::{Promised, VolumeBinding};
 use crate::place::filter::{PlacementRequest, misfit};
 use crate::place::{NodeVerdict, Placer, Roster};
 use crate::policy::Policy;
@@ -60,7 +61,8 @@ fn explain(
 ) -> Option<PlacementExplanation> {
     let spec = service.desired()?;
     let headings = service.replicas.values().filter_map(|replica| replica.heading());
-    let ask = PlacementRequest::new(spec, &service.row.failures, policy, now);
+    let binding = VolumeBinding::new(state, &id.service, spec, &Promised::new());
+    let ask = PlacementRequest::new(spec, &service.row.failures, policy, now).bound(binding);
     let mut placer = Placer::new(roster, ask, headings.map(|assignment| &assignment.node));
     if let Some(node) = &node {
         placer.lift_whole(id, node);

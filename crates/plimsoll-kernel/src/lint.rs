@@ -16,6 +16,7 @@ mod eligible;
 mod even;
 mod ports;
 mod sticky;
+mod volumes;
 
 #[cfg(test)]
 mod tests;
@@ -36,13 +37,14 @@ impl fmt::Display for Violation {
 /// Every rule that the batch would break if it were applied to the state.
 pub fn plan(state: &State, batch: &[Guarded]) -> Vec<Violation> {
     let plan = BatchPlan::read(state, batch);
-    let rules: [(&'static str, LintRule); 6] = [
+    let rules: [(&'static str, LintRule); 7] = [
         ("eligible", eligible::check),
         ("capacity", capacity::check),
         ("ports", ports::check),
         ("count", count::check),
         ("even", even::check),
         ("sticky", sticky::check),
+        ("volumes", volumes::check),
     ];
     let broken = rules.into_iter().flat_map(|(rule, check)| {
         check(&plan).into_iter().map(move |what| Violation { rule, what })

@@ -20,6 +20,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+use crate::data::VolumeBinding;
 use filter::PlacementRequest;
 pub use rank::Score;
 pub use roster::Roster;
@@ -64,7 +65,7 @@ pub(crate) struct ServiceTally {
 }
 
 impl ServiceTally {
-    fn here(&self, at: usize) -> u32 {
+    pub(crate) fn here(&self, at: usize) -> u32 {
         self.by_node.get(&at).copied().unwrap_or(0)
     }
 
@@ -133,7 +134,7 @@ impl<'a> Placer<'a> {
 
     pub(crate) fn best(&mut self, replica: &ReplicaId) -> Option<ChosenNode> {
         let start = ring::hash(replica);
-        if self.ask.listed().is_some() || self.ask.prefers_names() {
+        if self.ask.listed().is_some() || self.ask.is_particular() {
             return scan::best(&self.ask, self.roster, &self.tally, start);
         }
         if self.search.is_none() {
@@ -143,10 +144,33 @@ impl<'a> Placer<'a> {
         search.best(&self.ask, self.roster, &self.tally, start)
     }
 
+    /// The best of the nodes that have a volume for one more replica of the service, and how many such nodes there are.
+    pub(crate) fn best_copy(&mut self, replica: &ReplicaId) -> (Option<ChosenNode>, usize) {
+        let vacant: Vec<usize> = self.vacant_copies().collect();
+        let start = ring::hash(replica);
+        (scan::best_of(&self.ask, self.roster, &self.tally, start, &vacant), vacant.len())
+    }
+
+    /// The nodes that have a volume of the service, one for each replica, and no replica.
+    fn vacant_copies(&self) -> impl Iterator<Item = usize> {
+        let copies = self.ask.binding.iter().flat_map(VolumeBinding::copies);
+        let places = copies.filter_map(|node| self.roster.place_of(node));
+        places.filter(|at| self.tally.here(*at) == 0)
+    }
+
+    /// Why a replica on the node would find a volume of its own empty there.
+    pub(crate) fn is_volume_elsewhere(&self, node: &NodeId) -> Option<Filter> {
+        self.ask.binding.as_ref()?.is_elsewhere(node)
+    }
+
     /// Gives the replica its place: its room and its ports count from now on.
     pub(crate) fn take(&mut self, at: usize, replica: &ReplicaId) {
         self.roster.take(at, self.ask.request, &self.ask.ports, replica);
         self.count(at);
+        if let Some(binding) = &mut self.ask.binding {
+            let own = self.ask.spec.container.local_volumes(&replica.service.deployment);
+            binding.settle(own, self.roster.id_at(at));
+        }
     }
 
     /// Gives the replica's new copy the place of its old one, which set `freed` aside there; or says why not.

@@ -11,10 +11,12 @@ use std::collections::BTreeSet;
 use plimsoll_model::reason::WaitReason;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Change, Guarded, Mode, NodeStatus, Replica, ReplicaId, ServiceKey, State, Timestamp,
+    Assignment, Change, Guarded, Mode, NodeId, NodeStatus, Replica, ReplicaId, ServiceKey,
+    ServiceSpec, State, Timestamp,
 };
 
 use crate::condition::{NodeCondition, PlacementCondition, placement};
+use crate::data::{Promised, VolumeBinding};
 use crate::drain;
 use crate::place::filter::{PlacementRequest, misplaced};
 use crate::place::{Roster, Score};
@@ -69,6 +71,7 @@ pub fn reconcile(
             Scope::Services(_) => None,
         },
         unplaced: Vec::new(),
+        promised: Promised::new(),
     };
     for (key, service) in in_order(state, scope) {
         pass.service(roster, key, service);
@@ -107,6 +110,8 @@ struct Pass<'s> {
     disturbed: Option<BTreeSet<&'s ServiceKey>>,
     /// Services that found no room for something, to be told why once the pass has placed all it can.
     unplaced: Vec<UnplacedService<'s>>,
+    /// Where volumes will be that this pass gives a place to.
+    promised: Promised,
 }
 
 impl<'s> Pass<'s> {
@@ -119,6 +124,18 @@ impl<'s> Pass<'s> {
                     self.replicated(roster, key, service, spec);
                 }
             },
+        }
+    }
+
+    /// What its volumes ask of where the service runs, as far as this pass has come.
+    fn binding(&self, key: &ServiceKey, spec: &ServiceSpec) -> Option<VolumeBinding<'s>> {
+        VolumeBinding::new(self.state, key, spec, &self.promised)
+    }
+
+    /// A replica of the service gets there, and so do its volumes.
+    fn promise(&mut self, key: &ServiceKey, spec: &ServiceSpec, node: &NodeId) {
+        for volume in spec.container.local_volumes(&key.deployment) {
+            self.promised.entry(volume).or_default().insert(node.clone());
         }
     }
 

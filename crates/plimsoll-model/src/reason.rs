@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
-use crate::ids::{NodeId, ReplicaId};
+use crate::ids::{NodeId, ReplicaId, ServiceName};
 use crate::spec::{Constraint, HostPort, SpecHash};
 use crate::units::{Bytes, MilliCpus, Millis, Resources, Timestamp};
 
@@ -26,6 +26,21 @@ pub enum Filter {
     RuntimeLacks {
         runtime: String,
         needs: Capability,
+    },
+    /// A volume of it is on another node, and there is one of it in the cell.
+    VolumeElsewhere {
+        volume: String,
+        node: NodeId,
+    },
+    /// Several nodes have the volume, and one is meant to: which of them, only a person knows.
+    VolumeSplit {
+        volume: String,
+        nodes: BTreeSet<NodeId>,
+    },
+    /// What shares a volume with it could not go there too.
+    VolumeSharer {
+        service: ServiceName,
+        why: Box<Filter>,
     },
     NoGpu {
         asked: GpusAsked,
@@ -91,6 +106,9 @@ pub enum FilterWord {
     NotListed,
     Constraint,
     RuntimeLacks,
+    VolumeElsewhere,
+    VolumeSplit,
+    VolumeSharer,
     NoGpu,
     InsufficientCapacity,
     PortTaken,
@@ -109,6 +127,9 @@ impl Filter {
             Self::NotListed => FilterWord::NotListed,
             Self::Constraint { .. } => FilterWord::Constraint,
             Self::RuntimeLacks { .. } => FilterWord::RuntimeLacks,
+            Self::VolumeElsewhere { .. } => FilterWord::VolumeElsewhere,
+            Self::VolumeSplit { .. } => FilterWord::VolumeSplit,
+            Self::VolumeSharer { .. } => FilterWord::VolumeSharer,
             Self::NoGpu { .. } => FilterWord::NoGpu,
             Self::InsufficientCapacity(_) => FilterWord::InsufficientCapacity,
             Self::PortTaken { .. } => FilterWord::PortTaken,
@@ -127,6 +148,9 @@ impl fmt::Display for FilterWord {
             Self::NotListed => "not_listed",
             Self::Constraint => "constraint",
             Self::RuntimeLacks => "runtime_lacks",
+            Self::VolumeElsewhere => "volume_elsewhere",
+            Self::VolumeSplit => "volume_split",
+            Self::VolumeSharer => "volume_sharer",
             Self::NoGpu => "no_gpu",
             Self::InsufficientCapacity => "insufficient_capacity",
             Self::PortTaken => "port_taken",
@@ -151,6 +175,14 @@ impl fmt::Display for Filter {
             Self::Constraint { wants, found: None } => write!(f, "wants {wants}, has none"),
             Self::RuntimeLacks { runtime, needs } => {
                 write!(f, "the {runtime} runtime cannot {needs}")
+            }
+            Self::VolumeElsewhere { volume, node } => write!(f, "volume {volume} is on {node}"),
+            Self::VolumeSplit { volume, nodes } => {
+                let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+                write!(f, "volume {volume} is on {} nodes: {}", nodes.len(), names.join(", "))
+            }
+            Self::VolumeSharer { service, why } => {
+                write!(f, "{service} shares a volume with it and cannot go there: {why}")
             }
             Self::NoGpu { asked, capacity } => {
                 write!(f, "asks for {asked}, the node has {capacity}")

@@ -13,10 +13,12 @@ use crate::hex::{self, Hex};
 use crate::ids::{DeploymentName, FileName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
+mod data;
 mod hash;
 mod networks;
 mod routes;
 
+pub use data::{MountedVolume, VolumeGroup};
 pub use networks::NetworkAttachment;
 pub use routes::{RouteSpec, Tls, bare_name};
 
@@ -102,23 +104,6 @@ impl ServiceSpec {
             }
             PortMode::Routed => None,
         })
-    }
-
-    /// Whether its data lives on the node it runs on. Such a replica is never moved by an automatic loop.
-    pub fn is_stateful(&self) -> bool {
-        self.container.mounts.iter().any(|mount| {
-            matches!(mount.source, MountSource::Bind { .. } | MountSource::Volume { .. })
-        })
-    }
-
-    /// Whether an old and a new copy can run at once, on two nodes.
-    pub fn can_run_twice(&self) -> bool {
-        !self.is_stateful() && self.update.order == UpdateOrder::StartFirst
-    }
-
-    /// Whether an old and a new copy can run side by side on one node, so that a change can start before it stops.
-    pub fn can_overlap(&self) -> bool {
-        self.host_ports().next().is_none() && self.can_run_twice()
     }
 }
 
@@ -601,21 +586,6 @@ pub struct Logging {
 
 /// What a service may use before it is stopped from using more; zero is no limit.
 impl ContainerSpec {
-    /// The named volumes it mounts that are the deployment's own, as the file names them.
-    pub fn own_volumes(&self) -> impl Iterator<Item = &str> {
-        self.mounts.iter().filter_map(|mount| match &mount.source {
-            MountSource::Volume { name, .. } => {
-                let is_external = self.volumes.get(name).is_some_and(|volume| volume.external);
-                (!is_external).then_some(name.as_str())
-            }
-            MountSource::Bind { .. } | MountSource::Anonymous | MountSource::Tmpfs { .. } => None,
-        })
-    }
-
-    pub fn has_volumes(&self) -> bool {
-        self.own_volumes().next().is_some()
-    }
-
     pub fn cpu_limit(&self) -> Option<MilliCpus> {
         (self.limits.cpu.0 > 0).then_some(self.limits.cpu)
     }

@@ -292,6 +292,23 @@ impl State {
         &self.volumes
     }
 
+    /// The nodes that have the volume of this name, which the deployment mounts. One whose name is not the deployment's own may
+    /// be mounted by others too.
+    pub fn nodes_with_volume(
+        &self,
+        deployment: &DeploymentName,
+        volume: &str,
+    ) -> impl Iterator<Item = &NodeId> {
+        let rest = volume.strip_prefix(deployment.as_str());
+        let is_own = rest.is_some_and(|rest| rest.starts_with('_'));
+        let own = self.volumes.get(deployment);
+        let others = self.volumes.values().filter(move |_| !is_own);
+        own.into_iter().filter(move |_| is_own).chain(others).flat_map(move |it| {
+            let holders = it.held.get(volume);
+            holders.into_iter().flat_map(|holders| &holders.nodes)
+        })
+    }
+
     /// Certificates that an ACME authority issues, and whom the cell asks for them.
     pub fn acme(&self) -> &Acme {
         &self.acme

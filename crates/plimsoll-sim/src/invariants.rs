@@ -22,6 +22,7 @@ mod restless;
 mod routing;
 pub mod settled;
 mod trust;
+mod volumes;
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<restless::Restless>::default(),
         Box::<routing::Routing>::default(),
         Box::<trust::MutualTrust>::default(),
+        Box::<volumes::OneVolume>::default(),
     ]
 }
 

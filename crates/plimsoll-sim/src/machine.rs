@@ -39,8 +39,8 @@ pub struct Machine {
     pub(crate) is_wiped: bool,
     pub containers: BTreeMap<ReplicaId, Vec<Container>>,
     pub images: BTreeSet<String>,
-    /// The deployments of which it has named volumes.
-    pub volumes: BTreeSet<DeploymentName>,
+    /// The named volumes on its disk, and the deployment that made each.
+    pub volumes: BTreeMap<String, DeploymentName>,
     /// Pulls that failed, to be tried again.
     pub(crate) pulls: BTreeMap<(ReplicaId, Generation), PullTry>,
 }
@@ -151,7 +151,7 @@ impl Machine {
             is_wiped: false,
             containers: BTreeMap::new(),
             images: BTreeSet::new(),
-            volumes: BTreeSet::new(),
+            volumes: BTreeMap::new(),
             pulls: BTreeMap::new(),
         }
     }

@@ -120,6 +120,7 @@ fn checked(
         let before = before.as_ref().map(|(_, content)| &content.services);
         caller.vouch(state, before, services.clone())?;
         check::can_run(state, &services)?;
+        check::can_share(state, name, &services)?;
         Ok::<_, Error>(services)
     })?;
     routes::check(&asked.routes)?;

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use plimsoll_model::{DeploymentName, RuntimeFacts, ServiceName, ServiceSpec, SpecHash, State};
+use plimsoll_model::spec::{VolumeGroup, VolumeSpec};
+use plimsoll_model::{
+    DeploymentName, Mode, Node, NodeId, RuntimeFacts, ServiceName, ServiceSpec, SpecHash, State,
+};
 
 use super::{Error, Services};
 use plimsoll_api::suggest;
@@ -25,6 +28,10 @@ pub(super) fn services(
             return Err(Error::MissingDependency { service: name.clone(), on: on.clone(), hint });
         }
     }
+    let reasons: Vec<(ServiceName, String)> = declared_twice(&asked).into_iter().collect();
+    if !reasons.is_empty() {
+        return Err(Error::BadSpec { reasons });
+    }
     if let Some(circle) = circle(&asked) {
         return Err(Error::CircularDependency { circle });
     }
@@ -34,6 +41,21 @@ pub(super) fn services(
         (name, Arc::new(spec))
     });
     Ok(services.collect())
+}
+
+/// A volume that two services declare differently, which no file can: where it is could not be said.
+fn declared_twice(services: &BTreeMap<ServiceName, ServiceSpec>) -> Option<(ServiceName, String)> {
+    let mut seen: BTreeMap<&str, (&ServiceName, &VolumeSpec)> = BTreeMap::new();
+    for (service, spec) in services {
+        for (name, declared) in &spec.container.volumes {
+            let (first, known) = seen.entry(name).or_insert((service, declared));
+            if *known != declared {
+                let why = format!("volumes: {name} is declared otherwise by {first}");
+                return Some((service.clone(), why));
+            }
+        }
+    }
+    None
 }
 
 /// Refuses every field that no file could have, and every number above its ceiling.
@@ -65,6 +87,45 @@ pub(super) fn can_run(state: &State, services: &Services) -> Result<(), Error> {
                 }
             }
         }
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(Error::CannotRun { reasons }) }
+}
+
+/// Services that share a volume run on one node. Where no node is open to all of them by what it is, however empty, that is
+/// said now and not by waiting for ever.
+pub(super) fn can_share(
+    state: &State,
+    deployment: &DeploymentName,
+    services: &Services,
+) -> Result<(), Error> {
+    let named = services.iter().map(|(name, spec)| (name, spec.as_ref()));
+    let mut reasons = Vec::new();
+    for group in VolumeGroup::all(deployment, named).iter().filter(|it| it.services.len() > 1) {
+        let may_run = |spec: &ServiceSpec, (id, node): (&NodeId, &Node)| {
+            let is_listed = match &spec.placement.mode {
+                Mode::Hosts { hosts, .. } => hosts.contains(id),
+                Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => true,
+            };
+            is_listed && spec.placement.constraints.iter().all(|it| node.facts.meets(id, it))
+        };
+        let on_its_own = |spec: &ServiceSpec| state.nodes().iter().any(|node| may_run(spec, node));
+        let together = state
+            .nodes()
+            .iter()
+            .any(|node| group.services.iter().all(|(_, spec)| may_run(spec, node)));
+        // What may run nowhere even alone waits for a node, as it always did.
+        if together || !group.services.iter().all(|(_, spec)| on_its_own(spec)) {
+            continue;
+        }
+        let names: Vec<&str> = group.services.iter().map(|(name, _)| name.as_str()).collect();
+        let volumes: Vec<&str> = group.volumes.iter().map(String::as_str).collect();
+        let why = format!(
+            "{} share {} and run on one node, but no node meets the constraints of all; \
+             change the constraints, or give each a volume of its own",
+            names.join(", "),
+            volumes.join(", "),
+        );
+        reasons.extend(group.services.first().map(|(name, _)| ((*name).clone(), why)));
     }
     if reasons.is_empty() { Ok(()) } else { Err(Error::CannotRun { reasons }) }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_model::volumes::Volumes;
 use plimsoll_model::{Change, DeploymentName, Refusal, State};
 
 use super::{Caller, Error, MAX_RETRIES, Services, current, find_deployment};
@@ -50,8 +51,8 @@ fn told(state: &State, name: &DeploymentName, services: &Services, remove: bool)
     let volumes = volumes_of(services);
     let (volumes_kept, volumes_removed) =
         if remove { (Vec::new(), volumes) } else { (volumes, Vec::new()) };
-    let held = state.volumes().get(name);
-    let volumes_on = held.into_iter().flat_map(|held| &held.nodes).map(ToString::to_string);
+    let held = state.volumes().get(name).map(Volumes::nodes).unwrap_or_default();
+    let volumes_on = held.iter().map(ToString::to_string);
     Deleted {
         deployment: name.to_string(),
         replicas: u32::try_from(replicas).unwrap_or(u32::MAX),

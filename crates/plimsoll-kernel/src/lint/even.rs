@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_model::{Mode, MoveCause, Node, NodeId, ServiceKey, Zone};
 
-use super::{BatchPlan, New};
+use super::{BatchPlan, New, volumes};
 
 pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     plan.by_service.keys().flat_map(|key| check_service(plan, key)).collect()
@@ -17,6 +17,7 @@ fn check_service<'a>(plan: &BatchPlan<'a>, key: &ServiceKey) -> Vec<String> {
         let mode = &new.spec.placement.mode;
         !new.is_in_place
             && new.cause != Some(MoveCause::Pressure)
+            && !volumes::have_a_say(plan, new)
             && matches!(mode, Mode::Spread { .. } | Mode::Hosts { .. })
     };
     let news: Vec<&New<'_>> =

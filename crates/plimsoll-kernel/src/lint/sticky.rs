@@ -38,7 +38,13 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
         }
         let service = plan.state.service(&new.replica.service);
         let has = service.and_then(|service| service.spec_of(assignment));
-        let is_stateful = new.spec.is_stateful() || has.is_some_and(|has| has.is_stateful());
+        let deployment = &new.replica.service.deployment;
+        let mut volumes = new.spec.container.local_volumes(deployment);
+        // What has no data yet may follow a volume that it gets.
+        let is_at_volume = volumes
+            .any(|it| plan.state.nodes_with_volume(deployment, &it).any(|node| node == new.node));
+        let is_stateful =
+            has.is_some_and(|has| has.is_stateful()) || (new.spec.is_stateful() && !is_at_volume);
         let moves_data = is_stateful && assignment.node != *new.node;
         if moves_data {
             broken.push(format!("{} has its data on {}", new.replica, assignment.node));

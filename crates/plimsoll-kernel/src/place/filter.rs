@@ -10,6 +10,7 @@ use plimsoll_model::{
 
 use super::roster::{NodeClass, NodeSlot, Roster, Schedulability};
 use super::tree::Need;
+use crate::data::VolumeBinding;
 use crate::policy::Policy;
 
 /// What a service asks of a node for one more replica.
@@ -18,6 +19,8 @@ pub(crate) struct PlacementRequest<'a> {
     pub(crate) spec: &'a ServiceSpec,
     pub(crate) request: Resources,
     pub(crate) ports: Vec<HostPort>,
+    /// What its volumes ask for; none where they ask for nothing.
+    pub(crate) binding: Option<VolumeBinding<'a>>,
     failures: &'a BTreeMap<NodeId, Vec<Timestamp>>,
     limit: u32,
     window: Millis,
@@ -35,11 +38,17 @@ impl<'a> PlacementRequest<'a> {
             spec,
             request: spec.request(),
             ports: spec.host_ports().collect(),
+            binding: None,
             failures,
             limit: policy.failure_limit,
             window: policy.failure_window,
             now,
         }
+    }
+
+    /// With what its volumes ask for.
+    pub(crate) fn bound(self, binding: Option<VolumeBinding<'a>>) -> Self {
+        Self { binding, ..self }
     }
 
     pub(super) fn need(&self) -> Need {
@@ -62,8 +71,11 @@ impl<'a> PlacementRequest<'a> {
             && named.all(|constraint| class.facts.meets(&anyone, constraint))
     }
 
-    /// The only nodes it may run on, where it names them.
+    /// The only nodes it may run on, where it names them, or where its volumes are.
     pub(super) fn listed(&self) -> Option<Vec<NodeId>> {
+        if let Some(nodes) = self.binding.as_ref().and_then(VolumeBinding::nodes) {
+            return Some(nodes.iter().cloned().collect());
+        }
         if let Mode::Hosts { hosts, .. } = &self.spec.placement.mode {
             return Some(hosts.iter().cloned().collect());
         }
@@ -72,8 +84,13 @@ impl<'a> PlacementRequest<'a> {
         Some(NodeId::new(&named.value).into_iter().collect())
     }
 
-    /// Whether nodes of one class can suit it unequally, by their names.
-    pub(super) fn prefers_names(&self) -> bool {
+    /// Whether nodes of one class can suit it unequally, by their names or for what others ask of them.
+    pub(super) fn is_particular(&self) -> bool {
+        let has_sharers = self.binding.as_ref().is_some_and(|it| !it.sharers().is_empty());
+        has_sharers || self.prefers_names()
+    }
+
+    fn prefers_names(&self) -> bool {
         self.spec.placement.preferences.iter().any(|p| p.constraint.on == Attribute::Name)
     }
 
@@ -155,7 +172,8 @@ pub(crate) fn filter(
         .or_else(|| unlisted(ask.spec, &slot.id))
         .or_else(|| unmet(ask.spec, &slot.id, &roster.class_of(at).facts))
         .or_else(|| runtime_lacks(ask.spec, &roster.class_of(at).facts))
-        .or_else(|| insufficient(ask, slot))
+        .or_else(|| ask.binding.as_ref().and_then(|binding| bound(binding, roster, at)))
+        .or_else(|| insufficient(ask.request, slot))
         .or_else(|| port_conflict(ask, slot, None))
         .or_else(|| max_per_node(ask, here))
         .or_else(|| ask.recent_failures(&slot.id))
@@ -163,7 +181,7 @@ pub(crate) fn filter(
 
 /// Why the node has not the room or the ports for one more replica, whatever else there is to say of it.
 pub(crate) fn no_room(ask: &PlacementRequest<'_>, slot: &NodeSlot) -> Option<Filter> {
-    insufficient(ask, slot).or_else(|| port_conflict(ask, slot, None))
+    insufficient(ask.request, slot).or_else(|| port_conflict(ask, slot, None))
 }
 
 fn unschedulable(slot: &NodeSlot) -> Option<Filter> {
@@ -194,8 +212,25 @@ fn runtime_lacks(spec: &ServiceSpec, facts: &NodeFacts) -> Option<Filter> {
     Some(Filter::RuntimeLacks { runtime: facts.runtime.name.clone(), needs })
 }
 
-fn insufficient(ask: &PlacementRequest<'_>, slot: &NodeSlot) -> Option<Filter> {
-    let (asked, gpus) = (ask.request.on(slot.capacity), GpusAsked::of(ask.request));
+/// Why a volume keeps it from the node: because it is elsewhere, or because not all that share it could go there.
+fn bound(binding: &VolumeBinding<'_>, roster: &Roster, at: usize) -> Option<Filter> {
+    let (slot, facts) = (&roster.slots[at], &roster.class_of(at).facts);
+    let unfit = |spec: &ServiceSpec| {
+        unlisted(spec, &slot.id)
+            .or_else(|| unmet(spec, &slot.id, facts))
+            .or_else(|| runtime_lacks(spec, facts))
+            .or_else(|| insufficient(binding.request(), slot))
+    };
+    binding.filter(&slot.id).or_else(|| {
+        binding.sharers().iter().find_map(|sharer| {
+            let (service, why) = (sharer.service.clone(), Box::new(unfit(sharer.spec)?));
+            Some(Filter::VolumeSharer { service, why })
+        })
+    })
+}
+
+fn insufficient(request: Resources, slot: &NodeSlot) -> Option<Filter> {
+    let (asked, gpus) = (request.on(slot.capacity), GpusAsked::of(request));
     if asked.gpus > slot.capacity.gpus {
         return Some(Filter::NoGpu { asked: gpus, capacity: slot.capacity.gpus });
     }

@@ -27,7 +27,7 @@ pub(super) fn best(
     best_of(ask, roster, tally, hash, &places)
 }
 
-fn best_of(
+pub(super) fn best_of(
     ask: &PlacementRequest<'_>,
     roster: &Roster,
     tally: &ServiceTally,

@@ -346,6 +346,9 @@ impl<'a> MoveSearch<'a> {
                 | FilterWord::Draining
                 | FilterWord::Constraint
                 | FilterWord::RuntimeLacks
+                | FilterWord::VolumeElsewhere
+                | FilterWord::VolumeSplit
+                | FilterWord::VolumeSharer
                 | FilterWord::RecentFailures
                 | FilterWord::IdTaken,
             ) => return None,

@@ -16,7 +16,7 @@ use super::scale_down::{ScaleDown, ScaleDownCandidate};
 use super::unplaced::{CandidateNodes, UnplacedService};
 use crate::budget::{DisruptionBudget, DisruptionCost};
 use crate::condition::PlacementCondition;
-use crate::data::has_data;
+use crate::data::{has_data, runs_with_data};
 use crate::moves::{self, MoveContext, MoveStep};
 use crate::place::filter::PlacementRequest;
 use crate::place::{Placer, Roster};
@@ -60,6 +60,7 @@ impl<'s> Pass<'s> {
             return;
         }
         let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
+        let ask = ask.bound(self.binding(key, spec));
         let mut live = self.live(roster, &ask, service);
         if is_settled(&live, wanted, service) {
             return;
@@ -304,6 +305,7 @@ impl<'s> Pass<'s> {
                 };
                 placer.take(choice.at, &id);
                 let node = placer.roster().id_at(choice.at).clone();
+                self.promise(key, spec, &node);
                 self.about(
                     &id,
                     Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause },
@@ -369,9 +371,14 @@ impl<'s> Pass<'s> {
             if self.state.is_name_taken(&id) {
                 continue;
             }
-            let Some(choice) = placer.best(&id) else { return missing };
+            let (copy, vacant) = placer.best_copy(&id);
+            // Data that is there is found again before a replica begins without any; where it is out of reach, it is waited
+            // for.
+            let choice = if copy.is_none() && missing > vacant { placer.best(&id) } else { copy };
+            let Some(choice) = choice else { return missing };
             placer.take(choice.at, &id);
             let node = placer.roster().id_at(choice.at).clone();
+            self.promise(key, spec, &node);
             let change = Change::Place { replica: id, node, spec: spec.hash };
             self.decision.batch.push(change.at_generation(None));
             self.scored(choice.score);
@@ -454,13 +461,18 @@ impl<'s> Pass<'s> {
         // tries: there is nothing that runs to be kept.
         let is_retry = (cause == MoveCause::Restart && !l.replica.is_running())
             || l.replica.is_stopped(l.assignment);
+        if let Some(filter) = placer.is_volume_elsewhere(&l.assignment.node) {
+            return self.follow_volume(placer, (service, spec), l, (id, cause), filter);
+        }
         if spec.can_overlap() && !is_retry {
             placer.lift(&l.assignment.node);
             let beside = placer.stay(&l.assignment.node);
             let beside = beside.or_else(|| placer.best(&id).filter(|_| may_leave));
             if let Some(choice) = beside {
                 placer.take(choice.at, &id);
-                self.about(&id, succeed(placer.roster().id_at(choice.at).clone()));
+                let node = placer.roster().id_at(choice.at).clone();
+                self.promise(key, spec, &node);
+                self.about(&id, succeed(node));
                 self.scored(choice.score);
                 return Ok(());
             }
@@ -482,7 +494,10 @@ impl<'s> Pass<'s> {
             Ok(()) | Err(_) => None,
         };
         match (in_place, elsewhere) {
-            (Ok(()), _) => self.about(&id, succeed(l.assignment.node.clone())),
+            (Ok(()), _) => {
+                self.promise(key, spec, &l.assignment.node);
+                self.about(&id, succeed(l.assignment.node.clone()));
+            }
             (Err(_), Some(choice)) => {
                 placer.take(choice.at, &id);
                 self.about(&id, succeed(placer.roster().id_at(choice.at).clone()));
@@ -494,6 +509,35 @@ impl<'s> Pass<'s> {
             (Err(filter), None) => return Err(filter),
         }
         self.about(&id, Change::Promote { replica: id.clone() });
+        Ok(())
+    }
+}
+
+impl Pass<'_> {
+    /// The new spec mounts a volume that is on another node: the next copy goes there, unless this one has data here.
+    fn follow_volume(
+        &mut self,
+        placer: &mut Placer<'_>,
+        (service, spec): (&Service, &ServiceSpec),
+        l: &Live<'_>,
+        (id, cause): (ReplicaId, MoveCause),
+        filter: Filter,
+    ) -> Result<(), Filter> {
+        if runs_with_data(service, l.replica) {
+            return Err(filter);
+        }
+        placer.lift(&l.assignment.node);
+        let Some(choice) = placer.best(&id) else {
+            placer.lower(&l.assignment.node);
+            return Err(filter);
+        };
+        placer.take(choice.at, &id);
+        let node = placer.roster().id_at(choice.at).clone();
+        self.about(&id, Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause });
+        self.scored(choice.score);
+        if !spec.can_run_twice() {
+            self.about(&id, Change::Promote { replica: id.clone() });
+        }
         Ok(())
     }
 }

@@ -1,13 +1,14 @@
 //! What is said of replicas that found no place. The reasons are counted when the pass is over: a reason counted
 //! half-way would be out of date as soon as the next service is placed, and be written again by the next pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_model::reason::{FilterWord, Unplaced, UnplacedReason, WaitReason};
 use plimsoll_model::state::Service;
-use plimsoll_model::{Change, ReplicaId, ServiceKey, ServiceSpec};
+use plimsoll_model::{Change, NodeId, ReplicaId, ServiceKey, ServiceSpec};
 
 use super::Pass;
+use crate::data::VolumeBinding;
 use crate::place::filter::{PlacementRequest, filter};
 use crate::place::{Roster, ServiceTally, no_place};
 
@@ -30,11 +31,29 @@ pub(super) enum CandidateNodes {
     Places(Vec<usize>),
 }
 
+impl UnplacedService<'_> {
+    /// Where each replica has a volume of its own, those that are missing wait for the volumes that nobody uses.
+    fn wait_for_copies<'b>(
+        &self,
+        binding: VolumeBinding<'b>,
+        roster: &Roster,
+    ) -> VolumeBinding<'b> {
+        let CandidateNodes::All(tally) = &self.among else { return binding };
+        let is_vacant =
+            |node: &&NodeId| roster.place_of(node).is_some_and(|at| tally.here(at) == 0);
+        let vacant: BTreeSet<NodeId> = binding.copies().filter(is_vacant).cloned().collect();
+        if self.missing > vacant.len() { binding } else { binding.wait_for(&vacant) }
+    }
+}
+
 impl Pass<'_> {
     pub(super) fn explain_unplaced(&mut self, roster: &Roster) {
         for unplaced in std::mem::take(&mut self.unplaced) {
             let failures = &unplaced.service.row.failures;
+            let binding = self.binding(unplaced.key, unplaced.spec);
+            let binding = binding.map(|it| unplaced.wait_for_copies(it, roster));
             let ask = PlacementRequest::new(unplaced.spec, failures, self.policy, self.now);
+            let ask = ask.bound(binding);
             let why = match &unplaced.among {
                 CandidateNodes::All(tally) => no_place(&ask, roster, tally),
                 CandidateNodes::Places(places) => turned_away_at(&ask, roster, places),

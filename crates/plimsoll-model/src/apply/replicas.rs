@@ -1,5 +1,7 @@
 //! Changes to replicas: the steps of placing, moving and ending them, and what their nodes report.
 
+use std::sync::Arc;
+
 use super::Txn;
 use crate::audit::AuditKind;
 use crate::command::Refusal;
@@ -235,14 +237,14 @@ impl Txn<'_> {
             return Err(Refusal::StaleSpec { service: id.service.clone(), spec });
         }
         let revision = service.row.revision;
-        let has_volumes = service.row.specs.get(&spec).is_some_and(|it| it.container.has_volumes());
+        let assigned = service.row.specs.get(&spec).map(Arc::clone);
         let tenants = self.state.load(node).map_or(0, |load| load.tenants.len());
         if tenants >= MAX_TENANTS {
             let what = format!("replicas on node {node}");
             return Err(Refusal::TooMany { what, found: tenants + 1, max: MAX_TENANTS });
         }
-        if has_volumes {
-            self.note_volumes(&id.service.deployment, node);
+        if let Some(assigned) = assigned {
+            self.note_volumes(&id.service.deployment, node, &assigned.container);
         }
         let generation = self.take_generation();
         Ok(Assignment {

@@ -4,8 +4,9 @@ use super::Txn;
 use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{DeploymentName, NodeId};
+use crate::spec::{ContainerSpec, MountedVolume};
 use crate::units::Revision;
-use crate::volumes::Volumes;
+use crate::volumes::{VolumeHolders, Volumes};
 
 impl Txn<'_> {
     /// Someone wants the data of a deployment that has ended to go.
@@ -15,7 +16,7 @@ impl Txn<'_> {
         }
         let last = self.state.counters.revision.get(name).copied();
         let Some(volumes) = self.state.volumes.get(name) else { return Ok(()) };
-        if volumes.doomed.is_some() {
+        if volumes.doomed.is_some() || volumes.nodes().is_empty() {
             return Ok(());
         }
         let volumes = Volumes { doomed: last, ..volumes.clone() };
@@ -32,10 +33,10 @@ impl Txn<'_> {
         revision: Revision,
     ) {
         let Some(volumes) = self.state.volumes.get(name) else { return };
-        if volumes.doomed != Some(revision) || !volumes.nodes.contains(node) {
+        if volumes.doomed != Some(revision) || !volumes.nodes().contains(node) {
             return;
         }
-        self.drop_volumes(name, node);
+        self.drop_volumes(name, node, |holders| !holders.is_external);
         let (deployment, node) = (name.clone(), node.clone());
         self.audit(AuditKind::VolumesRemoved { deployment, node });
     }
@@ -49,29 +50,57 @@ impl Txn<'_> {
         }
     }
 
-    /// From now on the node may have data of the deployment.
-    pub(super) fn note_volumes(&mut self, name: &DeploymentName, node: &NodeId) {
+    /// From now on the node may have what the container keeps in named volumes.
+    pub(super) fn note_volumes(
+        &mut self,
+        name: &DeploymentName,
+        node: &NodeId,
+        container: &ContainerSpec,
+    ) {
+        // An external volume that every node reaches is nowhere in particular, and nobody's to remove.
+        let is_noted = |volume: &MountedVolume<'_>| volume.is_local() || !volume.is_external();
         let known = self.state.volumes.get(name);
-        if known.is_some_and(|volumes| volumes.nodes.contains(node)) {
+        let has = |volume: &str| known.is_some_and(|it| it.nodes_of(volume).any(|on| on == node));
+        let noted = container.mounted_volumes().filter(is_noted);
+        let new: Vec<(String, bool)> = noted
+            .map(|volume| (volume.name(name), volume.is_external()))
+            .filter(|(volume, _)| !has(volume))
+            .collect();
+        if new.is_empty() {
             return;
         }
         let mut volumes = known.cloned().unwrap_or_default();
-        volumes.nodes.insert(node.clone());
+        for (volume, is_external) in new {
+            let holders = volumes.held.entry(volume).or_default();
+            holders.nodes.insert(node.clone());
+            holders.is_external = is_external;
+        }
         self.set_volumes(name, Some(volumes));
     }
 
     /// Whatever data a node that left had, is not the cell's any more.
     pub(super) fn forget_volumes(&mut self, node: &NodeId) {
-        let held = self.state.volumes.iter().filter(|(_, volumes)| volumes.nodes.contains(node));
+        let has_some = |volumes: &Volumes| volumes.held.values().any(|it| it.nodes.contains(node));
+        let held = self.state.volumes.iter().filter(|(_, volumes)| has_some(volumes));
         let names: Vec<DeploymentName> = held.map(|(name, _)| name.clone()).collect();
         for name in names {
-            self.drop_volumes(&name, node);
+            self.drop_volumes(&name, node, |_| true);
         }
     }
 
-    fn drop_volumes(&mut self, name: &DeploymentName, node: &NodeId) {
+    fn drop_volumes(
+        &mut self,
+        name: &DeploymentName,
+        node: &NodeId,
+        is_gone: fn(&VolumeHolders) -> bool,
+    ) {
         let Some(mut volumes) = self.state.volumes.get(name).cloned() else { return };
-        volumes.nodes.remove(node);
-        self.set_volumes(name, (!volumes.nodes.is_empty()).then_some(volumes));
+        for holders in volumes.held.values_mut().filter(|holders| is_gone(holders)) {
+            holders.nodes.remove(node);
+        }
+        volumes.held.retain(|_, holders| !holders.nodes.is_empty());
+        let is_over = volumes.doomed.is_some() && volumes.nodes().is_empty();
+        volumes.doomed = volumes.doomed.filter(|_| !is_over);
+        self.set_volumes(name, (!volumes.held.is_empty()).then_some(volumes));
     }
 }

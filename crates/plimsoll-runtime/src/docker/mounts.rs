@@ -6,8 +6,8 @@ use bollard::models::{
     Mount as EngineMount, MountBindOptions, MountBindOptionsPropagationEnum as Propagation,
     MountType, MountVolumeOptions,
 };
-use plimsoll_model::spec::{Mount, MountSource, VolumeSpec};
-use plimsoll_model::{ContainerSpec, DeploymentName};
+use plimsoll_model::ContainerSpec;
+use plimsoll_model::spec::{Mount, MountSource};
 
 use super::files::{self, FileDirs};
 use super::volumes::Names;
@@ -86,20 +86,6 @@ fn parse_propagation(text: &str) -> Option<Propagation> {
     serde_json::from_value(text.into()).ok()
 }
 
-/// The name a volume has on the engine: the file's own word for it, else scoped by the deployment, as Compose does. An
-/// external one is nobody's to rename.
-pub(super) fn volume_name(
-    deployment: &DeploymentName,
-    name: &str,
-    spec: Option<&VolumeSpec>,
-) -> String {
-    match spec {
-        Some(VolumeSpec { name: Some(given), .. }) => given.clone(),
-        Some(VolumeSpec { external: true, .. }) => name.to_owned(),
-        _ => format!("{deployment}_{name}"),
-    }
-}
-
 /// By target, with the options in the words of mount(8).
 pub(super) fn tmpfs(spec: &ContainerSpec) -> BTreeMap<String, String> {
     let tmpfs = |mount: &Mount| {
@@ -149,25 +135,6 @@ mod tests {
                 let options = modern.bind_options.unwrap();
                 assert_eq!(options.propagation, Some(Propagation::RSLAVE), "{case}");
             }
-        }
-    }
-
-    #[test]
-    fn a_volume_goes_by_the_name_its_owner_gave_it() {
-        let deployment = DeploymentName::new("shop").unwrap();
-        let named = |name: Option<&str>, external| VolumeSpec {
-            name: name.map(str::to_owned),
-            external,
-            ..VolumeSpec::default()
-        };
-        for (case, spec, expected) in [
-            ("not declared", None, "shop_data"),
-            ("declared", Some(named(None, false)), "shop_data"),
-            ("named", Some(named(Some("mine"), false)), "mine"),
-            ("external", Some(named(None, true)), "data"),
-            ("external and named", Some(named(Some("theirs"), true)), "theirs"),
-        ] {
-            assert_eq!(volume_name(&deployment, "data", spec.as_ref()), expected, "{case}");
         }
     }
 

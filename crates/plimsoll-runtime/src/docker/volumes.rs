@@ -9,7 +9,7 @@ use plimsoll_model::spec::{MountSource, VolumeSpec};
 use plimsoll_model::{CellId, ContainerSpec, DeploymentName};
 
 use super::engine_error::EngineError;
-use super::{labels, mounts};
+use super::labels;
 use crate::runtime::Tag;
 
 /// What each named volume of a spec is called on the engine.
@@ -41,7 +41,7 @@ async fn ensure_one(
     key: &str,
     spec: &VolumeSpec,
 ) -> Result<String, EngineError> {
-    let name = mounts::volume_name(tag.deployment(), key, Some(spec));
+    let name = spec.name_on_engine(tag.deployment(), key);
     let scoped = (spec.name.is_none() && !spec.external).then(|| labels::scoped(&name, tag));
     // Once there is one with the cell's own name the data is there, whatever became of the other.
     if let Some(scoped) = &scoped

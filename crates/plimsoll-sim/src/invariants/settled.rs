@@ -93,9 +93,10 @@ fn find(world: &World<'_>) -> Result<(), String> {
     if state.access().rotation.is_some() {
         return Err("the rotation of the authority does not end".to_owned());
     }
-    let is_up = |node| state.node(node).is_some_and(|node| node.status == NodeStatus::Ready);
+    let is_up =
+        |node: &NodeId| state.node(node).is_some_and(|node| node.status == NodeStatus::Ready);
     for (name, volumes) in state.volumes().iter().filter(|(_, volumes)| volumes.doomed.is_some()) {
-        if let Some(node) = volumes.nodes.iter().find(|node| is_up(*node)) {
+        if let Some(node) = volumes.nodes().into_iter().find(is_up) {
             return Err(format!("the volumes of {name} on {node} were to go and are still there"));
         }
     }

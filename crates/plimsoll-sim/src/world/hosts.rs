@@ -200,8 +200,9 @@ impl World<'_> {
             let error = "a port of it is taken".to_owned();
             return self.exited(node, replica, generation, ObservedCode::StartFailed { error });
         }
-        if spec.container.has_volumes() {
-            machine.volumes.insert(replica.service.deployment.clone());
+        let deployment = &replica.service.deployment;
+        for volume in spec.container.local_volumes(deployment) {
+            machine.volumes.entry(volume).or_insert_with(|| deployment.clone());
         }
         if self.broken.contains(&spec.container.image) {
             let code = ObservedCode::Exited { status: Some(1) };
@@ -267,7 +268,7 @@ impl World<'_> {
             return;
         }
         let doomed = self.state.volumes().iter().filter_map(|(deployment, volumes)| {
-            volumes.doomed.map(|revision| (deployment, &volumes.nodes, revision))
+            volumes.doomed.map(|revision| (deployment, volumes.nodes(), revision))
         });
         let mut cleared: Vec<(NodeId, DeploymentName, Revision)> = Vec::new();
         for (deployment, nodes, revision) in doomed {
@@ -286,7 +287,7 @@ impl World<'_> {
         }
         for (node, deployment, revision) in cleared {
             if let Some(machine) = self.machines.get_mut(&node) {
-                machine.volumes.remove(&deployment);
+                machine.volumes.retain(|_, of| *of != deployment);
             }
             let latency = self.scenario.dwell.network.1;
             self.clock.after(latency, Due::Cleared { node, deployment, revision });

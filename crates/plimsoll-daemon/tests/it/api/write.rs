@@ -351,7 +351,7 @@ async fn a_delete_keeps_the_volumes_unless_they_are_to_go() {
     let doomed = || {
         daemon.cell.engine.machine().read(|state| {
             let shop = state.volumes().get("shop").expect("where the data is, is known");
-            assert_eq!(shop.nodes, [node_id("ash")].into());
+            assert_eq!(shop.nodes(), [node_id("ash")].into());
             shop.doomed.is_some()
         })
     };

@@ -1,0 +1,54 @@
+//! Of a volume that a single replica mounts, or several services, there is one in the cell: nothing starts beside an empty
+//! twin of it.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::{Mode, NodeId, ServiceKey, ServiceSpec};
+
+use super::{BatchPlan, New};
+
+pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut begun: BTreeMap<String, &NodeId> = BTreeMap::new();
+    for new in plan.new.iter().filter(|new| new.spec.placement.mode != Mode::Global) {
+        for volume in ones(plan, new) {
+            let deployment = &new.replica.service.deployment;
+            let mut has = plan.state.nodes_with_volume(deployment, &volume).peekable();
+            let is_first = has.peek().is_none();
+            let begun_on = begun.entry(volume.clone()).or_insert(new.node);
+            let is_elsewhere =
+                if is_first { *begun_on != new.node } else { !has.any(|node| node == new.node) };
+            if is_elsewhere {
+                broken.push(format!("{} goes to {} without {volume}", new.replica, new.node));
+            }
+        }
+    }
+    broken
+}
+
+/// Whether its volumes have a say in where it goes.
+pub(super) fn have_a_say(plan: &BatchPlan<'_>, new: &New<'_>) -> bool {
+    let deployment = &new.replica.service.deployment;
+    let mut local = new.spec.container.local_volumes(deployment);
+    local.any(|volume| plan.state.nodes_with_volume(deployment, &volume).next().is_some())
+        || ones(plan, new).next().is_some()
+}
+
+/// The volumes of it of which there is one.
+fn ones<'p>(plan: &'p BatchPlan<'_>, new: &'p New<'_>) -> impl Iterator<Item = String> {
+    let key = &new.replica.service;
+    let is_single = new.spec.placement.mode.replicas() == Some(1);
+    let local = new.spec.container.local_volumes(&key.deployment);
+    local.filter(move |volume| is_single || is_shared(plan, key, volume))
+}
+
+fn is_shared(plan: &BatchPlan<'_>, key: &ServiceKey, volume: &str) -> bool {
+    let mounts = |spec: &ServiceSpec| {
+        spec.placement.mode != Mode::Global
+            && spec.container.local_volumes(&key.deployment).any(|it| it == volume)
+    };
+    plan.state.services_of(&key.deployment).filter(|other| *other != key).any(|other| {
+        let service = plan.state.service(other);
+        service.and_then(|service| service.desired()).is_some_and(|spec| mounts(spec))
+    })
+}
