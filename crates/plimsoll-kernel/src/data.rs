@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_model::reason::Filter;
 use plimsoll_model::spec::VolumeGroup;
 use plimsoll_model::state::Service;
-use plimsoll_model::{
-    Mode, NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State,
-};
+use plimsoll_model::{NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State};
 
 /// Whether what runs of it, what should, or what its rollout may return to keeps data on the node.
 pub(crate) fn has_data(service: &Service, replica: &Replica) -> bool {
@@ -35,6 +33,8 @@ pub(crate) type Promised = BTreeMap<String, BTreeSet<NodeId>>;
 #[derive(Debug, Default)]
 pub(crate) struct VolumeBinding<'s> {
     homes: Vec<VolumeHome>,
+    /// The service's own volumes of which there is one.
+    own: BTreeSet<String>,
     /// Each replica has its own.
     is_per_replica: bool,
     /// The nodes that have a volume for one replica each.
@@ -68,10 +68,8 @@ impl<'s> VolumeBinding<'s> {
         promised: &Promised,
     ) -> Option<Self> {
         let deployment = &key.deployment;
-        let own: BTreeSet<String> = spec.container.local_volumes(deployment).collect();
-        if own.is_empty() || spec.placement.mode == Mode::Global {
-            return None;
-        }
+        // Most services have none, and are not looked at with the others.
+        spec.container.local_volumes(deployment).next()?;
         let nodes_of = |volume: &str| {
             let known = state.nodes_with_volume(deployment, volume).cloned();
             let soon = promised.get(volume).into_iter().flatten().cloned();
@@ -84,6 +82,8 @@ impl<'s> VolumeBinding<'s> {
         let mut groups = VolumeGroup::all(deployment, services).into_iter();
         let is_in = |group: &VolumeGroup<'_>| group.services.iter().any(|it| *it.0 == key.service);
         let VolumeGroup { services, volumes } = groups.find(is_in)?;
+        let local: BTreeSet<String> = spec.container.local_volumes(deployment).collect();
+        let own: BTreeSet<String> = local.intersection(&volumes).cloned().collect();
         let is_alone = services.len() == 1;
         if is_alone && spec.placement.mode.replicas().unwrap_or(0) > 1 {
             let mut located = own.into_iter().map(|volume| (nodes_of(&volume), volume));
@@ -96,7 +96,7 @@ impl<'s> VolumeBinding<'s> {
             .filter(|(nodes, _)| !nodes.is_empty())
             .map(|(nodes, volume)| VolumeHome { is_own: own.contains(&volume), volume, nodes })
             .collect();
-        let mut binding = Self { homes, ..Self::default() };
+        let mut binding = Self { homes, own, ..Self::default() };
         if binding.homes.is_empty() && !is_alone {
             for (service, spec) in services {
                 let of = ServiceKey::new(deployment.clone(), service.clone());
@@ -160,10 +160,11 @@ impl<'s> VolumeBinding<'s> {
     }
 
     /// The first of it goes there, and so does all that follows.
-    pub(crate) fn settle(&mut self, own: impl Iterator<Item = String>, node: &NodeId) {
+    pub(crate) fn settle(&mut self, node: &NodeId) {
         if self.is_per_replica || !self.homes.is_empty() {
             return;
         }
+        let own = std::mem::take(&mut self.own).into_iter();
         let nodes = BTreeSet::from([node.clone()]);
         let homes = own.map(|volume| VolumeHome { volume, nodes: nodes.clone(), is_own: true });
         self.homes = homes.collect();
@@ -300,5 +301,13 @@ mod tests {
         let cell = end(everywhere).deploy("shop", [("db", spread(1).volume("d"))]).settle();
         let expected = "0 of 3 nodes can take it: 3 volume_split";
         assert_eq!(why_unplaced(&cell, "shop/db").as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_volume_of_a_service_that_is_everywhere_ties_nobody() {
+        let stack = [("agent", global().volume("d")), ("web", spread(1).volume("d"))];
+        let cell = three().deploy("shop", stack).settle();
+        assert_eq!(cell.nodes_of("shop/agent").len(), 3);
+        assert_eq!(cell.nodes_of("shop/web").len(), 1);
     }
 }

@@ -168,8 +168,7 @@ impl<'a> Placer<'a> {
         self.roster.take(at, self.ask.request, &self.ask.ports, replica);
         self.count(at);
         if let Some(binding) = &mut self.ask.binding {
-            let own = self.ask.spec.container.local_volumes(&replica.service.deployment);
-            binding.settle(own, self.roster.id_at(at));
+            binding.settle(self.roster.id_at(at));
         }
     }
 

@@ -98,9 +98,9 @@ pub(super) fn can_share(
     deployment: &DeploymentName,
     services: &Services,
 ) -> Result<(), Error> {
-    let named = services.iter().map(|(name, spec)| (name, spec.as_ref()));
+    let specs = services.iter().map(|(name, spec)| (name, spec.as_ref()));
     let mut reasons = Vec::new();
-    for group in VolumeGroup::all(deployment, named).iter().filter(|it| it.services.len() > 1) {
+    for group in VolumeGroup::all(deployment, specs).iter().filter(|it| it.services.len() > 1) {
         let may_run = |spec: &ServiceSpec, (id, node): (&NodeId, &Node)| {
             let is_listed = match &spec.placement.mode {
                 Mode::Hosts { hosts, .. } => hosts.contains(id),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Mode, NodeId, ServiceKey, ServiceSpec};
+use plimsoll_model::{Mode, NodeId, ServiceKey};
 
 use super::{BatchPlan, New};
 
@@ -39,16 +39,22 @@ fn ones<'p>(plan: &'p BatchPlan<'_>, new: &'p New<'_>) -> impl Iterator<Item = S
     let key = &new.replica.service;
     let is_single = new.spec.placement.mode.replicas() == Some(1);
     let local = new.spec.container.local_volumes(&key.deployment);
-    local.filter(move |volume| is_single || is_shared(plan, key, volume))
+    local.filter(move |volume| {
+        let others: Vec<&Mode> = others_with(plan, key, volume).collect();
+        let is_everywhere = others.iter().any(|mode| **mode == Mode::Global);
+        !is_everywhere && (is_single || !others.is_empty())
+    })
 }
 
-fn is_shared(plan: &BatchPlan<'_>, key: &ServiceKey, volume: &str) -> bool {
-    let mounts = |spec: &ServiceSpec| {
-        spec.placement.mode != Mode::Global
-            && spec.container.local_volumes(&key.deployment).any(|it| it == volume)
-    };
-    plan.state.services_of(&key.deployment).filter(|other| *other != key).any(|other| {
-        let service = plan.state.service(other);
-        service.and_then(|service| service.desired()).is_some_and(|spec| mounts(spec))
-    })
+/// How the other services of the deployment are laid out that mount the volume.
+fn others_with<'p>(
+    plan: &'p BatchPlan<'_>,
+    key: &'p ServiceKey,
+    volume: &'p str,
+) -> impl Iterator<Item = &'p Mode> {
+    let others = plan.state.services_of(&key.deployment).filter(move |other| *other != key);
+    let specs = others.filter_map(|other| plan.state.service(other)?.desired());
+    let mounting = specs
+        .filter(move |spec| spec.container.local_volumes(&key.deployment).any(|it| it == volume));
+    mounting.map(|spec| &spec.placement.mode)
 }

@@ -126,14 +126,20 @@ pub struct VolumeGroup<'a> {
 
 impl<'a> VolumeGroup<'a> {
     /// Every service of the deployment that mounts a local volume, with those it is tied to. One that is on every node is in
-    /// none: each of its replicas has the node's own volume.
+    /// none, and its volumes tie nobody: they are on every node too.
     pub fn all(
         deployment: &DeploymentName,
         services: impl Iterator<Item = (&'a ServiceName, &'a ServiceSpec)>,
     ) -> Vec<Self> {
+        let (global, others): (Vec<_>, Vec<_>) =
+            services.partition(|(_, spec)| spec.placement.mode == Mode::Global);
+        let local = |spec: &'a ServiceSpec| spec.container.local_volumes(deployment);
+        let everywhere: BTreeSet<String> =
+            global.into_iter().flat_map(|(_, spec)| local(spec)).collect();
         let mut groups: Vec<Self> = Vec::new();
-        for (name, spec) in services.filter(|(_, spec)| spec.placement.mode != Mode::Global) {
-            let volumes: BTreeSet<String> = spec.container.local_volumes(deployment).collect();
+        for (name, spec) in others {
+            let volumes: BTreeSet<String> =
+                local(spec).filter(|volume| !everywhere.contains(volume)).collect();
             if volumes.is_empty() {
                 continue;
             }

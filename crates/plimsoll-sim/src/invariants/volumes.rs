@@ -43,11 +43,10 @@ fn is_one(state: &State, deployment: &DeploymentName, volume: &str) -> bool {
     let specs = state.services_of(deployment).filter_map(|key| state.service(key)?.desired());
     let mounting =
         specs.filter(|spec| spec.container.local_volumes(deployment).any(|it| it == volume));
-    let mut modes = mounting.map(|spec| &spec.placement.mode);
-    let (first, second) = (modes.next(), modes.next());
-    match (first, second) {
-        (Some(Mode::Global), _) | (None, _) => false,
-        (Some(first), None) => first.replicas() == Some(1),
-        (Some(_), Some(second)) => *second != Mode::Global && modes.all(|it| *it != Mode::Global),
+    let modes: Vec<&Mode> = mounting.map(|spec| &spec.placement.mode).collect();
+    match modes.as_slice() {
+        [only] => only.replicas() == Some(1),
+        // Where one of them is on every node, so is the volume.
+        modes => modes.len() > 1 && modes.iter().all(|mode| **mode != Mode::Global),
     }
 }
