@@ -252,17 +252,15 @@ impl Embedded {
 
     /// Returns once the server cannot go on, with why. It answers reads still; only another start makes it write again.
     pub async fn broken(&self) -> Error {
-        loop {
-            let has_ended = |metrics: &RaftMetrics<Types>| metrics.running_state.is_err();
-            let waited = self.raft.wait(None).metrics(has_ended, "it breaks").await;
-            match self.trouble() {
-                // Its metrics ended without its saying so.
-                None if waited.is_err() => return Error::Panicked,
-                None => {}
-                // As was asked for.
-                Some(Error::Stopped) => std::future::pending().await,
-                Some(error) => return error,
-            }
+        // Its sender ends with openraft. Metrics would tell as well, and wake whoever waits with every heartbeat.
+        let mut leadership = self.leadership.clone();
+        while leadership.changed().await.is_ok() {}
+        match self.trouble() {
+            // It ended without its saying so.
+            None => Error::Panicked,
+            // As was asked for.
+            Some(Error::Stopped) => std::future::pending().await,
+            Some(error) => error,
         }
     }
 

@@ -55,14 +55,15 @@ impl LogGrowth {
     /// Has snapshots made when the log has grown, until openraft ends.
     pub(crate) fn follow(self: Arc<Self>, raft: Raft<Types, StateMachine>, store: WeakLogStore) {
         tokio::spawn(async move {
-            let has_ended = |metrics: &RaftMetrics<Types>| metrics.running_state.is_err();
-            let ended = raft.wait(None);
-            let ended = ended.metrics(has_ended, "it ends");
-            tokio::pin!(ended);
+            // These change with leaders and members alone; all of the metrics change with every heartbeat.
+            let mut server = raft.server_metrics();
             loop {
                 tokio::select! {
                     () = self.due.notified() => {}
-                    _ = &mut ended => return,
+                    changed = server.changed() => match changed {
+                        Ok(()) => continue,
+                        Err(_) => return,
+                    },
                 }
                 if make(&raft, &store).await.is_none() {
                     return;
