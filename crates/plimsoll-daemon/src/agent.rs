@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_kernel::Policy;
-use plimsoll_kernel::agent::{self, ContainerPhase, ContainerStep, LocalContainer};
+use plimsoll_kernel::agent::{
+    self, ContainerPhase, ContainerStep, LocalContainer, WantedContainer,
+};
 use plimsoll_model::{
     CellId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
 };
@@ -218,17 +220,17 @@ impl Agent {
         for wanted in &brief.wanted {
             self.take_order(id, wanted);
         }
-        let generations: Vec<Generation> = brief.wanted.iter().map(|w| w.generation).collect();
         // Nothing of it is here: it waited for another try of its pull.
-        let is_idle =
-            |unit: &&Unit| unit.phase.is_none() && !generations.contains(&unit.generation);
+        let is_idle = |unit: &&Unit| unit.phase.is_none() && !self.is_wanted(id, unit.generation);
         let idle: Vec<Generation> =
             self.units_of(id).filter(is_idle).map(|u| u.generation).collect();
         for generation in idle {
             self.forget(id, generation);
         }
         let locals: Vec<LocalContainer> = self.units_of(id).filter_map(Unit::local).collect();
-        for step in agent::next(&generations, &locals) {
+        let wanted: Vec<WantedContainer> =
+            brief.wanted.iter().map(DesiredReplica::wanted).collect();
+        for step in agent::next(&wanted, &locals) {
             self.begin(id, step, &brief);
         }
         // What leaves and is not here has stopped, perhaps while nobody watched.
@@ -286,11 +288,15 @@ impl Agent {
         let generation = match step {
             ContainerStep::Pull(g)
             | ContainerStep::Start(g)
+            | ContainerStep::Await(g)
             | ContainerStep::Stop(g)
             | ContainerStep::Remove(g) => g,
         };
         let Some(unit) = self.unit(id, generation) else { return };
-        let is_try = matches!(step, ContainerStep::Pull(_) | ContainerStep::Start(_));
+        let is_try = matches!(
+            step,
+            ContainerStep::Pull(_) | ContainerStep::Start(_) | ContainerStep::Await(_)
+        );
         if is_try && unit.end.is_some() {
             return;
         }
@@ -301,15 +307,12 @@ impl Agent {
         match step {
             ContainerStep::Pull(_) => self.pull(id, generation),
             ContainerStep::Start(_) if self.doomed.is_clearing(&id.service.deployment) => {}
-            ContainerStep::Start(_) => {
-                let awaits = brief.wanted.iter().find(|w| w.generation == generation);
-                let awaits = awaits.and_then(|wanted| wanted.awaits.clone());
-                match awaits.filter(|_| !unit.has_started) {
-                    Some((service, until)) => {
-                        let code = ObservedCode::AwaitsService { service, until };
-                        self.tell(id, generation, (ObservedState::Pending, Some(code)));
-                    }
-                    None => self.start(id, generation),
+            ContainerStep::Start(_) => self.start(id, generation),
+            ContainerStep::Await(_) => {
+                let wanted = brief.wanted.iter().find(|wanted| wanted.generation == generation);
+                if let Some((service, until)) = wanted.and_then(|wanted| wanted.awaits.clone()) {
+                    let code = ObservedCode::AwaitsService { service, until };
+                    self.tell(id, generation, (ObservedState::Pending, Some(code)));
                 }
             }
             ContainerStep::Stop(_) => self.stop(id, generation, Then::Orders),

@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use plimsoll_kernel::{agent, depends};
+use plimsoll_kernel::agent::WantedContainer;
+use plimsoll_kernel::orders;
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::volumes::Volumes;
 use plimsoll_model::{
     DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId, Revision,
     ServiceKey, ServiceName, ServiceSpec, State,
 };
-use plimsoll_store::{AppliedCommand, Lagged, Machine};
+use plimsoll_store::{AppliedCommand, Lagged, Machine, aside};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -46,6 +47,12 @@ pub struct DesiredReplica {
     pub is_job: bool,
 }
 
+impl DesiredReplica {
+    pub(crate) fn wanted(&self) -> WantedContainer {
+        WantedContainer { generation: self.generation, is_held: self.awaits.is_some() }
+    }
+}
+
 /// What changed of what is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AssignmentUpdate {
@@ -61,18 +68,14 @@ pub enum AssignmentUpdate {
 impl Assignments {
     /// What the state asks of the node about the replica; none if nothing.
     pub fn of(state: &State, node: &NodeId, id: &ReplicaId) -> Option<Self> {
-        let service = state.service(&id.service)?;
         let replica = state.replica(id)?;
-        let wanted = agent::wanted(state, node, id).filter_map(|assignment| {
-            let spec = Arc::clone(service.spec_of(assignment)?);
-            Some(DesiredReplica {
-                generation: assignment.generation,
-                observed: replica.observation(assignment).cloned(),
-                awaits: depends::unmet(state, &id.service.deployment, &spec),
-                is_job: depends::is_job(state, &id.service),
-                // Here secrets leave the state: with the order to run what uses them, for the node that is to.
-                spec: state.with_contents(&spec),
-            })
+        let wanted = orders::of(state, node, id).map(|order| DesiredReplica {
+            generation: order.assignment.generation,
+            observed: replica.observation(order.assignment).cloned(),
+            awaits: order.awaits,
+            is_job: order.is_job,
+            // Here secrets leave the state: with the order to run what uses them, for the node that is to.
+            spec: state.with_contents(order.spec),
         });
         let leaving = replica.leaving.iter().filter(|held| held.node == *node);
         let brief = Self {
@@ -132,7 +135,7 @@ impl Dispatch {
             let mut holders = Holders::default();
             machine.read(|state| holders.fill(state));
             while let Some(dispatch) = weak.upgrade() {
-                let marks = watcher.look(|state, changes| holders.follow(state, changes));
+                let marks = aside(|| watcher.look(|state, changes| holders.follow(state, changes)));
                 dispatch.mark(&marks);
                 drop(dispatch);
                 // Now and then it looks whether anyone still needs it.
@@ -213,15 +216,17 @@ impl Orders {
         if std::mem::take(&mut pending.all) {
             drop(pending);
             self.has_told_all = true;
-            return Some(AssignmentUpdate::All(self.machine.read(|state| everything(state, node))));
+            let all = aside(|| self.machine.read(|state| everything(state, node)));
+            return Some(AssignmentUpdate::All(all));
         }
         let some = std::mem::take(&mut pending.replicas);
         if !some.is_empty() {
             drop(pending);
-            return Some(AssignmentUpdate::Some(self.machine.read(|state| {
+            let of = |state: &State| {
                 let brief = |id: &ReplicaId| Assignments::of(state, node, id);
                 some.into_iter().map(|id| (id.clone(), brief(&id))).collect()
-            })));
+            };
+            return Some(AssignmentUpdate::Some(aside(|| self.machine.read(of))));
         }
         let volumes = std::mem::take(&mut pending.volumes);
         drop(pending);
@@ -263,7 +268,7 @@ impl Holders {
             return Marks::All;
         };
         let mut marks: BTreeMap<NodeId, BTreeSet<ReplicaId>> = BTreeMap::new();
-        for id in touched(state, changes.iter().flat_map(|applied| applied.events.iter())) {
+        for id in orders::touched(state, changes.iter().flat_map(|applied| applied.events.iter())) {
             let now = state.replica(&id).map(nodes_of).unwrap_or_default();
             let before = self.replicas.get(&id).cloned().unwrap_or_default();
             for node in now.union(&before) {
@@ -316,49 +321,6 @@ fn nodes_of(replica: &Replica) -> BTreeSet<NodeId> {
 fn everything(state: &State, node: &NodeId) -> BTreeMap<ReplicaId, Assignments> {
     let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
     tenants.filter_map(|id| Some((id.clone(), Assignments::of(state, node, id)?))).collect()
-}
-
-/// The replicas that the events are about, and those that may wait for what the events are about.
-fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BTreeSet<ReplicaId> {
-    let mut replicas: BTreeSet<ReplicaId> = BTreeSet::new();
-    let mut services: BTreeSet<ServiceKey> = BTreeSet::new();
-    for event in events {
-        match event {
-            Event::Replica(id) => {
-                replicas.insert(id.clone());
-                services.extend(dependents(state, &id.service));
-            }
-            Event::Service(key) => {
-                services.insert(key.clone());
-                services.extend(dependents(state, key));
-            }
-            // What it has may be held back or let go with it.
-            Event::Node(node) => {
-                replicas.extend(
-                    state.load(node).into_iter().flat_map(|load| load.tenants.iter().cloned()),
-                );
-            }
-            Event::Access
-            | Event::Deployment(_)
-            | Event::Load(_)
-            | Event::Freed(_)
-            | Event::Audit(_)
-            | Event::Volumes(_)
-            | Event::Certificates => {}
-        }
-    }
-    for key in services {
-        let slots = state.service(&key).into_iter().flat_map(|service| service.replicas.keys());
-        replicas.extend(slots.map(|slot| ReplicaId::new(key.clone(), slot.clone())));
-    }
-    replicas
-}
-
-fn dependents(state: &State, key: &ServiceKey) -> Vec<ServiceKey> {
-    let Some(deployment) = state.deployments().get(&key.deployment) else { return Vec::new() };
-    let Some(record) = deployment.history.get(&deployment.revision) else { return Vec::new() };
-    let waits = record.services.iter().filter(|(_, s)| s.depends_on.contains_key(&key.service));
-    waits.map(|(name, _)| ServiceKey::new(key.deployment.clone(), name.clone())).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use plimsoll_kernel::leader::{DEBOUNCE, MAX_DEBOUNCE};
-use plimsoll_kernel::{Leader, LeaderStep};
+use plimsoll_kernel::{Leader, LeaderStep, batch};
 use plimsoll_model::{Event, Guarded, Timestamp};
 use plimsoll_store::{Leadership, Watcher, aside};
 use tokio::sync::watch;
@@ -49,6 +49,16 @@ pub async fn run(cell: NodeContext, mut shutdown: watch::Receiver<bool>) {
     }
 }
 
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    Taken,
+    /// It is decided again.
+    Refused,
+    /// The store takes nothing more from this node.
+    Deposed,
+}
+
 struct LeaderLoop<'c> {
     cell: &'c NodeContext,
     watcher: Watcher,
@@ -69,7 +79,7 @@ impl<'c> LeaderLoop<'c> {
             self.listen();
             for step in LeaderStep::TURN {
                 let batch = self.decide(step);
-                if !self.commit(step, batch).await {
+                if !self.commit_all(step, batch).await {
                     return;
                 }
             }
@@ -116,13 +126,21 @@ impl<'c> LeaderLoop<'c> {
         })
     }
 
-    /// Whether this node may go on leading.
-    async fn commit(&mut self, step: LeaderStep, batch: Vec<Guarded>) -> bool {
-        if batch.is_empty() {
-            return true;
+    /// Piece by piece; the rest of a batch is decided again once one was not taken. Whether this node may go on leading.
+    async fn commit_all(&mut self, step: LeaderStep, batch: Vec<Guarded>) -> bool {
+        for piece in batch::pieces(batch, self.cell.policy.max_changes) {
+            match self.commit(step, piece).await {
+                Committed::Taken => {}
+                Committed::Refused => return true,
+                Committed::Deposed => return false,
+            }
         }
+        true
+    }
+
+    async fn commit(&mut self, step: LeaderStep, batch: Vec<Guarded>) -> Committed {
         match self.cell.write(step.writer(), IDENTITY, batch.clone()).await {
-            Ok(_) => true,
+            Ok(_) => Committed::Taken,
             Err(WriteError::Refused(rejection)) => {
                 self.cell.refused_batches.fetch_add(1, Ordering::Relaxed);
                 let waits = self.cell.engine.machine().read(|state| {
@@ -136,17 +154,17 @@ impl<'c> LeaderLoop<'c> {
                 } else {
                     tracing::debug!(%rejection, "a batch was outdated; deciding again");
                 }
-                true
+                Committed::Refused
             }
             Err(WriteError::Store(error)) => {
                 use plimsoll_store::Error::{NoLeader, NotLeader, Stopped};
                 self.with_leader(|leader| leader.start_over(now()));
                 if matches!(error, NoLeader | NotLeader { .. } | Stopped) {
-                    return false;
+                    return Committed::Deposed;
                 }
                 tracing::warn!(%error, "cannot write a batch");
                 sleep(RETRY).await;
-                true
+                Committed::Refused
             }
         }
     }

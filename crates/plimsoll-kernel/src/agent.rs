@@ -10,6 +10,16 @@ use plimsoll_model::{
 pub struct LocalContainer {
     pub generation: Generation,
     pub phase: ContainerPhase,
+    /// It was started at least once, so that nothing it depends on is waited for again.
+    pub has_started: bool,
+}
+
+/// A generation that the node is asked to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedContainer {
+    pub generation: Generation,
+    /// What it depends on has not come far enough for its first start.
+    pub is_held: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +40,8 @@ pub enum ContainerPhase {
 pub enum ContainerStep {
     Pull(Generation),
     Start(Generation),
+    /// Say that it waits for what it depends on.
+    Await(Generation),
     Stop(Generation),
     /// Clear away what is no longer asked for and does not run.
     Remove(Generation),
@@ -84,19 +96,18 @@ fn awaits_stop(state: &State, node: &NodeId, id: &ReplicaId, replica: &Replica) 
 
 /// The steps a node should begin now for a replica of which it is asked to run these generations. Where it is asked
 /// for none, whatever is here is an orphan.
-pub fn next(wanted: &[Generation], local: &[LocalContainer]) -> Vec<ContainerStep> {
-    let phase_of = |generation: Generation| {
-        local.iter().find(|have| have.generation == generation).map(|have| have.phase)
-    };
+pub fn next(wanted: &[WantedContainer], local: &[LocalContainer]) -> Vec<ContainerStep> {
+    let find = |generation: Generation| local.iter().find(|have| have.generation == generation);
     // A container is not touched until the image of what replaces it here is there: a bad tag costs nothing. What is older
     // than it does not replace it, and may be given up and never get an image.
     let awaits_image = |have: &LocalContainer| {
-        let mut newer = wanted.iter().filter(|new| **new > have.generation);
-        newer.any(|new| matches!(phase_of(*new), None | Some(ContainerPhase::Pulling)))
+        let mut newer = wanted.iter().filter(|new| new.generation > have.generation);
+        newer.any(|new| find(new.generation).is_none_or(|it| it.phase == ContainerPhase::Pulling))
     };
 
     let mut steps = Vec::new();
-    let is_leaving = |have: &&LocalContainer| !wanted.contains(&have.generation);
+    let is_leaving =
+        |have: &&LocalContainer| wanted.iter().all(|new| new.generation != have.generation);
     for have in local.iter().filter(is_leaving) {
         match have.phase {
             ContainerPhase::Up if awaits_image(have) => {}
@@ -113,13 +124,16 @@ pub fn next(wanted: &[Generation], local: &[LocalContainer]) -> Vec<ContainerSte
     // or the last of the room. After a make-before-break move the new one is up already and nothing waits.
     let blocked =
         local.iter().any(|have| is_leaving(&have) && have.phase != ContainerPhase::Pulled);
-    for &generation in wanted {
-        match phase_of(generation) {
-            None => steps.push(ContainerStep::Pull(generation)),
-            Some(ContainerPhase::Pulled | ContainerPhase::Exited) if !blocked => {
-                steps.push(ContainerStep::Start(generation))
-            }
-            Some(_) => {}
+    for &WantedContainer { generation, is_held } in wanted {
+        let Some(have) = find(generation) else {
+            steps.push(ContainerStep::Pull(generation));
+            continue;
+        };
+        let can_start = matches!(have.phase, ContainerPhase::Pulled | ContainerPhase::Exited);
+        if can_start && !blocked {
+            let is_held = is_held && !have.has_started;
+            let step = if is_held { ContainerStep::Await } else { ContainerStep::Start };
+            steps.push(step(generation));
         }
     }
     steps
@@ -133,16 +147,21 @@ mod tests {
     use plimsoll_model::{Change, MoveCause, Writer};
 
     use super::*;
+    use crate::orders;
 
     fn steps(cell: &Cell, replica: &ReplicaId, local: &[LocalContainer]) -> Vec<ContainerStep> {
         let node = node_id("ash");
-        let wanted = wanted(&cell.state, &node, replica);
-        let wanted: Vec<Generation> = wanted.map(|assignment| assignment.generation).collect();
+        let wanted: Vec<WantedContainer> =
+            orders::of(&cell.state, &node, replica).map(|order| order.wanted()).collect();
         next(&wanted, local)
     }
 
     fn local(generation: u64, phase: ContainerPhase) -> LocalContainer {
-        LocalContainer { generation: Generation(generation), phase }
+        LocalContainer { generation: Generation(generation), phase, has_started: false }
+    }
+
+    fn free(generation: Generation) -> WantedContainer {
+        WantedContainer { generation, is_held: false }
     }
 
     #[test]
@@ -197,14 +216,42 @@ mod tests {
     fn a_container_waits_for_the_image_of_a_newer_one_alone() {
         let given_up = Generation(1);
         let (called_off, newest) = (local(2, ContainerPhase::Up), Generation(3));
-        let wanted = [given_up, newest];
+        let wanted = [given_up, newest].map(free);
         let stop = ContainerStep::Stop(called_off.generation);
         assert!(!next(&wanted, &[called_off]).contains(&stop), "the newest has no image yet");
         let pulled = local(3, ContainerPhase::Pulled);
         let steps = next(&wanted, &[called_off, pulled]);
         assert!(steps.contains(&stop), "{steps:?}");
         assert!(!steps.contains(&ContainerStep::Start(newest)), "it waits for the other to stop");
-        assert!(next(&[given_up], &[called_off]).contains(&stop), "nothing replaces it");
+        assert!(next(&[free(given_up)], &[called_off]).contains(&stop), "nothing replaces it");
+    }
+
+    #[test]
+    fn a_first_start_waits_for_what_it_depends_on_and_a_restart_does_not() {
+        let held = WantedContainer { is_held: true, ..free(Generation(1)) };
+        let (await_it, start) =
+            (ContainerStep::Await(Generation(1)), ContainerStep::Start(Generation(1)));
+        let has_run = |phase| LocalContainer { has_started: true, ..local(1, phase) };
+        for (case, has, expected) in [
+            ("its image is pulled meanwhile", vec![], vec![ContainerStep::Pull(Generation(1))]),
+            ("then it waits", vec![local(1, ContainerPhase::Pulled)], vec![await_it]),
+            (
+                "a start that failed was none",
+                vec![local(1, ContainerPhase::Exited)],
+                vec![await_it],
+            ),
+            ("what ran before runs again", vec![has_run(ContainerPhase::Exited)], vec![start]),
+            ("what runs is left alone", vec![has_run(ContainerPhase::Up)], vec![]),
+            (
+                "the one before it stops first",
+                vec![local(0, ContainerPhase::Up), local(1, ContainerPhase::Pulled)],
+                vec![ContainerStep::Stop(Generation(0))],
+            ),
+        ] {
+            assert_eq!(next(&[held], &has), expected, "{case}");
+        }
+        let pulled = [local(1, ContainerPhase::Pulled)];
+        assert_eq!(next(&[free(Generation(1))], &pulled), vec![start]);
     }
 
     /// Least case of a chaos seed: an original that came back was stopped for good, because its successor was still stopping.

@@ -4,6 +4,7 @@
 //! `plimsoll-model`; how containers are started and stopped is left to the edges.
 
 pub mod agent;
+pub mod batch;
 mod budget;
 pub mod certificates;
 pub mod condition;
@@ -18,6 +19,7 @@ pub mod level;
 pub mod lint;
 pub mod liveness;
 pub mod moves;
+pub mod orders;
 pub mod place;
 pub mod plan;
 pub mod policy;

@@ -128,6 +128,12 @@ impl Replica {
         self.observation(assignment).is_some_and(|seen| seen.state == ObservedState::Stopped)
     }
 
+    /// Whether it had one job there, and has done it: it counts as running, and nothing runs.
+    pub fn has_completed(&self, assignment: &Assignment) -> bool {
+        let code = self.observation(assignment).and_then(|seen| seen.code.as_ref());
+        code == Some(&ObservedCode::Completed)
+    }
+
     pub fn runs(&self, assignment: &Assignment) -> bool {
         self.observation(assignment).is_some_and(|seen| seen.state == ObservedState::Running)
     }

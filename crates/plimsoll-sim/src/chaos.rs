@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_kernel::depends;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
     DeploymentName, FileName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec,
@@ -23,6 +24,7 @@ mod tests;
 use alphabet::{Draw, WEIGHTS};
 pub use cells::any_scenario;
 use specs::Choices;
+pub(crate) use specs::order;
 
 /// How often things happen, about.
 #[derive(Debug, Clone, Copy)]
@@ -115,6 +117,9 @@ impl Writer {
             Draw::Withdraw => {
                 let image = self.image_of(&name);
                 self.for_a_while(at, back, Action::Withdraw, Action::Restore, image);
+            }
+            Draw::ExhaustSubnets => {
+                self.for_a_while(at, back, Action::ExhaustSubnets, Action::FreeSubnets, node);
             }
             Draw::NewLeader => self.say(at, Action::NewLeader),
             Draw::Skew => {
@@ -316,7 +321,10 @@ impl Writer {
                 _ => {}
             }
         }
-        self.deployments.insert(name.clone(), services.clone());
+        // What starts in no order is refused, and the file stays as it was.
+        if depends::check(&services).is_ok() {
+            self.deployments.insert(name.clone(), services.clone());
+        }
         self.say(at, Action::Deploy(name.clone(), services));
     }
 
@@ -350,6 +358,7 @@ impl Writer {
         // Late enough that the first orders do not count any more, and hosts that no route names are forgotten.
         self.say(Millis(until.0 + Millis::minutes(40).0), Action::Certify(AcmeAnswer::Issues));
         for (node, facts) in self.nodes.clone() {
+            self.say(until, Action::FreeSubnets(node.clone()));
             self.say(until, Action::Return(node.clone()));
             self.say(until, Action::Join(node.clone(), facts));
             self.say(until, Action::Uncordon(node));

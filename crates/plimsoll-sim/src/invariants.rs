@@ -14,6 +14,7 @@ mod identity;
 mod ledger;
 mod lint;
 mod make_before_break;
+mod networks;
 mod one_at_a_time;
 mod orphans;
 mod ports;
@@ -21,6 +22,7 @@ mod reasons;
 mod restless;
 mod routing;
 pub mod settled;
+mod start_order;
 mod trust;
 mod volumes;
 
@@ -56,12 +58,14 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<identity::Identity>::default(),
         Box::<ledger::Ledger>::default(),
         Box::<make_before_break::MakeBeforeBreak>::default(),
+        Box::<networks::Networks>::default(),
         Box::<one_at_a_time::OneAtATime>::default(),
         Box::<orphans::Orphans>::default(),
         Box::<ports::Ports>::default(),
         Box::<reasons::Reasons>::default(),
         Box::<restless::Restless>::default(),
         Box::<routing::Routing>::default(),
+        Box::<start_order::StartOrder>::default(),
         Box::<trust::MutualTrust>::default(),
         Box::<volumes::OneVolume>::default(),
     ]

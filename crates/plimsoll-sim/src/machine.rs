@@ -39,8 +39,15 @@ pub struct Machine {
     pub(crate) is_wiped: bool,
     pub containers: BTreeMap<ReplicaId, Vec<Container>>,
     pub images: BTreeSet<String>,
+<<<<<<< HEAD
     /// The named volumes on its disk, and the deployment that made each.
     pub volumes: BTreeMap<String, DeploymentName>,
+=======
+    /// The deployments of which it has named volumes.
+    pub volumes: BTreeSet<DeploymentName>,
+    /// It has no addresses for a network that it does not have yet.
+    pub(crate) lacks_subnets: bool,
+>>>>>>> chaos
     /// Pulls that failed, to be tried again.
     pub(crate) pulls: BTreeMap<(ReplicaId, Generation), PullTry>,
 }
@@ -82,13 +89,18 @@ pub struct Container {
     pub(crate) code: Option<ObservedCode>,
     /// It stops because it failed so, and is to start again.
     pub(crate) retry: Option<ObservedCode>,
+    /// How often in a row its node had no addresses for its network.
+    pub(crate) subnet_failures: u32,
+    /// When it has done what others wait for, should it have a job.
+    pub(crate) ends_at: Option<Timestamp>,
 }
 
 impl Container {
     pub(crate) fn new(local: LocalContainer, spec: Arc<ServiceSpec>, usage: Option<usize>) -> Self {
         let tries = RestartHistory::default();
-        let (due, code, retry) = (None, None, None);
-        Self { local, is_healthy: false, spec, usage, tries, due, code, retry }
+        let (due, code, retry, ends_at) = (None, None, None, None);
+        let (is_healthy, subnet_failures) = (false, 0);
+        Self { local, is_healthy, spec, usage, tries, due, code, retry, subnet_failures, ends_at }
     }
 
     /// It failed, as an agent has it: tried again later, or not any more.
@@ -106,6 +118,27 @@ impl Container {
             }
             NextRestart::Nothing => code,
         });
+    }
+
+    /// There is no network for it, which is no failure of its own: nothing of its tries is used up.
+    pub(crate) fn lack_subnet(&mut self, code: ObservedCode, now: Timestamp, policy: &Policy) {
+        self.local.phase = ContainerPhase::Pulled;
+        self.local.has_started = false;
+        self.subnet_failures = self.subnet_failures.saturating_add(1);
+        self.due = Some(now.plus(back_off(self.subnet_failures, policy.max_pull_back_off)));
+        self.code = Some(code);
+    }
+
+    /// It has done its job.
+    pub(crate) fn complete(&mut self) {
+        self.local.phase = ContainerPhase::Exited;
+        self.is_healthy = false;
+        self.code = Some(ObservedCode::Completed);
+    }
+
+    /// Whether nothing more is tried: it failed too often, or its job is done.
+    pub fn is_at_its_end(&self) -> bool {
+        self.is_exhausted() || self.code == Some(ObservedCode::Completed)
     }
 
     /// Whether it failed too often to be tried again.
@@ -130,10 +163,15 @@ impl Container {
             ContainerPhase::Up | ContainerPhase::Stopping if self.is_healthy => {
                 ObservedState::Running
             }
-            ContainerPhase::Pulled
-            | ContainerPhase::Starting
-            | ContainerPhase::Up
-            | ContainerPhase::Stopping => ObservedState::Starting,
+            // It waits, and says for what.
+            ContainerPhase::Pulled if self.code.is_some() => ObservedState::Pending,
+            ContainerPhase::Pulled => ObservedState::Pulling,
+            ContainerPhase::Starting | ContainerPhase::Up | ContainerPhase::Stopping => {
+                ObservedState::Starting
+            }
+            ContainerPhase::Exited if self.code == Some(ObservedCode::Completed) => {
+                ObservedState::Running
+            }
             ContainerPhase::Exited => ObservedState::Failed,
         }
     }
@@ -151,7 +189,12 @@ impl Machine {
             is_wiped: false,
             containers: BTreeMap::new(),
             images: BTreeSet::new(),
+<<<<<<< HEAD
             volumes: BTreeMap::new(),
+=======
+            volumes: BTreeSet::new(),
+            lacks_subnets: false,
+>>>>>>> chaos
             pulls: BTreeMap::new(),
         }
     }
@@ -187,6 +230,23 @@ impl Machine {
             })
     }
 
+    /// A network that the container joins, that there is none of here yet and no addresses for. Those that somebody else
+    /// made are there.
+    pub(crate) fn lacking_network(&self, replica: &ReplicaId, of: &Container) -> Option<String> {
+        let has = |name: &String| {
+            let others =
+                self.containers.iter().flat_map(|(id, all)| all.iter().map(move |it| (id, it)));
+            let mut others = others.filter(|(_, other)| other.is_up());
+            others.any(|(id, other)| {
+                let joined = other.spec.container.joins(&id.service.deployment);
+                joined.iter().any(|(joined, _)| joined == name)
+            })
+        };
+        let joined = of.spec.container.joins(&replica.service.deployment).into_iter();
+        let own = joined.filter(|(_, how)| !how.external).map(|(name, _)| name);
+        own.filter(|_| self.lacks_subnets).find(|name| !has(name))
+    }
+
     pub(crate) fn has_any_of(&self, deployment: &DeploymentName) -> bool {
         self.containers.keys().any(|id| id.service.deployment == *deployment)
     }
@@ -201,6 +261,12 @@ impl Machine {
         generation: Generation,
     ) -> Option<&mut Container> {
         self.containers.get_mut(replica)?.iter_mut().find(|c| c.local.generation == generation)
+    }
+
+    pub(crate) fn forget_start(&mut self, replica: &ReplicaId, generation: Generation) {
+        if let Some(container) = self.container_mut(replica, generation) {
+            container.local.has_started = false;
+        }
     }
 
     pub(crate) fn locals(&self, replica: &ReplicaId) -> Vec<LocalContainer> {

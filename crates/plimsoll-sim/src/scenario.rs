@@ -106,6 +106,9 @@ pub enum Action {
     /// From now on this image cannot be pulled.
     Withdraw(String),
     Restore(String),
+    /// The node has no addresses left for a network that it does not have yet.
+    ExhaustSubnets(NodeId),
+    FreeSubnets(NodeId),
 
     Join(NodeId, NodeFacts),
     /// The node says something else of itself: its capacity, its zone or its labels.
@@ -219,6 +222,8 @@ impl Action {
             | Self::Drain { node, .. }
             | Self::Remove(node)
             | Self::Recover { node, .. }
+            | Self::ExhaustSubnets(node)
+            | Self::FreeSubnets(node)
             | Self::Exec(node) => Some(node),
             _ => None,
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use plimsoll_model::spec::UpdatePolicy;
 use plimsoll_model::{Millis, Mode, NodeId, Resources, ServiceKey, ServiceSpec, SpecHash};
 
+use crate::chaos::order;
 use crate::invariants::settled;
 use crate::run::{InvariantFailure, SETTLING, run};
 use crate::scenario::{Action, Scenario, Services};
@@ -32,6 +33,7 @@ pub fn shrink(scenario: &Scenario, seed: u64, max_runs: u32) -> Option<Shrunk> {
         shrinking.drop_deployments();
         shrinking.drop_nodes();
         shrinking.drop_usage();
+        shrinking.long_entries();
         shrinking.simplify_specs();
         shrinking.fewer_replicas();
         shrinking.simplify_nodes();
@@ -125,6 +127,7 @@ impl Shrinking {
             candidate.usage.remove(&key);
             for services in every(&mut candidate, &key) {
                 services.remove(&key.service);
+                order::forget(services, &key.service);
             }
             candidate.script.retain(|(_, action)| match action {
                 Action::Deploy(_, services) => !services.is_empty(),
@@ -152,6 +155,12 @@ impl Shrinking {
                 self.consider(candidate);
             }
         }
+    }
+
+    fn long_entries(&mut self) {
+        let mut candidate = self.scenario.clone();
+        candidate.policy.max_changes = plimsoll_kernel::batch::MAX_CHANGES;
+        self.consider(candidate);
     }
 
     fn drop_usage(&mut self) {
@@ -246,6 +255,7 @@ impl Shrinking {
 /// One thing less to ask for.
 const SIMPLER: &[fn(&mut ServiceSpec)] = &[
     |spec| spec.update = UpdatePolicy::default(),
+    |spec| spec.depends_on.clear(),
     |spec| spec.placement.constraints.clear(),
     |spec| spec.placement.preferences.clear(),
     |spec| spec.placement.max_per_node = None,
@@ -253,6 +263,10 @@ const SIMPLER: &[fn(&mut ServiceSpec)] = &[
     |spec| {
         spec.container.mounts.clear();
         spec.container.volumes.clear();
+    },
+    |spec| {
+        let own = [("default".to_owned(), plimsoll_model::spec::NetworkAttachment::default())];
+        spec.container.networks = own.into();
     },
     |spec| spec.container.healthcheck = None,
     |spec| spec.container.reservations = Resources::NONE,

@@ -15,6 +15,8 @@ use crate::shrink::shrink;
 use crate::world::{EPOCH, World};
 use crate::{RunOutcome, run};
 
+mod start_order;
+
 fn services<const N: usize>(services: [(&str, ServiceSpec); N]) -> Services {
     let named =
         services.into_iter().map(|(name, spec)| (ServiceName::new(name).unwrap(), Arc::new(spec)));

@@ -1,14 +1,14 @@
 //! The cell and its machines, one step of the clock at a time. The leader's part is in [`leader`], the machines' in
 //! [`hosts`]; both call the kernel as the daemon does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use plimsoll_kernel::Leader;
 use plimsoll_kernel::rebalance::ReplicaUsage;
+use plimsoll_kernel::{Leader, orders};
 use plimsoll_model::{
     Author, CellId, Command, DeploymentName, Event, Generation, Guarded, Millis, NodeId,
-    NodePressure, ObservedCode, ObservedState, Rejection, ReplicaId, Revision, ServiceKey, State,
-    Term, Timestamp, Writer,
+    NodePressure, ObservedCode, ObservedState, Rejection, Replica, ReplicaId, Revision, ServiceKey,
+    State, Term, Timestamp, Writer,
 };
 
 use crate::chaos::alphabet;
@@ -43,7 +43,8 @@ enum Due {
         /// Which step of the turn.
         nth: usize,
         decided_on: u64,
-        batch: Vec<Guarded>,
+        /// What is left of it, cut into entries.
+        pieces: VecDeque<Vec<Guarded>>,
     },
     Elected,
     /// A node was lost or came back: see who is heard.
@@ -87,6 +88,7 @@ enum Done {
     Pulled,
     Started,
     Healthy,
+    Completed,
     Stopped,
 }
 
@@ -136,6 +138,8 @@ pub struct World<'s> {
     pub applied: Vec<Applied>,
     /// What went wrong in the last step: plans that lint refuses, reports the model refuses.
     pub complaints: Vec<String>,
+    /// What was started for the first time in the last step.
+    pub first_starts: Vec<(NodeId, ReplicaId, Generation)>,
     /// Whether the last step was a full cycle.
     pub is_cycle: bool,
     /// Whether a machine has learnt of authorities, or got a certificate, in the last step.
@@ -179,6 +183,7 @@ impl<'s> World<'s> {
             withdrawn: BTreeSet::new(),
             applied: Vec::new(),
             complaints: Vec::new(),
+            first_starts: Vec::new(),
             is_cycle: false,
             has_trust_changed: false,
             measured: Vec::new(),
@@ -231,6 +236,7 @@ impl<'s> World<'s> {
     pub fn step(&mut self, end: Timestamp) -> bool {
         self.applied.clear();
         self.complaints.clear();
+        self.first_starts.clear();
         self.poison_refusal = None;
         self.is_cycle = false;
         self.has_trust_changed = false;
@@ -240,8 +246,8 @@ impl<'s> World<'s> {
             Due::Cycle => self.cycle(),
             Due::Turn(term) if term == self.term => self.turn(),
             Due::Wake(term) if term == self.term => self.wake(),
-            Due::Commit { term, nth, decided_on, batch } if term == self.term => {
-                self.commit(nth, decided_on, &batch);
+            Due::Commit { term, nth, decided_on, pieces } if term == self.term => {
+                self.commit(nth, decided_on, pieces);
             }
             // What an earlier leader had under way is lost with it.
             Due::Turn(_) | Due::Wake(_) | Due::Commit { .. } => {}
@@ -290,25 +296,26 @@ impl<'s> World<'s> {
         Ok(())
     }
 
-    /// An event of load names the node, the event of the replica that follows says whose.
+    /// Tells every node whose orders may have changed, as the daemon does. An event of load names the node, the event of the
+    /// replica that follows says whose.
     fn send_orders(&mut self, events: &[Event]) {
         let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
+        let mut holders: BTreeMap<&ReplicaId, BTreeSet<NodeId>> = BTreeMap::new();
         for event in events {
             match event {
                 Event::Load(node) => drop(nodes.insert(node.clone())),
                 Event::Replica(replica) => {
-                    nodes.extend(self.held_back(replica));
-                    self.order(std::mem::take(&mut nodes), replica);
-                }
-                Event::Node(node) => {
-                    let tenants = self.state.load(node).map(|load| load.tenants.clone());
-                    for replica in tenants.unwrap_or_default() {
-                        self.order(self.held_back(&replica), &replica);
-                    }
+                    holders.entry(replica).or_default().append(&mut nodes);
                 }
                 Event::Volumes(_) => self.clear_volumes(),
                 _ => {}
             }
+        }
+        for replica in orders::touched(&self.state, events.iter()) {
+            let mut nodes = holders.remove(&replica).unwrap_or_default();
+            let row = self.state.replica(&replica);
+            nodes.extend(row.into_iter().flat_map(Replica::holds).map(|held| held.node.clone()));
+            self.order(nodes, &replica);
         }
         if events.contains(&Event::Access) {
             let nodes = self.machines.keys().cloned().collect();
@@ -321,14 +328,6 @@ impl<'s> World<'s> {
             let latency = self.rng.between(self.scenario.dwell.network);
             self.clock.after(latency, Due::Orders { node, replica: replica.clone() });
         }
-    }
-
-    /// The nodes that may have waited for what happened to the replica elsewhere, or to its node.
-    fn held_back(&self, id: &ReplicaId) -> BTreeSet<NodeId> {
-        let Some(replica) = self.state.replica(id) else { return BTreeSet::new() };
-        let spec = self.state.service(&id.service).and_then(|service| service.desired());
-        let may_be = replica.waiting.is_some() || spec.is_some_and(|spec| !spec.can_run_twice());
-        replica.holds().filter(|_| may_be).map(|held| held.node.clone()).collect()
     }
 
     /// A number that was not given before.

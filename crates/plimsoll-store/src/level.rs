@@ -1,7 +1,10 @@
 //! Reads what begins with its level, and tells what is newer than this build from what is damaged.
 
+use std::io::{self, Read};
+
 use plimsoll_model::Level;
 use plimsoll_model::level::{VERSION, outdated, remedy};
+use postcard::de_flavors::Flavor;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -21,6 +24,100 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Undecoded> {
         return Err(Undecoded::Newer(level));
     }
     postcard::from_bytes(bytes).map_err(Undecoded::Damaged)
+}
+
+/// The same, read a piece at a time: what is decoded is in memory once, and nothing else of its size is.
+pub(crate) fn decode_from<T: DeserializeOwned>(
+    mut read: impl Read,
+) -> io::Result<Result<T, Undecoded>> {
+    let mut first = Vec::new();
+    read.by_ref().take(LEVEL_BYTES).read_to_end(&mut first)?;
+    let level = match postcard::take_from_bytes::<Level>(&first) {
+        Ok((level, _)) => level,
+        Err(error) => return Ok(Err(Undecoded::Damaged(error))),
+    };
+    if !level.is_readable() {
+        return Ok(Err(Undecoded::Newer(level)));
+    }
+    let pieces = Pieces::new(first.chain(read));
+    let mut deserializer = postcard::Deserializer::from_flavor(pieces);
+    let decoded = T::deserialize(&mut deserializer);
+    match deserializer.finalize() {
+        Ok(Some(error)) => Err(error),
+        Ok(None) | Err(_) => Ok(decoded.map_err(Undecoded::Damaged)),
+    }
+}
+
+/// The most bytes a level takes.
+const LEVEL_BYTES: u64 = 5;
+
+/// How much is read at a time.
+const PIECE: usize = 1 << 18;
+
+/// What is read and not decoded yet.
+struct Pieces<R> {
+    read: R,
+    held: Vec<u8>,
+    /// How much of what is held was decoded.
+    at: usize,
+    /// Why no more could be read.
+    failed: Option<io::Error>,
+}
+
+impl<R: Read> Pieces<R> {
+    fn new(read: R) -> Self {
+        Self { read, held: Vec::new(), at: 0, failed: None }
+    }
+
+    /// So many bytes. However many are asked for, no more is held than has come.
+    fn take(&mut self, count: usize) -> postcard::Result<&[u8]> {
+        while self.held.len() - self.at < count {
+            self.held.drain(..self.at);
+            self.at = 0;
+            let most = PIECE.max((count - self.held.len()).min(16 * PIECE));
+            let more = self.read.by_ref().take(most as u64).read_to_end(&mut self.held);
+            match more {
+                Ok(0) => return Err(postcard::Error::DeserializeUnexpectedEnd),
+                Ok(_) => {}
+                Err(error) => {
+                    self.failed = Some(error);
+                    return Err(postcard::Error::DeserializeUnexpectedEnd);
+                }
+            }
+        }
+        let from = self.at;
+        self.at += count;
+        Ok(&self.held[from..self.at])
+    }
+}
+
+impl<'de, R: Read + 'de> Flavor<'de> for Pieces<R> {
+    type Remainder = Option<io::Error>;
+    type Source = R;
+
+    fn pop(&mut self) -> postcard::Result<u8> {
+        if let Some(byte) = self.held.get(self.at) {
+            self.at += 1;
+            return Ok(*byte);
+        }
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    /// What lives on in what is decoded is copied: there is nothing to borrow from.
+    fn try_take_n(&mut self, _: usize) -> postcard::Result<&'de [u8]> {
+        Err(postcard::Error::WontImplement)
+    }
+
+    fn try_take_n_temp<'a>(&'a mut self, count: usize) -> postcard::Result<&'a [u8]>
+    where
+        'de: 'a,
+    {
+        self.take(count)
+    }
+
+    fn finalize(self) -> postcard::Result<Option<io::Error>> {
+        Ok(self.failed)
+    }
 }
 
 #[cfg(test)]
@@ -57,11 +154,62 @@ mod tests {
         cell().node("ash", cpus(4)).node("birch", cpus(2)).deploy("shop", services).obey()
     }
 
+    /// Gives one byte after the other, and then fails, or ends.
+    struct Dripping<'b>(&'b [u8], Option<io::ErrorKind>);
+
+    impl Read for Dripping<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            match (self.0.split_first(), self.1) {
+                (Some((byte, rest)), _) if !into.is_empty() => {
+                    (into[0], self.0) = (*byte, rest);
+                    Ok(1)
+                }
+                (None, Some(kind)) => Err(kind.into()),
+                _ => Ok(0),
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_is_read_the_same_in_pieces_as_whole() {
+        let mut large = shop();
+        // Several times what is read at a time.
+        large = large.node("cedar", cpus(1).label("large", &"x".repeat(5 * PIECE)));
+        for cell in [shop(), large] {
+            let bytes = postcard::to_stdvec(&cell.state).unwrap();
+            let read = decode_from::<State>(&bytes[..]).unwrap();
+            assert!(read == decode(&bytes) && read == Ok(cell.state), "{} bytes", bytes.len());
+        }
+        let bytes = postcard::to_stdvec(&shop().state).unwrap();
+        assert!(decode_from::<State>(Dripping(&bytes, None)).unwrap() == Ok(shop().state));
+        let cut = decode_from::<State>(Dripping(&bytes[..99], None)).unwrap();
+        let ended = postcard::Error::DeserializeUnexpectedEnd;
+        assert_eq!(cut.map(drop), Err(Undecoded::Damaged(ended)));
+        let kind = io::ErrorKind::InvalidData;
+        let failed = decode_from::<State>(Dripping(&bytes[..99], Some(kind)));
+        assert_eq!(failed.map(drop).map_err(|error| error.kind()), Err(kind), "the disk says so");
+        let mut newer = postcard::to_stdvec(&Level(Level::BUILD.0 + 1)).unwrap();
+        newer.extend_from_slice(b"in another form");
+        let newer = decode_from::<State>(&newer[..]).unwrap();
+        assert_eq!(newer, Err(Undecoded::Newer(Level(Level::BUILD.0 + 1))));
+    }
+
+    /// A number that says that more follows than there is must not be believed before that has come.
+    #[test]
+    fn a_length_is_not_believed_before_its_bytes_have_come() {
+        let mut bytes = postcard::to_stdvec(&Level::BUILD).unwrap();
+        bytes.extend_from_slice(&[255, 255, 255, 255, 127]);
+        let decoded = decode_from::<(Level, String)>(&bytes[..]).unwrap();
+        let ended = postcard::Error::DeserializeUnexpectedEnd;
+        assert_eq!(decoded, Err(Undecoded::Damaged(ended)));
+    }
+
     #[test]
     fn no_broken_state_breaks_its_reader() {
         let state = shop().state;
         Fuzz::new("state").input(postcard::to_stdvec(&state).unwrap()).run(|input| {
-            let _ = decode::<State>(input);
+            let whole = decode::<State>(input);
+            assert!(decode_from::<State>(input).unwrap() == whole, "in pieces and whole");
         });
     }
 

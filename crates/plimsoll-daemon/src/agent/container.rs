@@ -99,7 +99,8 @@ impl Unit {
     }
 
     pub(super) fn local(&self) -> Option<LocalContainer> {
-        self.phase.map(|phase| LocalContainer { generation: self.generation, phase })
+        let (generation, has_started) = (self.generation, self.has_started);
+        self.phase.map(|phase| LocalContainer { generation, phase, has_started })
     }
 
     /// It failed: once for each time it did. Returns what the cell is to be told.

@@ -254,11 +254,12 @@ async fn a_decision_that_is_refused_twice_is_counted_and_its_service_says_so() {
     let (bad, good) = (service_key("shop/bad"), service_key("shop/good"));
     for _ in 0..2 {
         let nobody = ReplicaId::indexed(&bad, 99);
-        assert!(leading.commit(schedule, vec![Change::Retire { replica: nobody }.free()]).await);
+        let refused = leading.commit(schedule, vec![Change::Retire { replica: nobody }.free()]);
+        assert_eq!(refused.await, Committed::Refused);
     }
     assert_eq!(cell.refused_batches.load(Ordering::Relaxed), 2);
     let batch = leading.decide(schedule);
-    assert!(leading.commit(schedule, batch).await);
+    assert_eq!(leading.commit(schedule, batch).await, Committed::Taken);
     cell.engine.machine().read(|state| {
         let said = state.service(&bad).unwrap().row.unplaced.as_ref().unwrap();
         assert_eq!((said.missing, said.why.word()), (0, "decision_refused"));
@@ -268,4 +269,32 @@ async fn a_decision_that_is_refused_twice_is_counted_and_its_service_says_so() {
     });
     assert_eq!(cell.refused_batches.load(Ordering::Relaxed), 2);
     cell.engine.shutdown().await.unwrap();
+}
+
+/// What an entry costs is in proportion to its changes, and while it is applied nobody else gets to the state: a thousand at
+/// once cost a leader its lead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_decision_is_written_in_short_entries() {
+    let node = Node::start().await;
+    let machine = Arc::clone(node.cell.engine.machine());
+    let mut watcher = machine.watch(*machine.applied().borrow() + 1);
+    let mut longest = || {
+        let applied = watcher.look(|_, changes| changes).expect("it looks often enough");
+        let replicas = |events: &[Event]| {
+            let ids = events.iter().filter_map(|event| match event {
+                Event::Replica(id) => Some(id),
+                _ => None,
+            });
+            ids.collect::<std::collections::BTreeSet<_>>().len()
+        };
+        applied.iter().map(|it| replicas(&it.events)).max().unwrap_or(0)
+    };
+    let many = 3 * batch::MAX_CHANGES;
+    node.deploy([("web", spec("web", u32::try_from(many).unwrap()))]).await;
+    node.until("all placed", |state: &State| state.replicas().count() == many).await;
+    assert_eq!(longest(), batch::MAX_CHANGES, "placed");
+    let delete = Change::Undeploy { deployment: DeploymentName::new("shop").unwrap() };
+    node.cell.write(Writer::Operator, "test", vec![delete.free()]).await.unwrap();
+    node.until("all gone", |state: &State| state.replicas().count() == 0).await;
+    assert!((2..=batch::MAX_CHANGES).contains(&longest()), "deleted: {}", longest());
 }

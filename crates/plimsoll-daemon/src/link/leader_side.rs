@@ -28,7 +28,9 @@ use crate::dispatcher::{AssignmentSender, Dispatch};
 use crate::measurements::{NodeMeasurement, ReplicaMeasurement};
 use crate::route_certificates::{AgentCertificates, HttpListeners, RouteCertificates};
 use crate::servers::ServerList;
+use plimsoll_kernel::batch;
 use plimsoll_kernel::endpoints::{Endpoints, EndpointsUpdate};
+use plimsoll_store::aside;
 
 /// How long a node may take to say who it is.
 const HELLO: Duration = Duration::from_secs(5);
@@ -269,12 +271,15 @@ impl LinkServer {
         node.heard_at = Some(now);
         node.measured_at = measured.map(|ago| Timestamp(now.0.saturating_sub(ago.0)));
         // A node speaks of what it holds and of nothing else: one that has led knows others' containers as they were then.
-        let own: Vec<_> = self.cell.engine.machine().read(|state| {
-            let holds = |(id, generation): &(ReplicaId, Generation)| {
-                let held = state.replica(id).into_iter().flat_map(plimsoll_model::Replica::holds);
-                held.into_iter().any(|it| it.generation == *generation && it.node == *caller)
-            };
-            replicas.into_iter().filter(|(key, _)| holds(key)).collect()
+        let own: Vec<_> = aside(|| {
+            self.cell.engine.machine().read(|state| {
+                let holds = |(id, generation): &(ReplicaId, Generation)| {
+                    let held =
+                        state.replica(id).into_iter().flat_map(plimsoll_model::Replica::holds);
+                    held.into_iter().any(|it| it.generation == *generation && it.node == *caller)
+                };
+                replicas.into_iter().filter(|(key, _)| holds(key)).collect()
+            })
         });
         let mut measured = self.cell.measurements.lock();
         measured.nodes.insert(caller.clone(), node);
@@ -441,7 +446,14 @@ pub(super) async fn local(
 /// Commits what a node saw of its own containers. Returns once it is in the log, however long that takes; who waits no
 /// longer drops this.
 async fn write(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) {
-    let mut batch = own(cell, node, reports);
+    // Whoever applies a long entry has the state for as long, and heartbeats must not wait behind who waits for it.
+    let batch = aside(|| own(cell, node, reports));
+    for piece in batch::pieces(batch, cell.policy.max_changes) {
+        write_piece(cell, node, piece).await;
+    }
+}
+
+async fn write_piece(cell: &NodeContext, node: &NodeId, mut batch: Vec<Guarded>) {
     while !batch.is_empty() {
         match cell.write(Writer::Agent, node.as_str(), batch.clone()).await {
             Ok(_) => return,

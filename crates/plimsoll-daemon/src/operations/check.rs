@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_kernel::depends::{self, StartOrderMistake};
 use plimsoll_model::spec::{VolumeGroup, VolumeSpec};
 use plimsoll_model::{
     DeploymentName, Mode, Node, NodeId, RuntimeFacts, ServiceName, ServiceSpec, SpecHash, State,
@@ -20,20 +21,19 @@ pub(super) fn services(
     if asked.is_empty() {
         return Err(Error::NoServices { deployment: deployment.clone() });
     }
-    for (name, spec) in &asked {
-        let missing = spec.depends_on.keys().find(|on| !asked.contains_key(on.as_str()));
-        if let Some(on) = missing {
-            let known = asked.keys().map(ServiceName::as_str);
-            let hint = suggest::hint(on.as_str(), "service", known);
-            return Err(Error::MissingDependency { service: name.clone(), on: on.clone(), hint });
+    depends::check(&asked).map_err(|mistake| match mistake {
+        StartOrderMistake::Missing { service, on } => {
+            let hint = suggest::hint(on.as_str(), "service", asked.keys().map(ServiceName::as_str));
+            Error::MissingDependency { service, on, hint }
         }
-    }
+        StartOrderMistake::Circle(circle) => {
+            let circle = circle.iter().map(ToString::to_string).collect();
+            Error::CircularDependency { circle }
+        }
+    })?;
     let reasons: Vec<(ServiceName, String)> = declared_twice(&asked).into_iter().collect();
     if !reasons.is_empty() {
         return Err(Error::BadSpec { reasons });
-    }
-    if let Some(circle) = circle(&asked) {
-        return Err(Error::CircularDependency { circle });
     }
     let services = asked.into_iter().map(|(name, mut spec)| {
         // Two containers that differ must never share a hash, so it is not taken on trust.
@@ -128,34 +128,4 @@ pub(super) fn can_share(
         reasons.extend(group.services.first().map(|(name, _)| ((*name).clone(), why)));
     }
     if reasons.is_empty() { Ok(()) } else { Err(Error::CannotRun { reasons }) }
-}
-
-/// A circle of services that wait for each other, if there is one: takes away those that wait for nothing until none is
-/// left, or only circles and what waits for them are.
-fn circle(services: &BTreeMap<ServiceName, ServiceSpec>) -> Option<Vec<String>> {
-    let mut left: BTreeSet<&ServiceName> = services.keys().collect();
-    loop {
-        let before = left.len();
-        let is_free = |name: &&ServiceName| {
-            services[name.as_str()].depends_on.keys().all(|on| !left.contains(on))
-        };
-        let free: Vec<&ServiceName> = left.iter().copied().filter(is_free).collect();
-        for name in free {
-            left.remove(name);
-        }
-        if left.len() == before {
-            break;
-        }
-    }
-    // Each of those left waits for another of them, so walking on must come back to where it was.
-    let mut walk = vec![left.first().copied()?];
-    loop {
-        let depends_on = &services[walk.last()?.as_str()].depends_on;
-        let next = depends_on.keys().find(|on| left.contains(on))?;
-        if let Some(at) = walk.iter().position(|name| *name == next) {
-            let circle = walk[at..].iter().copied().chain([next]);
-            return Some(circle.map(ToString::to_string).collect());
-        }
-        walk.push(next);
-    }
 }

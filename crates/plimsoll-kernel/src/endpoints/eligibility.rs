@@ -87,7 +87,13 @@ fn hindrance(state: &State, replica: &Replica, held: &Assignment) -> Option<Endp
     }
     match replica.observation(held) {
         None => Some(EndpointEligibility::NotReported),
-        Some(seen) if seen.state == ObservedState::Running => None,
+        // A job that is done counts as running, and nobody is there to answer.
+        Some(seen)
+            if seen.state == ObservedState::Running
+                && seen.code != Some(ObservedCode::Completed) =>
+        {
+            None
+        }
         Some(seen) => {
             Some(EndpointEligibility::Unhealthy { state: seen.state, code: seen.code.clone() })
         }

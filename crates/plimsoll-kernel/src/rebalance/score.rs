@@ -272,7 +272,9 @@ impl<'a> MoveSearch<'a> {
             let is_current = assignment.spec == spec.hash
                 && !replica.is_stale(assignment)
                 && matches!(id.slot, Slot::Index(_));
-            if !may_move || !replica.is_running() || !is_current || has_data(service, replica) {
+            // Nothing runs of a job that is done: it relieves nobody, and would be done a second time.
+            let is_running = replica.is_running() && !replica.has_completed(assignment);
+            if !may_move || !is_running || !is_current || has_data(service, replica) {
                 return None;
             }
             let off = self.view.footprint(id, spec, capacity);

@@ -20,6 +20,8 @@ pub enum Draw {
     Fail,
     /// An image cannot be pulled for a while.
     Withdraw,
+    /// A node has no addresses for new networks for a while.
+    ExhaustSubnets,
     NewLeader,
     /// A leader with another clock.
     Skew,
@@ -81,6 +83,7 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::Sicken, 3),
     (Draw::Fail, 3),
     (Draw::Withdraw, 2),
+    (Draw::ExhaustSubnets, 4),
     (Draw::NewLeader, 9),
     (Draw::Skew, 2),
     (Draw::Poison, 2),

@@ -12,9 +12,10 @@ use super::{Chaos, first_port};
 use crate::rng::SimRng;
 use crate::scenario::{Scenario, Services};
 
-/// Faults end here, and what is left of a run is for the cell to settle in.
+/// Faults end here, and what is left of a run is for the cell to settle in. Long after the last fault certificates are asked
+/// for once more, and a run is judged some time after that.
 const UNTIL: Millis = Millis::minutes(45);
-const LENGTH: Millis = Millis::minutes(90);
+const LENGTH: Millis = Millis::minutes(96);
 
 const NAMES: [&str; 9] =
     ["ash", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel", "iroko"];
@@ -22,6 +23,10 @@ const NAMES: [&str; 9] =
 /// A cell and what happens to it, drawn from the seed.
 pub fn any_scenario(seed: u64) -> Scenario {
     let mut scenario = any_cell(seed);
+    // In every third cell long batches are cut into short entries, with anything in between.
+    if seed.is_multiple_of(3) {
+        scenario.policy.max_changes = 1 + usize::try_from(seed / 3 % 7).unwrap_or(0);
+    }
     let chaos = Chaos {
         until: UNTIL,
         every: Millis::seconds(20 + seed % 90),
@@ -52,6 +57,7 @@ fn any_cell(seed: u64) -> Scenario {
             services.insert(ServiceName::new(name).expect("a valid name"), Arc::new(spec));
         }
         without_clashes(&mut services);
+        specs::order::draw(&mut services, &mut chance);
         let name = DeploymentName::new(name).expect("a valid name");
         scenario.deployments.insert(name, services);
     }

@@ -16,6 +16,8 @@ use plimsoll_model::{
 use crate::rng::SimRng;
 use crate::scenario::Services;
 
+pub(crate) mod order;
+
 /// What takes long to become healthy has no more replicas than this, so that a rollout of all of them ends in time.
 const MAX_SLOW: u64 = 3;
 
@@ -65,6 +67,7 @@ pub(super) fn any(chance: &mut SimRng, choices: &Choices<'_>) -> ServiceSpec {
         (10, priority),
         (8, gpus),
         (8, needs),
+        (30, networks),
     ] {
         if chance.percent(percent) {
             change(&mut spec, chance, choices);
@@ -94,6 +97,7 @@ const MUTATIONS: &[(u64, Mutation)] = &[
     (5, gpus),
     (5, needs),
     (8, secret),
+    (7, networks),
 ];
 
 /// Changes one service of the deployment in one or two fields, adds one, or takes one away. Returns the images that are
@@ -107,6 +111,14 @@ pub(super) fn change(
     if chance.percent(4) && names.len() > 1 {
         let gone = chance.pick(&names).expect("there are some");
         services.remove(gone);
+        // Whoever forgets who waited for it is refused.
+        if chance.percent(80) {
+            order::forget(services, gone);
+        }
+        return Vec::new();
+    }
+    if chance.percent(12) {
+        order::change(services, chance);
         return Vec::new();
     }
     if chance.percent(4) {
@@ -214,6 +226,31 @@ fn gpus(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
         capabilities: ["gpu".to_owned()].into(),
         options: BTreeMap::new(),
     });
+}
+
+/// What a file may say of its networks: all of it in each file, so that services of all deployments share some.
+const NETWORKS: [&str; 5] = ["default", "front", "back", "given", "lan"];
+
+fn network(key: &str) -> NetworkAttachment {
+    NetworkAttachment {
+        name: (key == "given").then(|| "given-net".to_owned()),
+        external: key == "lan",
+        internal: key == "back",
+        ..NetworkAttachment::default()
+    }
+}
+
+/// Some of the networks, under another name in some.
+fn networks(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
+    spec.container.networks.clear();
+    for _ in 0..=chance.below(3) {
+        let key = *chance.pick(&NETWORKS).unwrap_or(&"default");
+        let mut network = network(key);
+        if chance.percent(20) {
+            network.aliases.insert(format!("alias-{}", chance.below(3)));
+        }
+        spec.container.networks.insert(key.to_owned(), network);
+    }
 }
 
 /// It needs what not every runtime can do, or does not any more.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll_kernel::endpoints::EndpointEligibility;
-use plimsoll_model::{Event, Node, NodeStatus, ObservedState, Replica, ReplicaId};
+use plimsoll_model::{Event, Node, NodeStatus, ObservedCode, ObservedState, Replica, ReplicaId};
 
 use super::Invariant;
 use crate::world::World;
@@ -42,8 +42,12 @@ fn judge(world: &World<'_>, id: &ReplicaId, replica: &Replica) -> Result<(), Str
     };
     let is_healthy = |held: &plimsoll_model::Assignment| {
         let status = world.state.node(&held.node).map(|node| node.status);
-        let seen = replica.observed.get(&held.generation).map(|seen| seen.state);
-        status == Some(NodeStatus::Ready) && seen == Some(ObservedState::Running)
+        let seen = replica.observed.get(&held.generation);
+        // Nothing runs any more of a job that is done.
+        let is_up = seen.is_some_and(|seen| {
+            seen.state == ObservedState::Running && seen.code != Some(ObservedCode::Completed)
+        });
+        status == Some(NodeStatus::Ready) && is_up
     };
     let routed: Vec<_> = replica.holds().filter(is_routed).collect();
     if routed.len() > 1 {

@@ -1,12 +1,13 @@
 //! Once faults stop the cell settles: everything runs that can, what cannot says why, and nothing is under way.
 
 use plimsoll_kernel::place::Roster;
-use plimsoll_kernel::{Scope, Signals, reconcile};
+use plimsoll_kernel::{Scope, Signals, depends, reconcile};
 use plimsoll_model::rollout::RolloutPhase;
-use plimsoll_model::{Assignment, Mode, Node, NodeId, NodeStatus, ServiceKey};
+use plimsoll_model::{Assignment, Mode, Node, NodeId, NodeStatus, ReplicaId, ServiceKey};
 
 use super::Broken;
 use super::reasons::{is_refused, live};
+use super::start_order::awaited;
 use crate::machine::Container;
 use crate::world::World;
 
@@ -27,10 +28,12 @@ fn find(world: &World<'_>) -> Result<(), String> {
             let spec = state.service(&id.service).and_then(|service| service.spec_of(held));
             spec.is_some_and(|spec| world.broken.contains(&spec.container.image))
         };
+        // What it depends on never comes, or is looked at for itself.
+        let is_held = |held: &Assignment| !awaited(world, &id, held).is_empty();
         // The way to something that never starts has no end either.
-        if let Some(successor) =
-            replica.successor.as_ref().filter(|successor| !is_broken(&successor.assignment))
-        {
+        if let Some(successor) = replica.successor.as_ref().filter(|successor| {
+            !is_broken(&successor.assignment) && !is_held(&successor.assignment)
+        }) {
             return Err(format!("{id} is still moving to {}", successor.assignment.node));
         }
         let is_stopping = |it: &&Assignment| !on_down(&it.node) && !is_broken(it);
@@ -48,11 +51,23 @@ fn find(world: &World<'_>) -> Result<(), String> {
         let is_cleared = state.node(&assignment.node).is_some_and(Node::is_cleared);
         let is_stopped =
             replica.waiting.is_some() && (is_cleared || replica.is_stopped(assignment));
-        let is_excused = is_broken || has_given_up || is_stopped || on_down(&assignment.node);
+        let is_excused = is_broken
+            || has_given_up
+            || is_stopped
+            || on_down(&assignment.node)
+            || is_held(assignment);
         if !replica.is_running() && !is_excused {
             return Err(format!("{id} does not run on {}", assignment.node));
         }
-        if replica.is_running() && !on_down(&assignment.node) && !runs.is_some_and(|c| c.is_healthy)
+        let is_done = replica.has_completed(assignment);
+        let is_job = depends::is_job(state, &id.service);
+        if replica.is_running() && is_job && !is_done && !on_down(&assignment.node) {
+            return Err(format!("{id} does not end the job that others wait for"));
+        }
+        if replica.is_running()
+            && !is_done
+            && !on_down(&assignment.node)
+            && !runs.is_some_and(|c| c.is_healthy)
         {
             return Err(format!("{id} is said to run on {} and does not", assignment.node));
         }
@@ -65,7 +80,12 @@ fn find(world: &World<'_>) -> Result<(), String> {
         let image = service.desired().map(|spec| &spec.container.image);
         let is_broken = image.is_some_and(|image| world.broken.contains(image));
         // A step that cannot be taken says why: where its replica waits, or where there is no room for one.
-        let waits = service.row.unplaced.is_some()
+        let is_held = service.replicas.iter().any(|(slot, replica)| {
+            let id = ReplicaId::new(key.clone(), slot.clone());
+            replica.heading().is_some_and(|held| !awaited(world, &id, held).is_empty())
+        });
+        let waits = is_held
+            || service.row.unplaced.is_some()
             || service.replicas.values().any(|replica| replica.waiting.is_some());
         if let Some(rollout) = service.row.rollout.as_ref()
             && !rollout.is_over()

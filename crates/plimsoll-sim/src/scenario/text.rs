@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use plimsoll_model::spec::{
-    Mode, MountSource, OnFailure, PortMode, Reschedule, UpdateOrder, UpdatePolicy,
+    Dependency, Mode, MountSource, NetworkAttachment, OnFailure, PortMode, Reschedule, UpdateOrder,
+    UpdatePolicy,
 };
 use plimsoll_model::{Capability, Millis, NodeFacts, NodeId, Resources, ServiceSpec};
 
@@ -26,6 +27,9 @@ impl Scenario {
         writeln!(out, "lenient: true    # what cannot happen by then is passed over")?;
         if self.policy.sample_interval != plimsoll_kernel::Policy::default().sample_interval {
             writeln!(out, "cycle: {}", time(self.policy.sample_interval))?;
+        }
+        if self.policy.max_changes != plimsoll_kernel::Policy::default().max_changes {
+            writeln!(out, "max_changes: {}", self.policy.max_changes)?;
         }
         writeln!(out, "nodes:")?;
         for (id, facts) in &self.nodes {
@@ -201,8 +205,18 @@ fn service_text(spec: &ServiceSpec) -> String {
         let names = container.secrets.iter().map(|secret| &secret.name);
         fields.push(format!("secrets: {}", list(names)));
     }
+    // What a file that says nothing of networks has goes without saying.
+    if container.networks != [("default".to_owned(), NetworkAttachment::default())].into() {
+        let each = container.networks.iter().map(|(key, how)| format!("{key}: {}", network(how)));
+        fields.push(format!("networks: {{{}}}", each.collect::<Vec<_>>().join(", ")));
+    }
     if let Some(start_period) = container.healthcheck.as_ref().and_then(|it| it.start_period) {
         fields.push(format!("start_period: {}", time(start_period)));
+    }
+    if !spec.depends_on.is_empty() {
+        let each = spec.depends_on.iter();
+        let each = each.map(|(on, until)| format!("{on}: {}", condition(*until)));
+        fields.push(format!("depends_on: {{{}}}", each.collect::<Vec<_>>().join(", ")));
     }
     if spec.priority != 0 {
         fields.push(format!("priority: {}", spec.priority));
@@ -214,6 +228,29 @@ fn service_text(spec: &ServiceSpec) -> String {
     }
     fields.extend(update(&spec.update));
     format!("{{{}}}", fields.join(", "))
+}
+
+fn network(how: &NetworkAttachment) -> String {
+    let mut fields = Vec::new();
+    if let Some(name) = &how.name {
+        fields.push(format!("name: {}", quoted(name)));
+    }
+    for (word, is_so) in [("external", how.external), ("internal", how.internal)] {
+        fields.extend(is_so.then(|| format!("{word}: true")));
+    }
+    if !how.aliases.is_empty() {
+        fields.push(format!("aliases: {}", list(&how.aliases)));
+    }
+    format!("{{{}}}", fields.join(", "))
+}
+
+/// As a compose file has it.
+fn condition(until: Dependency) -> &'static str {
+    match until {
+        Dependency::Started => "service_started",
+        Dependency::Healthy => "service_healthy",
+        Dependency::Completed => "service_completed_successfully",
+    }
 }
 
 /// What differs from the default.
@@ -281,6 +318,8 @@ fn event(action: &Action) -> String {
         Action::Mend(image) => format!("mend: {}", quoted(image)),
         Action::Withdraw(image) => format!("withdraw: {}", quoted(image)),
         Action::Restore(image) => format!("restore: {}", quoted(image)),
+        Action::ExhaustSubnets(node) => format!("exhaust_subnets: {node}"),
+        Action::FreeSubnets(node) => format!("free_subnets: {node}"),
         Action::Join(id, facts) => format!("join: {}", node(id, facts)),
         Action::Describe(id, facts) => format!("change_node: {}", node(id, facts)),
         Action::Cordon(node) => format!("cordon: {node}"),

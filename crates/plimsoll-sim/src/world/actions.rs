@@ -30,6 +30,8 @@ impl World<'_> {
             Action::Mend(image) => drop(self.broken.remove(&image)),
             Action::Withdraw(image) => drop(self.withdrawn.insert(image)),
             Action::Restore(image) => drop(self.withdrawn.remove(&image)),
+            Action::ExhaustSubnets(node) => self.set_subnets(&node, true),
+            Action::FreeSubnets(node) => self.set_subnets(&node, false),
             Action::NewLeader => self.depose(),
             Action::Skew(skew) => self.skew(skew),
             Action::Recover { node, lost } => self.recover(node, lost),
@@ -193,6 +195,12 @@ impl World<'_> {
         };
         if let Err(rejection) = self.apply(Writer::Agent, vec![change.free()]) {
             self.complaints.push(format!("what {id} offers was refused: {}", rejection.reason));
+        }
+    }
+
+    fn set_subnets(&mut self, node: &NodeId, lacks: bool) {
+        if let Some(machine) = self.machines.get_mut(node) {
+            machine.lacks_subnets = lacks;
         }
     }
 

@@ -3,10 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use plimsoll_kernel::agent::{self, ContainerPhase, ContainerStep, LocalContainer};
+use plimsoll_kernel::agent::{
+    self, ContainerPhase, ContainerStep, LocalContainer, WantedContainer,
+};
+use plimsoll_kernel::{depends, orders};
+use plimsoll_model::spec::Dependency;
 use plimsoll_model::{
     DeploymentName, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Revision,
-    ServiceSpec,
+    ServiceName, ServiceSpec,
 };
 
 use super::{Done, Due, World};
@@ -43,9 +47,9 @@ impl World<'_> {
             .flat_map(plimsoll_model::Replica::holds)
             .filter(|held| held.node == *node && row.is_none_or(|row| !row.is_stopped(held)));
         for generation in held.map(|held| held.generation) {
-            // That it failed too often outlives the container, and the count of it does not matter any more.
+            // That it failed too often, or is done, outlives the container.
             if machine.container(replica, generation).is_none()
-                && !self.is_given_up(replica, generation)
+                && !self.is_at_its_end(replica, generation)
             {
                 reports.push((generation, ObservedState::Pending, None));
             }
@@ -55,11 +59,10 @@ impl World<'_> {
         }
     }
 
-    /// Whether the cell was told that the assignment failed too often.
-    fn is_given_up(&self, replica: &ReplicaId, generation: Generation) -> bool {
+    /// Whether the cell was told that the assignment failed too often, or that its job is done.
+    fn is_at_its_end(&self, replica: &ReplicaId, generation: Generation) -> bool {
         let seen = self.state.replica(replica).and_then(|row| row.observed.get(&generation));
-        let code = seen.and_then(|seen| seen.code.as_ref());
-        matches!(code, Some(ObservedCode::RestartExhausted { .. }))
+        seen.and_then(|seen| seen.code.as_ref()).is_some_and(is_end)
     }
 
     /// Does what the agent says is next about one replica.
@@ -69,8 +72,13 @@ impl World<'_> {
         }
         let row = self.state.replica(replica);
         let locals = self.machines[node].locals(replica);
-        let wanted: Vec<Generation> =
-            agent::wanted(&self.state, node, replica).map(|held| held.generation).collect();
+        let (mut wanted, mut awaits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
+        for order in orders::of(&self.state, node, replica) {
+            let WantedContainer { generation, .. } = order.wanted();
+            wanted.push(order.wanted());
+            awaits.extend(order.awaits.map(|it| (generation, it)));
+            jobs.extend(order.is_job.then_some(generation));
+        }
         let steps = agent::next(&wanted, &locals);
         // What leaves and is not here has stopped: a crash may have done it.
         let leaving =
@@ -80,7 +88,16 @@ impl World<'_> {
             .filter(|generation| !locals.iter().any(|local| local.generation == *generation))
             .collect();
         for step in steps {
-            self.begin(node, replica, step);
+            let awaited = awaits.iter().find(|(held, _)| step == ContainerStep::Await(*held));
+            match awaited {
+                Some((held, (service, until))) => {
+                    self.hold(node, replica, *held, (service.clone(), *until));
+                }
+                None => self.begin(node, replica, step),
+            }
+        }
+        for generation in jobs {
+            self.work(node, replica, generation);
         }
         for generation in gone {
             self.report(node, replica, generation, ObservedState::Stopped, None);
@@ -100,12 +117,61 @@ impl World<'_> {
             ContainerStep::Remove(generation) => {
                 self.remove(node, replica, generation);
             }
+            // Said where it is known what it waits for.
+            ContainerStep::Await(_) => {}
+        }
+    }
+
+    /// It waits for what it depends on, and says so once.
+    fn hold(
+        &mut self,
+        node: &NodeId,
+        replica: &ReplicaId,
+        generation: Generation,
+        (service, until): (ServiceName, Dependency),
+    ) {
+        let code = ObservedCode::AwaitsService { service, until };
+        let Some(container) = self.container(node, replica, generation) else { return };
+        if container.is_at_its_end() || container.code.as_ref() == Some(&code) {
+            return;
+        }
+        container.code = Some(code.clone());
+        self.report(node, replica, generation, ObservedState::Pending, Some(code));
+    }
+
+    /// What others wait for to complete ends some time after it is up.
+    fn work(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let is_due = |container: &Container| container.is_healthy && container.ends_at.is_none();
+        let container = self.machines.get(node).and_then(|it| it.container(replica, generation));
+        if !container.is_some_and(is_due) {
+            return;
+        }
+        let takes = self.rng.between(self.scenario.dwell.health);
+        let ends_at = self.clock.now.plus(takes);
+        if let Some(container) = self.container(node, replica, generation) {
+            container.ends_at = Some(ends_at);
+        }
+        self.later(takes, node, replica, generation, Done::Completed);
+    }
+
+    /// It ended with status 0: that is what it was for, as long as anyone waits for it.
+    fn completed(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let (now, is_job) = (self.clock.now, depends::is_job(&self.state, &replica.service));
+        let Some(container) = self.container(node, replica, generation) else { return };
+        if container.ends_at != Some(now) {
+            return;
+        }
+        container.ends_at = None;
+        if is_job && container.is_healthy {
+            container.complete();
+            let code = container.code.clone();
+            self.report(node, replica, generation, ObservedState::Running, code);
         }
     }
 
     fn pull(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
         let Some(spec) = self.spec_of(replica, generation) else { return };
-        if self.is_given_up(replica, generation) {
+        if self.is_at_its_end(replica, generation) {
             return;
         }
         let machine = &self.machines[node];
@@ -116,7 +182,8 @@ impl World<'_> {
             return;
         }
         let is_present = machine.images.contains(&spec.container.image);
-        let local = LocalContainer { generation, phase: ContainerPhase::Pulling };
+        let (phase, has_started) = (ContainerPhase::Pulling, false);
+        let local = LocalContainer { generation, phase, has_started };
         let usage = self.scenario.usage.keys().position(|key| *key == replica.service);
         let container = Container::new(local, spec, usage);
         let wait = if is_present { PRESENT } else { self.rng.between(self.scenario.dwell.pull) };
@@ -130,7 +197,7 @@ impl World<'_> {
     fn start(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
         let now = self.clock.now;
         let Some(container) = self.container(node, replica, generation) else { return };
-        if container.is_exhausted() {
+        if container.is_at_its_end() {
             return;
         }
         if let Some(due) = container.due.filter(|due| *due > now) {
@@ -139,6 +206,12 @@ impl World<'_> {
             return;
         }
         container.local.phase = ContainerPhase::Starting;
+        container.ends_at = None;
+        let is_first = !std::mem::replace(&mut container.local.has_started, true);
+        if is_first {
+            container.code = None;
+            self.first_starts.push((node.clone(), replica.clone(), generation));
+        }
         let start = self.rng.between(self.scenario.dwell.start);
         self.report(node, replica, generation, ObservedState::Starting, None);
         self.later(start, node, replica, generation, Done::Started);
@@ -166,6 +239,7 @@ impl World<'_> {
                 container.tries.runs(now);
                 self.report(node, replica, generation, ObservedState::Running, None);
             }
+            (Done::Completed, ContainerPhase::Up) => self.completed(node, replica, generation),
             (Done::Stopped, ContainerPhase::Stopping) => self.stopped(node, replica, generation),
             // It went another way in the meantime.
             _ => {}
@@ -196,8 +270,19 @@ impl World<'_> {
         let Some(machine) = self.machines.get_mut(node) else { return };
         let Some(container) = machine.container(replica, generation) else { return };
         let spec = Arc::clone(&container.spec);
+        if let Some(network) = machine.lacking_network(replica, container) {
+            let error = format!("no addresses are left for {network}");
+            let code = ObservedCode::SubnetPoolExhausted { error };
+            let (now, policy) = (self.clock.now, self.scenario.policy);
+            if let Some(container) = machine.container_mut(replica, generation) {
+                container.lack_subnet(code.clone(), now, &policy);
+            }
+            return self.report(node, replica, generation, ObservedState::Pending, Some(code));
+        }
         if machine.is_port_taken(replica, container) {
             let error = "a port of it is taken".to_owned();
+            // Nothing of it has run: it may wait for others once more.
+            machine.forget_start(replica, generation);
             return self.exited(node, replica, generation, ObservedCode::StartFailed { error });
         }
         let deployment = &replica.service.deployment;
@@ -208,7 +293,9 @@ impl World<'_> {
             let code = ObservedCode::Exited { status: Some(1) };
             return self.exited(node, replica, generation, code);
         }
-        self.enter(node, replica, generation, ContainerPhase::Up);
+        if let Some(container) = self.container(node, replica, generation) {
+            (container.local.phase, container.subnet_failures) = (ContainerPhase::Up, 0);
+        }
         // What says how long it takes to get healthy takes about that long.
         let start_period = spec.container.healthcheck.as_ref().and_then(|check| check.start_period);
         let takes = start_period.map_or(self.scenario.dwell.health, |it| (Millis(it.0 / 2), it));
@@ -352,4 +439,9 @@ impl World<'_> {
     pub(super) fn is_linked(&self, node: &NodeId) -> bool {
         self.machines.get(node).is_some_and(|machine| machine.link == Link::Up)
     }
+}
+
+/// Whether nothing more is tried of what says so.
+fn is_end(code: &ObservedCode) -> bool {
+    matches!(code, ObservedCode::RestartExhausted { .. } | ObservedCode::Completed)
 }

@@ -1,10 +1,10 @@
 //! The leader: hears, takes its turns and commits, as the daemon's loop does. What it decides is the kernel's own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use plimsoll_kernel::leader::DEBOUNCE;
 use plimsoll_kernel::rebalance::ReplicaUsage;
-use plimsoll_kernel::{Leader, LeaderStep, PressureSample, lint};
+use plimsoll_kernel::{Leader, LeaderStep, PressureSample, batch, lint};
 use plimsoll_model::{
     Bytes, Change, DeploymentName, Generation, Guarded, MilliCpus, Millis, NodeId, NodePressure,
     Observation, ObservedCode, ObservedState, Pressure, ReplicaId, Revision, ServiceKey, Slot,
@@ -96,7 +96,9 @@ impl World<'_> {
     pub(super) fn turn(&mut self) {
         let Some(leading) = &mut self.leading else { return };
         let reports = std::mem::take(&mut leading.inbox);
-        self.commit_reports(reports);
+        for piece in batch::pieces(reports, self.scenario.policy.max_changes) {
+            self.commit_reports(piece);
+        }
         self.listen();
         let Some(leading) = &mut self.leading else { return };
         leading.is_turn_due = false;
@@ -124,12 +126,17 @@ impl World<'_> {
             self.complaints.extend(broken.iter().map(|broken| format!("{broken}, of {batch:?}")));
             poison(&mut batch, &self.poisoned);
             leading.is_committing = true;
-            let latency = self.rng.between(self.scenario.dwell.commit);
-            let (term, decided_on) = (self.term, self.commands);
-            self.clock.after(latency, Due::Commit { term, nth, decided_on, batch });
+            let pieces = batch::pieces(batch, self.scenario.policy.max_changes);
+            self.send_to_log(nth, self.commands, pieces.into());
             return;
         }
         self.end_turn();
+    }
+
+    fn send_to_log(&mut self, nth: usize, decided_on: u64, pieces: VecDeque<Vec<Guarded>>) {
+        let latency = self.rng.between(self.scenario.dwell.commit);
+        let term = self.term;
+        self.clock.after(latency, Due::Commit { term, nth, decided_on, pieces });
     }
 
     fn end_turn(&mut self) {
@@ -154,8 +161,15 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn commit(&mut self, nth: usize, decided_on: u64, batch: &[Guarded]) {
+    /// One entry of what a step decided, and the others after it. What is left of it once one is refused is decided again.
+    pub(super) fn commit(
+        &mut self,
+        nth: usize,
+        decided_on: u64,
+        mut pieces: VecDeque<Vec<Guarded>>,
+    ) {
         let (is_fresh, step) = (self.commands == decided_on, LeaderStep::TURN[nth]);
+        let batch = &pieces.pop_front().unwrap_or_default();
         if let Err(rejection) = self.apply(step.writer(), batch.to_vec()) {
             let poisoned = batch.get(rejection.position).and_then(poisoned_service).cloned();
             if is_fresh && poisoned.is_none() {
@@ -168,6 +182,10 @@ impl World<'_> {
                 let waits = leading.leader.refused(step, &self.state, batch, &rejection, now);
                 self.poison_refusal = poisoned.map(|service| PoisonRefusal { service, waits });
             }
+        } else if !pieces.is_empty() {
+            // Nothing came between but what it decided itself.
+            let decided_on = if is_fresh { self.commands } else { decided_on };
+            return self.send_to_log(nth, decided_on, pieces);
         }
         self.steps(nth + 1);
     }
@@ -252,16 +270,17 @@ impl World<'_> {
     }
 }
 
-/// What is decided for the replicas of a poisoned service also ends one that there never is: the state refuses all of it.
+/// What is decided for the replicas of a poisoned service also ends one that there never is, before anything else: the state
+/// refuses all of it.
 fn poison(batch: &mut Vec<Guarded>, poisoned: &BTreeSet<ServiceKey>) {
-    let is_decided = |key: &&ServiceKey| {
-        let mut replicas = batch.iter().filter_map(|guarded| guarded.change.replica());
-        replicas.any(|replica| replica.service == **key)
-    };
-    let nobody = |key: &ServiceKey| ReplicaId::indexed(key, u32::MAX);
-    let ends = poisoned.iter().filter(is_decided).map(nobody);
-    let ends: Vec<Guarded> = ends.map(|replica| Change::Retire { replica }.free()).collect();
-    batch.extend(ends);
+    for key in poisoned {
+        let is_its =
+            |guarded: &Guarded| guarded.change.replica().is_some_and(|it| it.service == *key);
+        if let Some(at) = batch.iter().position(is_its) {
+            let replica = ReplicaId::indexed(key, u32::MAX);
+            batch.insert(at, Change::Retire { replica }.free());
+        }
+    }
 }
 
 /// The service whose poison a change is.

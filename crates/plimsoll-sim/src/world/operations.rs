@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use plimsoll_kernel::depends;
 use plimsoll_model::access::{DeploymentPattern, Role};
 use plimsoll_model::cell_files::{CellFileKind, FileBytes};
 use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
@@ -95,6 +96,8 @@ impl World<'_> {
             | Action::Mend(_)
             | Action::Withdraw(_)
             | Action::Restore(_)
+            | Action::ExhaustSubnets(_)
+            | Action::FreeSubnets(_)
             | Action::Join(..)
             | Action::Describe(..)
             | Action::Recover { .. } => return,
@@ -129,10 +132,11 @@ impl World<'_> {
     }
 
     fn deploy(&self, deployment: &DeploymentName, services: Services) -> Vec<Guarded> {
-        if services.is_empty() {
+        // What is empty, or starts in no order, is refused before it is written.
+        if services.is_empty() || depends::check(&services).is_err() {
             return Vec::new();
         }
-        // What refers to a secret that is not kept is refused before it is written.
+        // So is what refers to a secret that is not kept.
         let Ok(services) = self.state.with_current_files(services) else { return Vec::new() };
         let decided_on = self.state.deployments().get(deployment).map(|it| it.revision);
         let routes = self.routes(deployment, &services);

@@ -4,7 +4,6 @@ use std::io;
 
 use openraft::alias::SnapshotOf;
 use openraft::async_runtime::WatchReceiver;
-use plimsoll_model::State;
 use plimsoll_model::level::{VERSION, outdated};
 
 use super::Embedded;
@@ -129,15 +128,13 @@ impl Embedded {
         let Some(snapshot) = whole else { return Ok(RaftResponse::More) };
         self.check_committed(piece.header()?.last)?;
         // A server ends that cannot read what it has installed, so it is read before.
-        let bytes = aside(|| snapshot.whole())?;
-        if let Err(why) = aside(|| level::decode::<State>(&bytes).map(drop)) {
+        if let Err(why) = aside(|| snapshot.decode())? {
             if let level::Undecoded::Newer(level) = why {
                 self.machine.announce(level);
             }
             let text = format!("the snapshot cannot be read: {why}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        drop(bytes);
         let snapshot = SnapshotOf::<Types, _> { meta: piece.meta()?, snapshot };
         let installed = self.raft.install_full_snapshot(piece.vote(), snapshot).await;
         let vote = installed.map_err(io::Error::other)?.vote;

@@ -13,7 +13,7 @@ use super::growth::LogGrowth;
 use super::types::Header;
 use crate::checked_file::{BodyWriter, CheckedBody, FileFormat, Unreadable};
 use crate::disk::{self, Disk, DiskFile};
-use crate::level;
+use crate::level::{self, Undecoded};
 
 const SNAPSHOT: FileFormat = FileFormat { magic: *b"plimssnp", format: 1, name: "snapshot" };
 
@@ -22,6 +22,9 @@ const CONTEXT: &str = "snapshot";
 
 /// The most that a snapshot says before its state: who the servers are.
 const MAX_HEADER: usize = 1 << 20;
+
+/// How much of a state is opened at a time while it is decoded.
+const READ_AHEAD: usize = 1 << 20;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshots {
@@ -133,9 +136,30 @@ impl StateFile {
         self.body.read(self.from + offset.min(self.length), most)
     }
 
-    /// All of it, to be decoded.
+    /// What it holds, decoded as it is read: a state as large as the memory that holds it costs no second such memory.
+    pub(crate) fn decode(&self) -> io::Result<Result<State, Undecoded>> {
+        let reader = StateReader { state: self, offset: 0 };
+        level::decode_from(io::BufReader::with_capacity(READ_AHEAD, reader))
+    }
+
+    #[cfg(test)]
     pub(crate) fn whole(&self) -> io::Result<Vec<u8>> {
         self.piece(0, usize::MAX)
+    }
+}
+
+/// Reads a state from its beginning.
+struct StateReader<'f> {
+    state: &'f StateFile,
+    offset: u64,
+}
+
+impl io::Read for StateReader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let piece = self.state.piece(self.offset, into.len().min(READ_AHEAD))?;
+        into[..piece.len()].copy_from_slice(&piece);
+        self.offset += piece.len() as u64;
+        Ok(piece.len())
     }
 }
 
@@ -249,8 +273,8 @@ impl Snapshots {
     pub(crate) fn load(&self) -> Result<Option<(Header, State)>, Unreadable> {
         let Some((header, state)) = self.read()? else { return Ok(None) };
         let io = |source| Unreadable::Io { action: "read", path: self.path.clone(), source };
-        let state = level::decode(&state.whole().map_err(io)?)
-            .map_err(|undecoded| Unreadable::undecoded(&self.path, &undecoded))?;
+        let state = state.decode().map_err(io)?;
+        let state = state.map_err(|undecoded| Unreadable::undecoded(&self.path, &undecoded))?;
         Ok(Some((header, state)))
     }
 

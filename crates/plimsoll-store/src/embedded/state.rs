@@ -70,10 +70,8 @@ impl RaftStateMachine<Types> for StateMachine {
         arrived: StateFile,
     ) -> io::Result<()> {
         let header = Header::from(meta);
-        let bytes = aside(|| arrived.whole())?;
-        let state = aside(|| level::decode(&bytes))
+        let state = aside(|| arrived.decode())?
             .map_err(|why| self.unread(&why, &format!("the leader's snapshot: {why}")))?;
-        drop(bytes);
         let (snapshots, of) = (self.snapshots.clone(), header.clone());
         tokio::task::spawn_blocking(move || snapshots.place(&of, &arrived)).await??;
         aside(|| self.machine.replace(state, header.last.map_or(0, |mark| mark.index)));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_api::suggest;
-use plimsoll_kernel::{Policy, Signals};
+use plimsoll_kernel::{Policy, Signals, depends};
 use plimsoll_model::{
     Author, Availability, CellId, Change, Command, DeploymentName, Millis, Mode, NodeId,
     NodePressure, NodeStatus, Observation, ObservedState, Refusal, ReplicaId, ServiceKey,
@@ -51,6 +51,10 @@ pub(super) fn build(case: &CaseEntry, page: InputText, directory: &Path) -> Resu
     let (mut deployments, mut warnings) = (BTreeMap::new(), Vec::new());
     for entry in &case.deployments {
         let (name, services) = deployment::load(entry, &page, directory, &mut warnings)?;
+        depends::check(&services).map_err(|mistake| {
+            let message = format!("deployment {name} is refused: {mistake}");
+            Mistake::new(entry.referenced, message).on(&page)
+        })?;
         builder.deploy(&name, &services).map_err(|refusal| {
             let message = format!("deployment {name} is refused: {refusal}");
             Mistake::new(entry.referenced, message).on(&page)

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_compose::Diagnostic;
+use plimsoll_model::spec::Dependency;
 use plimsoll_model::{Capability, DeploymentName, ServiceName, ServiceSpec, SpecHash};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -69,6 +70,12 @@ pub(crate) struct ServiceEntry {
     /// Secrets that the cell keeps.
     #[serde(default)]
     pub(crate) secrets: Vec<String>,
+    /// Services of the same deployment that start before it, and what they are waited for to do.
+    #[serde(default)]
+    pub(crate) depends_on: BTreeMap<ServiceName, ConditionEntry>,
+    /// The networks it joins; by default the one of its deployment.
+    #[serde(default)]
+    pub(crate) networks: BTreeMap<String, NetworkEntry>,
     #[serde(default)]
     pub(crate) priority: i32,
     pub(crate) reschedule: Option<String>,
@@ -78,6 +85,36 @@ pub(crate) struct ServiceEntry {
     pub(crate) needs: Option<BTreeSet<Capability>>,
     /// The hash that a running cell has of what it runs.
     pub(crate) spec: Option<SpecHash>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ConditionEntry {
+    ServiceStarted,
+    ServiceHealthy,
+    ServiceCompletedSuccessfully,
+}
+
+impl From<ConditionEntry> for Dependency {
+    fn from(entry: ConditionEntry) -> Self {
+        match entry {
+            ConditionEntry::ServiceStarted => Self::Started,
+            ConditionEntry::ServiceHealthy => Self::Healthy,
+            ConditionEntry::ServiceCompletedSuccessfully => Self::Completed,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NetworkEntry {
+    pub(crate) name: Option<String>,
+    #[serde(default)]
+    pub(crate) external: bool,
+    #[serde(default)]
+    pub(crate) internal: bool,
+    #[serde(default)]
+    pub(crate) aliases: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

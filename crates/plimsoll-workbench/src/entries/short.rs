@@ -1,6 +1,7 @@
 //! A service in short form is the compose service it stands for: it is written out as one and read by the same
 //! reader, so that the two can never differ in meaning.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use plimsoll_compose::{ComposeSource, Files, LoadOptions};
@@ -9,7 +10,7 @@ use plimsoll_model::{DeploymentName, Placement, ServiceName, ServiceSpec, SpecHa
 use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
-use super::deployment::ServiceEntry;
+use super::deployment::{NetworkEntry, ServiceEntry};
 use super::values::{Parsed, PortText};
 use crate::mistake::Mistake;
 
@@ -36,7 +37,9 @@ pub(super) fn spec(
         preferred.into_iter().map(|constraint| Preference { constraint, weight: 1 }).collect()
     };
     let placement = Placement { preferences, ..spec.placement };
-    let mut spec = ServiceSpec { placement, ..spec };
+    // The others of its deployment are not there to be found when one is read alone.
+    let depends_on = entry.value.depends_on.iter().map(|(on, until)| (on.clone(), (*until).into()));
+    let mut spec = ServiceSpec { placement, depends_on: depends_on.collect(), ..spec };
     if let Some(needs) = &entry.value.needs {
         spec.container.need_only(needs).map_err(|need| {
             let message = format!("service {name}: `needs` cannot say that it must {need}");
@@ -156,5 +159,28 @@ fn written_out(name: &ServiceName, entry: &ServiceEntry, constraints: &[String])
     let secrets = entry.secrets.iter();
     let secrets: Map<String, Value> =
         secrets.map(|name| (name.clone(), json!({"external": true}))).collect();
-    json!({"services": {name.as_str(): service}, "volumes": volumes, "secrets": secrets})
+    let mut whole = json!({"volumes": volumes, "secrets": secrets});
+    if !entry.networks.is_empty() {
+        let joined = entry.networks.iter();
+        let joined: Map<String, Value> = joined
+            .map(|(key, how)| (key.clone(), json!({"aliases": texts(&how.aliases)})))
+            .collect();
+        service["networks"] = joined.into();
+        whole["networks"] = networks(&entry.networks).into();
+    }
+    whole["services"] = json!({name.as_str(): service});
+    whole
+}
+
+fn networks(entries: &BTreeMap<String, NetworkEntry>) -> Map<String, Value> {
+    let network = |how: &NetworkEntry| {
+        let mut network = Map::new();
+        for (word, is_so) in [("external", how.external), ("internal", how.internal)] {
+            network.extend(is_so.then(|| (word.to_owned(), true.into())));
+        }
+        let name = how.name.as_ref().map(|name| name.replace('$', "$$").into());
+        network.extend(name.map(|name| ("name".to_owned(), name)));
+        Value::from(network)
+    };
+    entries.iter().map(|(key, how)| (key.clone(), network(how))).collect()
 }

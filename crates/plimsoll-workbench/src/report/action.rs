@@ -20,6 +20,8 @@ pub(super) fn words(action: &Action) -> String {
         Action::Mend(image) => format!("{image} starts again"),
         Action::Withdraw(image) => format!("{image} cannot be pulled"),
         Action::Restore(image) => format!("{image} can be pulled again"),
+        Action::ExhaustSubnets(node) => format!("{node} has no addresses for new networks"),
+        Action::FreeSubnets(node) => format!("{node} has addresses again"),
         Action::Join(node, _) => format!("{node} joins"),
         Action::Describe(node, _) => format!("{node} changes"),
         Action::Cordon(node) => format!("{node} is cordoned"),

@@ -56,6 +56,9 @@ pub(super) fn build(
         let cycle = cycle(time).map_err(on_page)?;
         (scenario.policy.sample_interval, scenario.policy.full_pass) = (cycle, cycle);
     }
+    if let Some(max_changes) = entry.max_changes {
+        scenario.policy.max_changes = max_changes.get();
+    }
     scenario.dwell = dwell(&entry.takes).map_err(on_page)?;
     let chaos = entry.chaos.as_ref().map(|entry| chaos(entry, length)).transpose();
     let chaos = chaos.map_err(on_page)?;

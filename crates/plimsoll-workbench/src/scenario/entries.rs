@@ -1,5 +1,7 @@
 //! The words of a scenario file, as they are written.
 
+use std::num::NonZeroUsize;
+
 use plimsoll_model::{Bytes, DeploymentName, FileName, MilliCpus, Millis, NodeId};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -15,6 +17,8 @@ pub(super) struct ScenarioEntry {
     pub(super) name: Option<String>,
     pub(super) length: Spanned<Parsed<Millis>>,
     pub(super) cycle: Option<Spanned<Parsed<Millis>>>,
+    /// The most changes of a decision that go into one entry of the log.
+    pub(super) max_changes: Option<NonZeroUsize>,
     /// What cannot happen is passed over, as by an operator who is refused.
     #[serde(default)]
     pub(super) lenient: bool,
@@ -88,6 +92,8 @@ pub(super) struct EventEntry {
     pub(super) mend: Option<Spanned<String>>,
     pub(super) withdraw: Option<Spanned<String>>,
     pub(super) restore: Option<Spanned<String>>,
+    pub(super) exhaust_subnets: Option<Spanned<NodeId>>,
+    pub(super) free_subnets: Option<Spanned<NodeId>>,
     pub(super) join_token: Option<Spanned<bool>>,
     pub(super) revoke_join_token: Option<Spanned<bool>>,
     pub(super) add_operator: Option<String>,
@@ -138,6 +144,8 @@ impl EventEntry {
             self.mend.is_some(),
             self.withdraw.is_some(),
             self.restore.is_some(),
+            self.exhaust_subnets.is_some(),
+            self.free_subnets.is_some(),
             self.join_token.is_some(),
             self.revoke_join_token.is_some(),
             self.add_operator.is_some(),

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use plimsoll_api::suggest;
 use plimsoll_compose::Diagnostic;
+use plimsoll_kernel::depends;
 use plimsoll_model::ids::InvalidName;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
@@ -95,6 +96,12 @@ impl<'p> ScriptProgress<'p> {
     ) -> Result<(DeploymentName, Services)> {
         let (name, services) =
             deployment::load(entry, self.page, self.directory, &mut self.warnings)?;
+        if let Err(mistake) = depends::check(&services)
+            && !self.is_lenient
+        {
+            let message = format!("deployment {name} is refused: {mistake}");
+            return Err(Mistake::new(entry.referenced, message).on(self.page));
+        }
         let (deployment, specs) = (name.clone(), services.clone());
         let deployed =
             self.apply(Change::Deploy { deployment, services: specs, routes: Vec::new() });
@@ -121,13 +128,15 @@ impl<'p> ScriptProgress<'p> {
     fn simple_event(&mut self, entry: &Spanned<EventEntry>) -> Result<Vec<Action>, Mistake> {
         one_thing(entry)?;
         let event = &entry.value;
-        let of_nodes: [(OfNode, _); 10] = [
+        let of_nodes: [(OfNode, _); 12] = [
             (Action::Crash, &event.crash),
             (Action::Cut, &event.cut),
             (Action::Wipe, &event.wipe),
             (Action::Return, &event.comes_back),
             (Action::Cordon, &event.cordon),
             (Action::Uncordon, &event.uncordon),
+            (Action::ExhaustSubnets, &event.exhaust_subnets),
+            (Action::FreeSubnets, &event.free_subnets),
             (Action::Remove, &event.remove),
             (Action::Kill, &event.kill),
             (Action::Sicken, &event.unhealthy),

@@ -1,0 +1,140 @@
+//! What one node is asked to run of a replica, and whose orders may change with what happened. The node's edge tells it and
+//! the agent carries it out; the simulator does both under its own clock.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use plimsoll_model::spec::Dependency;
+use plimsoll_model::{
+    Assignment, Event, NodeId, ReplicaId, ServiceKey, ServiceName, ServiceSpec, State,
+};
+
+use crate::agent::{self, WantedContainer};
+use crate::depends;
+
+/// To run this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order<'s> {
+    pub assignment: &'s Assignment,
+    pub spec: &'s Arc<ServiceSpec>,
+    /// What it depends on and cannot start before.
+    pub awaits: Option<(ServiceName, Dependency)>,
+    /// It has one job: an end with status 0 is a success.
+    pub is_job: bool,
+}
+
+impl Order<'_> {
+    pub fn wanted(&self) -> WantedContainer {
+        let generation = self.assignment.generation;
+        WantedContainer { generation, is_held: self.awaits.is_some() }
+    }
+}
+
+/// What the node is asked to run of the replica now.
+pub fn of<'s>(
+    state: &'s State,
+    node: &'s NodeId,
+    id: &'s ReplicaId,
+) -> impl Iterator<Item = Order<'s>> {
+    let service = state.service(&id.service);
+    agent::wanted(state, node, id).filter_map(move |assignment| {
+        Some(Order {
+            assignment,
+            spec: service?.spec_of(assignment)?,
+            awaits: depends::unmet(state, &id.service, assignment),
+            is_job: depends::is_job(state, &id.service),
+        })
+    })
+}
+
+/// The replicas that the events are about, and those that may wait for what the events are about.
+pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BTreeSet<ReplicaId> {
+    let mut replicas: BTreeSet<ReplicaId> = BTreeSet::new();
+    // Those whose replicas come or go or are seen otherwise, and those all of whose replicas are concerned.
+    let mut seen: BTreeSet<ServiceKey> = BTreeSet::new();
+    let mut whole: BTreeSet<ServiceKey> = BTreeSet::new();
+    for event in events {
+        match event {
+            Event::Replica(id) => {
+                if !seen.contains(&id.service) {
+                    seen.insert(id.service.clone());
+                }
+                replicas.insert(id.clone());
+            }
+            Event::Service(key) => {
+                seen.insert(key.clone());
+                whole.insert(key.clone());
+            }
+            // What it has may be held back or let go with it, and so may what depends on that.
+            Event::Node(node) => {
+                for id in state.load(node).into_iter().flat_map(|load| &load.tenants) {
+                    seen.insert(id.service.clone());
+                    replicas.insert(id.clone());
+                }
+            }
+            Event::Deployment(name) => whole.extend(depends::jobs(state, name)),
+            Event::Access
+            | Event::Load(_)
+            | Event::Freed(_)
+            | Event::Audit(_)
+            | Event::Volumes(_)
+            | Event::Certificates => {}
+        }
+    }
+    whole.extend(seen.iter().flat_map(|key| depends::dependents(state, key)));
+    for key in whole {
+        let slots = state.service(&key).into_iter().flat_map(|service| service.replicas.keys());
+        replicas.extend(slots.map(|slot| ReplicaId::new(key.clone(), slot.clone())));
+    }
+    replicas
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::spec::Dependency;
+    use plimsoll_model::testkit::{cell, cpus, node_id, replica_id, service_key, spread};
+
+    use super::*;
+    use crate::testkit::Passes;
+
+    fn after(other: &str, until: Dependency) -> ServiceSpec {
+        let mut spec = spread(1);
+        spec.depends_on = [(ServiceName::new(other).unwrap(), until)].into();
+        spec
+    }
+
+    #[test]
+    fn a_node_is_told_what_holds_a_replica_back_and_whose_end_is_a_success() {
+        let cell = cell()
+            .node("ash", cpus(4))
+            .deploy("shop", [("app", after("job", Dependency::Completed)), ("job", spread(1))])
+            .pass();
+        let (ash, app, job) = (node_id("ash"), replica_id("shop/app/1"), replica_id("shop/job/1"));
+        let orders = |id| of(&cell.state, &ash, id).map(|it| (it.awaits, it.is_job)).next();
+        let job_name = ServiceName::new("job").unwrap();
+        assert_eq!(orders(&app), Some((Some((job_name, Dependency::Completed)), false)));
+        assert_eq!(orders(&job), Some((None, true)));
+    }
+
+    #[test]
+    fn whoever_waits_is_told_of_what_it_waits_for_and_a_job_that_it_is_one() {
+        let cell = cell()
+            .node("ash", cpus(4))
+            .deploy("shop", [("app", after("job", Dependency::Completed)), ("job", spread(1))])
+            .pass();
+        let (app, job) = (replica_id("shop/app/1"), replica_id("shop/job/1"));
+        let of_node = [app.clone(), job.clone()];
+        for (event, expected) in [
+            (Event::Replica(job.clone()), &of_node[..]),
+            (Event::Service(service_key("shop/job")), &of_node),
+            (Event::Node(node_id("ash")), &of_node),
+            (Event::Deployment(job.service.deployment.clone()), &[job.clone()]),
+            (Event::Replica(app.clone()), &[app.clone()]),
+            (Event::Access, &[]),
+        ] {
+            let touched: Vec<ReplicaId> =
+                touched(&cell.state, [&event].into_iter()).into_iter().collect();
+            assert_eq!(touched, expected, "{event:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What each kind of event says to people: one sentence.
+
+use std::fmt::{Display, Formatter, Result};
+
+use super::AuditKind as Kind;
+use crate::access::{Role, Scope};
+use crate::ids::{NodeId, ReplicaId};
+use crate::node::{Availability, NodeStatus};
+use crate::rebalance::{RepeatCount, Skipped};
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::NodeJoined { node } => write!(f, "{node} joined"),
+            Self::NodeChanged { node } => write!(f, "{node} changed what it offers"),
+            Self::NodeStatus { node, status: NodeStatus::Ready } => write!(f, "{node} is ready"),
+            Self::NodeStatus { node, status: NodeStatus::Down } => write!(f, "{node} is down"),
+            Self::NodeAvailability { node, availability } => available(f, node, *availability),
+            Self::DrainTimedOut { node, left } => {
+                write!(f, "{node} is not empty in time: {left} replicas stay and it is cordoned")
+            }
+            Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
+            Self::JoinTokenCreated { name, .. } => write!(f, "join token {name} was made"),
+            Self::JoinTokenRevoked { name } => write!(f, "join token {name} is revoked"),
+            Self::OperatorAdded { name, role, scope } => operator(f, name, *role, scope),
+            Self::OperatorRevoked { name } => write!(f, "the token of {name} is revoked"),
+            Self::AcmeConfigured { directory } => acme(f, directory.as_deref()),
+            Self::CertificateIssued { host, issuer, .. } => {
+                write!(f, "certificate of {host} issued by {issuer}")
+            }
+            Self::CertificateFailed { host, why } => write!(f, "no certificate for {host}: {why}"),
+            Self::FileCreated { kind, name } => write!(f, "{kind} {name} created"),
+            Self::FileRotated { kind, name, version } => {
+                write!(f, "{kind} {name} rotated to version {version}")
+            }
+            Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
+            Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
+            Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
+            Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
+            Self::MoveStarted { replica, src, dst, cause } => {
+                moved(f, replica, (src, dst), ["is being replaced", "moves"], cause.word())
+            }
+            Self::MoveFinished { replica, src, dst, cause } => {
+                moved(f, replica, (src, dst), ["was replaced", "moved"], cause.word())
+            }
+            Self::MoveUndone { replica, src, dst, why } => {
+                stays(f, replica, (src, dst), why.word())
+            }
+            Self::RolloutStarted { service, revision } => {
+                write!(f, "rollout of {service} to {revision} started")
+            }
+            Self::RolloutPaused { service, why } => write!(f, "rollout of {service} paused: {why}"),
+            Self::RolloutResumed { service } => write!(f, "rollout of {service} resumed"),
+            Self::RolloutAborted { service, why } => {
+                write!(f, "rollout of {service} aborted, rolling back: {why}")
+            }
+            Self::RolloutDone { service } => write!(f, "rollout of {service} finished"),
+            Self::RolloutUndone { service } => write!(f, "{service} rolled back"),
+            Self::RestartAsked { replica } => write!(f, "restart of {replica} requested"),
+            Self::Retired { replica } => write!(f, "{replica} retired"),
+            Self::ReplicaFailed { replica, node, code: None } => {
+                write!(f, "{replica} failed on {node}")
+            }
+            Self::ReplicaFailed { replica, node, code: Some(code) } => {
+                write!(f, "{replica} failed on {node}: {code}")
+            }
+            Self::Unplaced { service, missing: 0, why } => write!(f, "{service} waits: {why}"),
+            Self::Unplaced { service, missing, why } => {
+                write!(f, "{service} lacks {missing} replicas: {why}")
+            }
+            Self::AllPlaced { service } => write!(f, "{service} has all its replicas placed"),
+            Self::Waiting { replica, why } => write!(f, "{replica} waits: {why}"),
+            Self::CommandRun { replica } => write!(f, "a command was run in {replica}"),
+            Self::CommandServed { replica, asked_by, through } => {
+                write!(f, "ran a command in {replica} for {asked_by}, asked by {through}")
+            }
+            Self::BackupTaken => f.write_str("a backup was taken"),
+            Self::VolumesDoomed { deployment } => {
+                write!(f, "the volumes of {deployment} are to be removed")
+            }
+            Self::VolumesRemoved { deployment, node } => {
+                write!(f, "the volumes of {deployment} on {node} are removed")
+            }
+            Self::LevelRaised { level } => {
+                write!(f, "every server is upgraded: the cell speaks {level}")
+            }
+            Self::RebalanceMoved { relief } => write!(f, "{relief}"),
+            Self::RebalanceSkipped { skipped, times } => rebalance_skipped(f, skipped, *times),
+            Self::AuthorityRotation { step } => write!(f, "{step}"),
+            Self::Survived { node, lost } => survived(f, node, *lost),
+        }
+    }
+}
+
+fn available(f: &mut Formatter<'_>, node: &NodeId, availability: Availability) -> Result {
+    match availability {
+        Availability::Active => write!(f, "{node} uncordoned"),
+        Availability::Cordoned => write!(f, "{node} is cordoned"),
+        Availability::Draining => write!(f, "{node} is draining"),
+    }
+}
+
+fn operator(f: &mut Formatter<'_>, name: &str, role: Role, scope: &Scope) -> Result {
+    write!(f, "{name} may {}", role.word())?;
+    if scope.is_bound() { write!(f, " in {scope}") } else { Ok(()) }
+}
+
+fn acme(f: &mut Formatter<'_>, directory: Option<&str>) -> Result {
+    match directory {
+        None => f.write_str("no ACME authority is asked for certificates any more"),
+        Some(directory) => write!(f, "certificates are asked of {directory}"),
+    }
+}
+
+/// A new spec goes where the old one was: nothing moves.
+fn moved(
+    f: &mut Formatter<'_>,
+    replica: &ReplicaId,
+    (src, dst): (&NodeId, &NodeId),
+    [replaced, moves]: [&str; 2],
+    cause: &str,
+) -> Result {
+    if src == dst {
+        write!(f, "{replica} {replaced} on {dst} ({cause})")
+    } else {
+        write!(f, "{replica} {moves} {src} → {dst} ({cause})")
+    }
+}
+
+fn stays(
+    f: &mut Formatter<'_>,
+    replica: &ReplicaId,
+    (src, dst): (&NodeId, &NodeId),
+    why: &str,
+) -> Result {
+    if src == dst {
+        write!(f, "{replica} stays as it was on {dst} ({why})")
+    } else {
+        write!(f, "{replica} stays on {src}, not {dst} ({why})")
+    }
+}
+
+fn rebalance_skipped(f: &mut Formatter<'_>, skipped: &Skipped, times: RepeatCount) -> Result {
+    write!(f, "{skipped}")?;
+    if times.count == 1 { Ok(()) } else { write!(f, "; {} times in a row", times.count) }
+}
+
+fn survived(f: &mut Formatter<'_>, node: &NodeId, lost: u32) -> Result {
+    write!(f, "the cell was recovered with {node} as its only server; {lost} nodes were removed")
+}
