@@ -2,9 +2,13 @@
 //!
 //! A seed gives the same cases in the same order each time: `PLIMSOLL_FUZZ_SEED` gives others, and `PLIMSOLL_FUZZ_SECONDS` more
 //! of them. Every input of the corpus is read as it is before any is broken, so an input that once broke a reader is put there.
+//!
+//! [`Fuzz`] is for a reader that is called with bytes. What answers over connections has a loop of its own, and takes from here
+//! how long it may run ([`length`]) and what must hold at its end ([`Vigil`]).
 
 mod dice;
 mod mutate;
+mod vigil;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,9 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use dice::Dice;
 pub use mutate::Mutator;
-
-/// What a test process may grow by, however many cases it reads.
-const GROWTH: usize = 256 << 20;
+pub use vigil::Vigil;
 
 /// A reader that takes longer than this for one input does work out of proportion; on a busy machine a good one takes
 /// milliseconds.
@@ -26,9 +28,9 @@ pub fn seed() -> u64 {
     from_environment("PLIMSOLL_FUZZ_SEED", 17)
 }
 
-/// How long a test breaks inputs for.
-pub fn length() -> Duration {
-    Duration::from_secs(from_environment("PLIMSOLL_FUZZ_SECONDS", 2))
+/// How long a test breaks inputs for, where so many tests are for one reader: these share its time.
+pub fn length(sharers: u32) -> Duration {
+    Duration::from_secs(from_environment("PLIMSOLL_FUZZ_SECONDS", 2)) / sharers.max(1)
 }
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
@@ -41,11 +43,18 @@ pub struct Fuzz {
     name: &'static str,
     corpus: Vec<Vec<u8>>,
     words: Vec<&'static [u8]>,
+    sharers: u32,
 }
 
 impl Fuzz {
     pub fn new(name: &'static str) -> Self {
-        Self { name, corpus: Vec::new(), words: Vec::new() }
+        Self { name, corpus: Vec::new(), words: Vec::new(), sharers: 1 }
+    }
+
+    /// It is one of so many tests of one reader, which have the time of one together.
+    pub fn one_of(mut self, sharers: u32) -> Self {
+        self.sharers = sharers;
+        self
     }
 
     /// One more whole input.
@@ -76,23 +85,17 @@ impl Fuzz {
     /// were. An input that made the reader panic or hang is kept in a file whose name is told.
     pub fn run(self, mut read: impl FnMut(&[u8])) -> usize {
         assert!(!self.corpus.is_empty(), "there is nothing to break");
-        let before = resident();
+        let vigil = Vigil::begin(self.name);
         for input in &self.corpus {
             self.one(input, &mut read);
         }
         let mut mutator = Mutator::new(seed(), &self.corpus, &self.words);
         let (begun, mut count) = (Instant::now(), self.corpus.len());
-        while begun.elapsed() < length() {
+        while begun.elapsed() < length(self.sharers) {
             self.one(&mutator.next_input(), &mut read);
             count += 1;
         }
-        let grown = resident().saturating_sub(before);
-        assert!(
-            grown < GROWTH,
-            "{}: {count} inputs, and the process grew by {grown} bytes",
-            self.name
-        );
-        println!("{}: {count} inputs of seed {}, grown by {} KiB", self.name, seed(), grown >> 10);
+        vigil.end(count);
         count
     }
 
@@ -136,14 +139,6 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     paths.sort_unstable();
     let below = |path: PathBuf| if path.is_dir() { files_below(&path) } else { vec![path] };
     paths.into_iter().flat_map(below).collect()
-}
-
-/// What this process has in memory, in bytes; zero where the system does not say.
-fn resident() -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok());
-    kib.unwrap_or(0) << 10
 }
 
 #[cfg(test)]

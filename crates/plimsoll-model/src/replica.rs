@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+mod plain_code;
+
 use crate::ids::{NodeId, ServiceName};
 use crate::reason::WaitReason;
 use crate::spec::{Dependency, SpecHash};
@@ -225,6 +227,7 @@ pub enum ObservedCode {
     Vanished,
     RestartExhausted {
         tries: u32,
+        #[serde(deserialize_with = "plain_code::last")]
         last: Box<ObservedCode>,
     },
     /// It had one job, and ended well. Said of what counts as running.
@@ -248,6 +251,26 @@ impl ObservedCode {
             Self::RestartExhausted { .. } => "restart_exhausted",
             Self::Completed => "completed",
             Self::SubnetPoolExhausted { .. } => "subnet_pool_exhausted",
+        }
+    }
+
+    /// With no more of each text than this many bytes.
+    pub fn shorten(&mut self, most: usize) {
+        let cut = |text: &mut String| text.truncate(text.floor_char_boundary(most));
+        match self {
+            Self::ImagePullFailed { image, error } => {
+                cut(image);
+                cut(error);
+            }
+            Self::StartFailed { error: text }
+            | Self::SubnetPoolExhausted { error: text }
+            | Self::Unhealthy { output: text } => cut(text),
+            Self::RestartExhausted { last, .. } => last.shorten(most),
+            Self::AwaitsService { .. }
+            | Self::Exited { .. }
+            | Self::OutOfMemory
+            | Self::Vanished
+            | Self::Completed => {}
         }
     }
 

@@ -16,6 +16,8 @@ mod refusal;
 mod token;
 mod trust;
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 #[cfg(test)]

@@ -71,3 +71,26 @@ pub async fn receive_datagram(from: &mut (impl AsyncRead + Unpin)) -> io::Result
     from.read_exact(&mut datagram).await?;
     Ok(Some(datagram))
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_fuzz::Fuzz;
+
+    use super::*;
+
+    #[test]
+    fn no_broken_frame_of_a_tunnel_makes_datagrams_that_were_not_sent() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut stream = Vec::new();
+        for datagram in [&b"first"[..], b"", &[7; 300], b"last"] {
+            runtime.block_on(send_datagram(&mut stream, datagram)).unwrap();
+        }
+        Fuzz::new("tunnel").one_of(4).input(stream).run(|input| {
+            let (mut rest, mut taken) = (input, Vec::new());
+            while let Ok(Some(datagram)) = runtime.block_on(receive_datagram(&mut rest)) {
+                runtime.block_on(send_datagram(&mut taken, &datagram)).unwrap();
+            }
+            assert!(input.starts_with(&taken), "each as it was framed, and no more");
+        });
+    }
+}

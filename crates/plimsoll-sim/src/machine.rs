@@ -39,15 +39,10 @@ pub struct Machine {
     pub(crate) is_wiped: bool,
     pub containers: BTreeMap<ReplicaId, Vec<Container>>,
     pub images: BTreeSet<String>,
-<<<<<<< HEAD
     /// The named volumes on its disk, and the deployment that made each.
     pub volumes: BTreeMap<String, DeploymentName>,
-=======
-    /// The deployments of which it has named volumes.
-    pub volumes: BTreeSet<DeploymentName>,
     /// It has no addresses for a network that it does not have yet.
     pub(crate) lacks_subnets: bool,
->>>>>>> chaos
     /// Pulls that failed, to be tried again.
     pub(crate) pulls: BTreeMap<(ReplicaId, Generation), PullTry>,
 }
@@ -189,12 +184,8 @@ impl Machine {
             is_wiped: false,
             containers: BTreeMap::new(),
             images: BTreeSet::new(),
-<<<<<<< HEAD
             volumes: BTreeMap::new(),
-=======
-            volumes: BTreeSet::new(),
             lacks_subnets: false,
->>>>>>> chaos
             pulls: BTreeMap::new(),
         }
     }

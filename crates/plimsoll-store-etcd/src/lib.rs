@@ -9,6 +9,8 @@
 mod append;
 mod core;
 mod engine;
+#[cfg(test)]
+mod fuzz;
 mod layout;
 mod lead;
 pub mod migrate;

@@ -15,6 +15,7 @@ use thiserror::Error;
 use crate::checked_file::{FileFormat, Unreadable};
 use crate::disk::{Disk, RealDisk};
 use crate::embedded::OpenError;
+use crate::embedded::wire::MAX_NUMBER;
 use crate::engine::ServerId;
 use crate::level;
 use crate::machine::Machine;
@@ -167,7 +168,12 @@ impl BackupContent {
         };
         let mut body = BACKUP.read(disk, file)?.ok_or_else(missing)?;
         let damaged = |error: postcard::Error| damaged(file, &error);
-        let (summary, state) = postcard::take_from_bytes(&body).map_err(damaged)?;
+        let (summary, state) = postcard::take_from_bytes::<Summary>(&body).map_err(damaged)?;
+        // What a restore adds to them must not overflow.
+        if summary.term.0 >= MAX_NUMBER || summary.applied >= MAX_NUMBER {
+            let what = "it is of a term or an entry that no cell reaches".to_owned();
+            return Err(Unreadable::Damaged { path: file.to_owned(), what }.into());
+        }
         level::decode::<State>(state).map_err(|why| Unreadable::undecoded(file, &why))?;
         let before = body.len() - state.len();
         body.drain(..before);

@@ -48,7 +48,7 @@ pub(crate) mod state;
 pub(crate) mod store;
 mod timing;
 pub(crate) mod types;
-mod wire;
+pub(crate) mod wire;
 
 use door::Door;
 use incarnation::IncarnationGuard;
@@ -455,6 +455,11 @@ impl Engine for Embedded {
 
     fn leadership_info(&self) -> LeadershipInfo {
         self.tracker.leadership_info()
+    }
+
+    fn election_timeout(&self) -> Duration {
+        // At most twice as long as it is at least, so that two seldom stand at once.
+        self.timing.election * 2
     }
 
     fn catch_up(&self) -> EngineFuture<'_, u64> {

@@ -245,6 +245,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     fn leadership_info(&self) -> LeadershipInfo;
 
+    /// How long it takes until somebody stands for election where nobody leads; zero where that is not up to the servers.
+    fn election_timeout(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Waits until all that was committed anywhere before this call is applied here. Only the leader can tell.
     fn catch_up(&self) -> EngineFuture<'_, u64>;
 

@@ -76,7 +76,7 @@ fn no_broken_case_breaks_its_reader_or_the_decisions() {
         "crates/plimsoll/tests/fixtures/rebalance-case-before.yaml",
     ];
     let directory = root().join("examples");
-    with(Fuzz::new("case").words(WORDS), &files).run(|input| {
+    with(Fuzz::new("case").one_of(2).words(WORDS), &files).run(|input| {
         let Ok(text) = String::from_utf8(input.to_vec()) else { return };
         let text = InputText { name: "case.yaml".to_owned(), text };
         let Ok(case) = case::of_text(text, &directory) else { return };
@@ -97,7 +97,7 @@ fn no_broken_scenario_breaks_its_reader() {
     ];
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("scenario.yaml");
-    with(Fuzz::new("scenario").words(WORDS), &files).run(|input| {
+    with(Fuzz::new("scenario").one_of(2).words(WORDS), &files).run(|input| {
         fs::write(&path, input).unwrap();
         let _ = scenario::read(&Input::File(path.clone()));
     });

@@ -32,8 +32,14 @@ use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_peer::pki::Caller;
 use plimsoll_peer::{self as peer, Key, KnownCaller, PeerClient, Target, strip_hops, strip_ours};
 
-/// How long a request may wait for a leader: a few elections.
+/// How long a request may wait for a leader, at least: a few elections on disks as most are.
 const ELECTION: Duration = Duration::from_secs(3);
+
+/// And at most: who asked would give up before.
+const MAX_ELECTION: Duration = Duration::from_secs(20);
+
+/// As many elections may come to nothing before a request does: the first one may fail, and so may the hand-over before it.
+const ELECTIONS: u32 = 3;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -115,7 +121,7 @@ async fn until_taken(
         Ok(body) => Bytes::from(body),
         Err(failure) => return failure.into_response(),
     };
-    let deadline = Instant::now() + ELECTION;
+    let deadline = Instant::now() + patience(context.cell.engine.election_timeout());
     loop {
         let request = Request::from_parts(head.clone(), Body::from(body.clone()));
         let response = once(context, client, request, next.clone(), false).await;
@@ -207,7 +213,12 @@ async fn until_led(context: &Context) {
         }
     };
     // Whoever is late is told so.
-    let _ = timeout(ELECTION, led).await;
+    let _ = timeout(patience(cell.engine.election_timeout()), led).await;
+}
+
+/// How long to wait for a leader where servers are this patient with each other, as they are on a slow disk.
+fn patience(election: Duration) -> Duration {
+    (election * ELECTIONS).clamp(ELECTION, MAX_ELECTION)
 }
 
 fn no_leader() -> Response {
@@ -418,6 +429,19 @@ fn deposed(leader: &Target) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_waits_for_as_many_elections_as_may_fail_however_slow_the_disk() {
+        for (case, election_ms, patience_ms) in [
+            ("flash", 500, 3_000),
+            ("a disk that takes 200 ms for an append", 4_000, 12_000),
+            ("a broken one", 20_000, 20_000),
+            ("no elections of our own", 0, 3_000),
+        ] {
+            let found = patience(Duration::from_millis(election_ms));
+            assert_eq!(found, Duration::from_millis(patience_ms), "{case}");
+        }
+    }
 
     #[test]
     fn a_server_says_who_asks_and_with_which_role_once_each() {

@@ -44,6 +44,14 @@ const ENDPOINTS_PACE: Duration = Duration::from_millis(50);
 /// How often it is looked whether a certificate has to be replaced, at least.
 const LOOK: Duration = Duration::from_mins(10);
 
+/// The most bytes that a node may say of itself, as it may where it joins: some labels have a tenth.
+const MAX_FACTS: usize = 64 << 10;
+
+/// The most bytes of a text in a report, such as what a health check printed, and of the name of who asked. A node sends less; one
+/// that was taken over must not fill the state with them.
+const MAX_TEXT: usize = 16 << 10;
+const MAX_IDENTITY: usize = 256;
+
 /// How long to wait when the log does not take reports.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -64,6 +72,8 @@ pub enum Refused {
     Silent,
     #[error("it sends more reports than it may before the first are written")]
     Ahead,
+    #[error("it says {found} bytes of what it offers, at most {MAX_FACTS} are taken")]
+    Verbose { found: usize },
     #[error("{node} cannot join: {why}")]
     NotTakenIn { node: NodeId, why: WriteError },
     #[error(transparent)]
@@ -149,7 +159,13 @@ impl LinkServer {
             Some(Up::Hello { node, seen, .. }) if seen > term => {
                 Err(Refused::Deposed { node, seen: seen.0, term: term.0 })
             }
-            Some(Up::Hello { facts, listeners, .. }) => Ok((facts, listeners)),
+            Some(Up::Hello { facts, listeners, .. }) => {
+                let found = postcard::to_stdvec(&facts).map_or(usize::MAX, |bytes| bytes.len());
+                if found > MAX_FACTS {
+                    return Err(Refused::Verbose { found });
+                }
+                Ok((facts, listeners))
+            }
             Some(Up::Beat { .. } | Up::Reports { .. }) | None => Err(Refused::Silent),
         }
     }
@@ -484,8 +500,9 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
         };
         let is_own = |seen: &Seen| held(&seen.replica).contains(&seen.generation);
         let observe = |seen: Seen| {
-            let observation = Observation { state: seen.state, code: seen.code, at };
-            let Seen { replica, generation, .. } = seen;
+            let Seen { replica, generation, state, mut code } = seen;
+            code.iter_mut().for_each(|code| code.shorten(MAX_TEXT));
+            let observation = Observation { state, code, at };
             Change::Observe { replica, generation, observation }.free()
         };
         let removed = |Cleared { deployment, revision }: Cleared| {
@@ -497,7 +514,8 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
             Report::Followed { epoch } => {
                 Some(Change::ConfirmAuthority { node: node.clone(), epoch }.free())
             }
-            Report::Served(Served { replica, asked_by, through }) => {
+            Report::Served(Served { replica, mut asked_by, through }) => {
+                asked_by.truncate(asked_by.floor_char_boundary(MAX_IDENTITY));
                 let is_here = !held(&replica).is_empty();
                 let entry = AuditEntry::Serve { replica, asked_by, through };
                 is_here.then(|| Change::Record { entry }.free())

@@ -24,6 +24,8 @@ use crate::shared::Shared;
 use plimsoll_api::view::ProblemCode;
 use plimsoll_kernel::endpoints::{Endpoints, EndpointsUpdate};
 
+mod fuzz;
+
 /// The leader of a cell of two: `ash` leads, and a replica is on `birch`.
 struct Bench {
     host: LinkServer,
@@ -213,6 +215,49 @@ async fn a_node_speaks_of_its_own_containers_only() {
     bench.greeted("birch", &words).await.unwrap();
     assert_eq!(bench.state_of("shop/web/2"), None);
     assert_eq!(bench.state_of(WEB), Some(ObservedState::Running));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_says_takes_no_more_of_the_state_than_its_share() {
+    let bench = bench().await;
+    let text = || "é".repeat(1 << 20);
+    let (replica, generation) = (replica_id(WEB), Generation(1));
+    let last = Box::new(ObservedCode::Unhealthy { output: text() });
+    let code = Some(ObservedCode::RestartExhausted { tries: 3, last });
+    let failed = Seen { replica: replica.clone(), generation, state: ObservedState::Failed, code };
+    let served = Served { replica, asked_by: text(), through: node_id("ash") };
+    let reports = vec![Report::Seen(failed), Report::Served(served)];
+    let words = [hello("birch", 0), Up::Reports { seq: 1, reports }];
+    bench.greeted("birch", &words).await.unwrap();
+    assert_eq!(bench.state_of(WEB), Some(ObservedState::Failed));
+    let bytes = bench.host.cell.engine.machine().read(|state| postcard::to_stdvec(state).unwrap());
+    assert!(bytes.len() < 64 << 10, "{} bytes", bytes.len());
+
+    let facts = Box::new(cpus(4).label("note", &text()));
+    let (node, listeners) = (node_id("birch"), HttpListeners::default());
+    let large = Up::Hello { version: VERSION, node, seen: Term(0), facts, listeners };
+    let refused = bench.greeted("birch", &[large]).await.unwrap_err();
+    assert!(matches!(refused, Refused::Verbose { .. }), "{refused}");
+}
+
+/// Two bytes a level: whoever followed them down would have no stack left, and no process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reason_within_a_reason_ends_the_link_and_not_the_leader() {
+    let bench = bench().await;
+    let last = Box::new(ObservedCode::Vanished);
+    let code = Some(ObservedCode::RestartExhausted { tries: 1, last });
+    let (replica, generation) = (replica_id(WEB), Generation(1));
+    let seen = Seen { replica, generation, state: ObservedState::Failed, code };
+    let whole = encode(&Up::Reports { seq: 1, reports: vec![Report::Seen(seen)] });
+    let (before, end) = whole.split_at(whole.len() - 1);
+    let mut deep = [&before[4..], &[7, 1].repeat(1 << 20), end].concat();
+    let length = u32::try_from(deep.len()).unwrap().to_be_bytes();
+    deep.splice(..0, length);
+    let (node, leader) = pipes();
+    node.to.send(encode(&hello("birch", 0))).await.unwrap();
+    node.to.send(deep).await.unwrap();
+    let ended = bench.host.serve(&node_id("birch"), None, leader).await;
+    assert!(matches!(ended, Err(Refused::Io(_))), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -441,15 +486,17 @@ async fn reports_that_wait_for_the_log_hold_up_no_heartbeat() {
     let host = bench.host.clone();
     let serving = tokio::spawn(async move { host.serve(&node_id("birch"), None, leader).await });
     node.to.send(encode(&hello("birch", 0))).await.unwrap();
-    // More than the log takes at once: it is tried again and again.
-    let output = "x".repeat(plimsoll_store::embedded::MAX_COMMAND + 1);
+    // More than the log takes at once: it is tried again and again. Of one report no more is taken than this.
+    let output = "x".repeat(16 << 10);
+    let count = plimsoll_store::embedded::MAX_COMMAND / output.len() + 1;
     let stuck = Report::Seen(Seen {
         replica: replica_id(WEB),
         generation: Generation(1),
         state: ObservedState::Degraded,
         code: Some(ObservedCode::Unhealthy { output }),
     });
-    node.to.send(encode(&Up::Reports { seq: 1, reports: vec![stuck] })).await.unwrap();
+    let reports = vec![stuck; count];
+    node.to.send(encode(&Up::Reports { seq: 1, reports })).await.unwrap();
     for version in ["1", "2", "3"] {
         let version = Some(version.to_owned());
         let said = NodeMeasurement { version: version.clone(), ..NodeMeasurement::default() };

@@ -96,7 +96,28 @@ pub(super) fn read(headers: &HeaderMap) -> Option<(UpstreamKey, Protocol)> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_fuzz::Fuzz;
+
     use super::*;
+
+    #[test]
+    fn no_broken_request_for_a_tunnel_names_what_it_does_not_say() {
+        let whole = "shop-web-1\n18446744073709551615\n65535\ntcp";
+        let fuzz = Fuzz::new("tunnel request").one_of(4).words(&["\n", "udp", "+", "-", " "]);
+        fuzz.input(whole).input("a\n1\n0\nudp").run(|input| {
+            let names = [REPLICA, GENERATION, PORT, PROTOCOL];
+            let lines = input.split(|byte| *byte == b'\n');
+            let fields = names
+                .into_iter()
+                .zip(lines)
+                .filter_map(|(name, line)| Some((name, HeaderValue::from_bytes(line).ok()?)));
+            let headers = HeaderMap::from_iter(fields);
+            if let Some((key, protocol)) = read(&headers) {
+                let again = named(&key, protocol).unwrap();
+                assert_eq!(read(&again), Some((key, protocol)));
+            }
+        });
+    }
 
     #[test]
     fn what_headers_name_is_read_as_it_was_meant() {

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod faulty_engine;
+mod fuzz;
 mod generated;
 mod impaired;
 mod listeners;

@@ -232,6 +232,9 @@ pub(super) fn is_host(authority: &str) -> bool {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -109,7 +109,57 @@ fn body_length(head: &Response<'_, '_>, is_head: bool) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_fuzz::Fuzz;
+
     use super::*;
+
+    /// Openings of connections that a published port carries.
+    const OPENINGS: &[&[u8]] = &[
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"HEAD /x?y HTTP/1.0\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok",
+        b"PROXY TCP4 10.0.0.9 10.0.0.1 4444 80\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"PROXY UNKNOWN\r\nGET / HTTP/1.1\r\n\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x0a\0\0\x09\x0a\0\0\x01\x11\x5c\0\x50GET / HTTP/1.1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 304 x\r\nContent-Length: 18446744073709551615\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+    ];
+
+    #[test]
+    fn no_broken_opening_is_taken_for_a_request_that_it_is_not() {
+        let words = [
+            "\r\n",
+            "\n",
+            "\r\n\r\n",
+            "GET ",
+            " HTTP/1.1",
+            "Content-Length: 9\r\n",
+            "Upgrade: x\r\n",
+            "PROXY ",
+        ];
+        let fuzz = Fuzz::new("opening").one_of(2).words(&words);
+        OPENINGS.iter().fold(fuzz, |fuzz, it| fuzz.input(*it)).run(|input| {
+            if let RequestStage::Whole { is_head } = request_stage(input) {
+                assert_eq!(is_head, input.starts_with(b"HEAD "));
+                let begins = SAFE.iter().any(|safe| input.starts_with(safe.as_bytes()));
+                assert!(begins && input.ends_with(END), "{}", input.escape_ascii());
+                let ends = input.windows(END.len()).filter(|part| *part == END).count();
+                assert_eq!(ends, 1, "one request: {}", input.escape_ascii());
+                // What comes byte by byte is never taken for something else before it is whole.
+                let early = (0..input.len())
+                    .find(|end| request_stage(&input[..*end]) != RequestStage::Partial);
+                assert_eq!(early, None, "{}", input.escape_ascii());
+            }
+            for is_head in [false, true] {
+                if let ResponseLength::Known(length) = response_length(input, is_head) {
+                    assert!(length >= END.len() && input.starts_with(HTTP));
+                }
+            }
+        });
+    }
 
     #[test]
     fn a_response_tells_its_length_once_its_head_is_there() {

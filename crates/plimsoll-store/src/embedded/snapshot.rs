@@ -288,3 +288,6 @@ impl Snapshots {
 pub(crate) fn stream_state(state: &State, to: &mut dyn io::Write) -> io::Result<()> {
     postcard::to_io(state, to).map(drop).map_err(io::Error::other)
 }
+
+#[cfg(test)]
+mod fuzz;

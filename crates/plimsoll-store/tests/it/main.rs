@@ -5,6 +5,7 @@
 mod backup;
 mod cell;
 mod founding;
+mod fuzz;
 mod kill;
 mod recovery;
 mod restart;

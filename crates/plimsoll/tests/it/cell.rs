@@ -210,7 +210,12 @@ fn streams_end_with_their_token(cell: &Cell, at: usize, token: &str) {
         streams.iter().all(|(_, going)| !going.said().is_empty())
     });
     assert!(streams.iter_mut().all(|(_, going)| going.ended().is_none()));
-    assert_eq!(cell.run(1, "token revoke ci").code(), 0);
+    // Eight daemons on a busy machine may be electing just now, and then nobody knows whether it was done.
+    cell.until("the token is revoked", |cell| {
+        cell.run(1, "token revoke ci");
+        let known = cell.json(1, "token list -o json");
+        known.as_array().is_some_and(|all| all.iter().all(|it| it["name"] != "ci"))
+    });
     let took = cell
         .until("all streams end", |_| streams.iter_mut().all(|(_, going)| going.ended().is_some()));
     assert!(took < Duration::from_secs(5), "{took:?}");

@@ -1,7 +1,9 @@
 //! Broken requests: some that are whole, and what chance makes of them.
 
+use plimsoll_fuzz::Dice;
+
 /// Requests of many kinds. What must not be found by an upstream is in their bodies and fields.
-const CORPUS: [&str; 20] = [
+const CORPUS: [&str; 23] = [
     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "HEAD /x?y=/../z HTTP/1.1\r\nHost: a:80\r\nAccept: */*\r\n\r\n",
     "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -21,6 +23,9 @@ const CORPUS: [&str; 20] = [
     "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
     "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.9.9.9\r\nForwarded: for=10.9.9.9\r\nX_Forwarded_For: 10.9.9.9\r\n\r\n",
     "GET /a/%2e%2e/b HTTP/1.1\r\nHost: a\r\nX: y\r\n folded\r\n\r\nGET //c HTTP/1.1\r\nHost: a\r\n\r\n",
+    "PROXY TCP4 10.0.0.9 10.0.0.1 4444 80\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    "PROXY UNKNOWN\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
+    "\r\n\r\n\0\r\nQUIT\n!\u{11}\0\u{c}\n\0\0\t\n\0\0\u{1}\u{11}\\\0PGET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0\0\0\u{6}\u{1}\u{5}\0\0\0\u{1}\u{1}\u{1}a",
 ];
 
@@ -59,23 +64,15 @@ const WORDS: [&str; 30] = [
 ];
 
 /// A sequence of cases that a seed determines.
-pub(super) struct Cases(u64);
+pub(super) struct Cases(Dice);
 
 impl Cases {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number of splitmix64.
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self(Dice::new(seed))
     }
 
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.number() % end.max(1) as u64).unwrap()
+        self.0.below(end)
     }
 
     fn sample(&mut self) -> Vec<u8> {
