@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::agent::{self, ContainerPhase, ContainerStep, LocalContainer};
+use plimsoll_model::registries::RegistryAuth;
 use plimsoll_model::{
     CellId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
 };
@@ -190,6 +191,9 @@ impl Agent {
                 return;
             }
             AssignmentUpdate::All(briefs) => {
+                for (id, brief) in &briefs {
+                    self.welcome_auth(id, brief);
+                }
                 self.briefs = briefs;
                 // What is to go of volumes comes next, if there is any.
                 self.doomed.ask(BTreeMap::new());
@@ -199,7 +203,10 @@ impl Agent {
             AssignmentUpdate::Some(some) => {
                 let put = |(id, brief): (ReplicaId, Option<Assignments>)| {
                     match brief {
-                        Some(brief) => self.briefs.insert(id.clone(), brief),
+                        Some(brief) => {
+                            self.welcome_auth(&id, &brief);
+                            self.briefs.insert(id.clone(), brief)
+                        }
                         None => self.briefs.remove(&id),
                     };
                     id
@@ -209,6 +216,25 @@ impl Agent {
         };
         for id in changed {
             self.advance(&id);
+        }
+    }
+
+    /// What came with the order to run it.
+    fn registry_auth(&self, id: &ReplicaId, generation: Generation) -> Option<Arc<RegistryAuth>> {
+        let wanted = self.briefs.get(id)?.wanted.iter();
+        wanted.into_iter().find(|it| it.generation == generation)?.registry_auth.clone()
+    }
+
+    /// With other credentials what could not be pulled is tried again at once: somebody logged in for it.
+    fn welcome_auth(&mut self, id: &ReplicaId, brief: &Assignments) {
+        for wanted in &brief.wanted {
+            let before = self.registry_auth(id, wanted.generation);
+            if before != wanted.registry_auth
+                && let Some(unit) = self.unit_mut(id, wanted.generation)
+                && unit.phase.is_none()
+            {
+                unit.due = None;
+            }
         }
     }
 

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use plimsoll_kernel::{agent, depends};
+use plimsoll_model::registries::RegistryAuth;
 use plimsoll_model::spec::Dependency;
+use plimsoll_model::state::Service;
 use plimsoll_model::{
-    DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId, Revision,
-    ServiceKey, ServiceName, ServiceSpec, State,
+    ContainerSpec, DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId,
+    Revision, ServiceKey, ServiceName, ServiceSpec, State,
 };
 use plimsoll_store::{AppliedCommand, Lagged, Machine};
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,8 @@ pub struct DesiredReplica {
     pub awaits: Option<(ServiceName, Dependency)>,
     /// It has one job: an end with status 0 is a success.
     pub is_job: bool,
+    /// What to show the registry of its image. It is in memory alone, and in no print.
+    pub registry_auth: Option<Arc<RegistryAuth>>,
 }
 
 /// What changed of what is asked.
@@ -69,6 +73,7 @@ impl Assignments {
                 observed: replica.observation(assignment).cloned(),
                 awaits: depends::unmet(state, &id.service.deployment, &spec),
                 is_job: depends::is_job(state, &id.service),
+                registry_auth: registry_auth(state, node, &spec.container),
                 // Here secrets leave the state: with the order to run what uses them, for the node that is to.
                 spec: state.with_contents(&spec),
             })
@@ -80,6 +85,17 @@ impl Assignments {
         };
         (!brief.wanted.is_empty() || !brief.leaving.is_empty()).then_some(brief)
     }
+}
+
+/// For a node that pulls, and no other.
+fn registry_auth(
+    state: &State,
+    node: &NodeId,
+    container: &ContainerSpec,
+) -> Option<Arc<RegistryAuth>> {
+    let auth = state.registry_auth(container)?;
+    let pulls = state.node(node).is_some_and(|node| node.facts.runtime.pulls_images());
+    pulls.then(|| Arc::new(auth))
 }
 
 /// Tells every node that listens what is asked of it. One task follows the log for all of them, and marks for each
@@ -335,6 +351,14 @@ fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BTreeS
                 replicas.extend(
                     state.load(node).into_iter().flat_map(|load| load.tenants.iter().cloned()),
                 );
+            }
+            Event::Registry(registry) => {
+                let pulls = |service: &Service| {
+                    let mut specs = service.row.specs.values();
+                    specs.any(|spec| spec.container.registry().as_ref() == Some(registry))
+                };
+                let users = state.services().iter().filter(|(_, service)| pulls(service));
+                services.extend(users.map(|(key, _)| key.clone()));
             }
             Event::Access
             | Event::Deployment(_)

@@ -30,7 +30,8 @@ impl Dirty {
                 | Event::Load(_)
                 | Event::Audit(_)
                 | Event::Volumes(_)
-                | Event::Certificates => {}
+                | Event::Certificates
+                | Event::Registry(_) => {}
             }
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Role, Scope};
 use crate::cell_files::CellFileKind;
-use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
+use crate::ids::{DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
@@ -220,11 +220,19 @@ pub enum AuditKind {
         kind: CellFileKind,
         name: FileName,
     },
+    /// The cell was given credentials. Nothing of the password is here.
+    RegistryLogin {
+        registry: RegistryHost,
+        user: String,
+    },
+    RegistryLogout {
+        registry: RegistryHost,
+    },
 }
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 48] = [
+    pub const WORDS: [&'static str; 50] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -273,6 +281,8 @@ impl AuditKind {
         "config_rotated",
         "secret_removed",
         "config_removed",
+        "registry_login",
+        "registry_logout",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -325,6 +335,8 @@ impl AuditKind {
             Self::FileRotated { kind: CellFileKind::Config, .. } => "config_rotated",
             Self::FileRemoved { kind: CellFileKind::Secret, .. } => "secret_removed",
             Self::FileRemoved { kind: CellFileKind::Config, .. } => "config_removed",
+            Self::RegistryLogin { .. } => "registry_login",
+            Self::RegistryLogout { .. } => "registry_logout",
         }
     }
 }
@@ -364,6 +376,10 @@ impl AuditKind {
                 write!(f, "{kind} {name} rotated to version {version}")
             }
             Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
+            Self::RegistryLogin { registry, user } => {
+                write!(f, "logged in to registry {registry} as {user}")
+            }
+            Self::RegistryLogout { registry } => write!(f, "logged out of registry {registry}"),
             _ => Ok(()),
         }
     }
@@ -394,7 +410,9 @@ impl fmt::Display for AuditKind {
             | Self::CertificateFailed { .. }
             | Self::FileCreated { .. }
             | Self::FileRotated { .. }
-            | Self::FileRemoved { .. } => self.fmt_kept(f),
+            | Self::FileRemoved { .. }
+            | Self::RegistryLogin { .. }
+            | Self::RegistryLogout { .. } => self.fmt_kept(f),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
@@ -637,7 +655,9 @@ mod tests {
             | H::AuthorityRotation { .. }
             | H::FileCreated { .. }
             | H::FileRotated { .. }
-            | H::FileRemoved { .. }) => after_volumes(last),
+            | H::FileRemoved { .. }
+            | H::RegistryLogin { .. }
+            | H::RegistryLogout { .. }) => after_volumes(last),
         } {
             all.push(next);
         }
@@ -680,6 +700,11 @@ mod tests {
             H::FileRemoved { kind: CellFileKind::Secret, .. } => {
                 H::FileRemoved { kind: CellFileKind::Config, name }
             }
+            H::FileRemoved { kind: CellFileKind::Config, .. } => H::RegistryLogin {
+                registry: RegistryHost::new("r.example").unwrap(),
+                user: "ci".into(),
+            },
+            H::RegistryLogin { registry, .. } => H::RegistryLogout { registry: registry.clone() },
             _ => return None,
         })
     }

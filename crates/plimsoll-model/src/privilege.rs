@@ -307,6 +307,8 @@ impl ContainerSpec {
             cpuset: _,
             // Written by whoever applies it, never by who asks.
             asked_by: _,
+            // Of the image that is named, which anybody may name.
+            digest: _,
             user: _,
             group_add: _,
             mounts,

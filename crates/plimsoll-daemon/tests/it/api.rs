@@ -3,6 +3,7 @@
 mod bad_input;
 mod faulty_engine;
 mod generated;
+mod images;
 mod impaired;
 mod listeners;
 mod logs;

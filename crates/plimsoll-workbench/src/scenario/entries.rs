@@ -1,6 +1,6 @@
 //! The words of a scenario file, as they are written.
 
-use plimsoll_model::{Bytes, DeploymentName, FileName, MilliCpus, Millis, NodeId};
+use plimsoll_model::{Bytes, DeploymentName, FileName, MilliCpus, Millis, NodeId, RegistryHost};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -102,6 +102,8 @@ pub(super) struct EventEntry {
     pub(super) rotate_secret: Option<FileName>,
     pub(super) remove_secret: Option<FileName>,
     pub(super) certify: Option<Spanned<String>>,
+    pub(super) login_registry: Option<RegistryHost>,
+    pub(super) logout_registry: Option<RegistryHost>,
 }
 
 impl EventEntry {
@@ -152,6 +154,8 @@ impl EventEntry {
             self.rotate_secret.is_some(),
             self.remove_secret.is_some(),
             self.certify.is_some(),
+            self.login_registry.is_some(),
+            self.logout_registry.is_some(),
         ];
         given.into_iter().filter(|is_given| *is_given).count()
     }
