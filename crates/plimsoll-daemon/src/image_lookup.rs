@@ -97,22 +97,24 @@ pub async fn ask(
     questions: &[ImageQuestion],
     deadline: Instant,
 ) -> Vec<ResolvedImage> {
-    let asked = questions.iter().map(async |question| {
-        let pull = question.pull();
-        match timeout_at(deadline, runtime.resolve(&pull)).await {
-            Ok(Ok(resolution)) => of_resolution(resolution),
-            Ok(Err(error)) => failed(&error),
-            Err(_) => ResolvedImage {
-                digest: None,
-                unpinned: Some(UnpinnedImage::Unreachable),
-                trouble: Some(format!(
-                    "no answer from its registry within {} s",
-                    LOOKUP_WAIT.as_secs()
-                )),
-            },
-        }
-    });
+    let pulls: Vec<Pull> = questions.iter().map(ImageQuestion::pull).collect();
+    let asked = pulls.into_iter().map(|pull| ask_one(Arc::clone(runtime), pull, deadline));
     futures_util::stream::iter(asked).buffered(AT_ONCE).collect().await
+}
+
+async fn ask_one(runtime: Arc<dyn Runtime>, pull: Pull, deadline: Instant) -> ResolvedImage {
+    match timeout_at(deadline, runtime.resolve(&pull)).await {
+        Ok(Ok(resolution)) => of_resolution(resolution),
+        Ok(Err(error)) => failed(&error),
+        Err(_) => ResolvedImage {
+            digest: None,
+            unpinned: Some(UnpinnedImage::Unreachable),
+            trouble: Some(format!(
+                "no answer from its registry within {} s",
+                LOOKUP_WAIT.as_secs()
+            )),
+        },
+    }
 }
 
 fn questions(

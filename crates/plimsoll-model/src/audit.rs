@@ -356,6 +356,32 @@ impl AuditKind {
         }
     }
 
+    /// Of a replica that changes its assignment.
+    fn fmt_move(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // A new spec goes where the old one was: nothing moves.
+            Self::MoveStarted { replica, src, dst, cause } if src == dst => {
+                write!(f, "{replica} is being replaced on {dst} ({})", cause.word())
+            }
+            Self::MoveFinished { replica, src, dst, cause } if src == dst => {
+                write!(f, "{replica} was replaced on {dst} ({})", cause.word())
+            }
+            Self::MoveUndone { replica, src, dst, why } if src == dst => {
+                write!(f, "{replica} stays as it was on {dst} ({})", why.word())
+            }
+            Self::MoveStarted { replica, src, dst, cause } => {
+                write!(f, "{replica} moves {src} → {dst} ({})", cause.word())
+            }
+            Self::MoveFinished { replica, src, dst, cause } => {
+                write!(f, "{replica} moved {src} → {dst} ({})", cause.word())
+            }
+            Self::MoveUndone { replica, src, dst, why } => {
+                write!(f, "{replica} stays on {src}, not {dst} ({})", why.word())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Of what the cell keeps for its services.
     fn fmt_kept(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -416,24 +442,8 @@ impl fmt::Display for AuditKind {
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
-            // A new spec goes where the old one was: nothing moves.
-            Self::MoveStarted { replica, src, dst, cause } if src == dst => {
-                write!(f, "{replica} is being replaced on {dst} ({})", cause.word())
-            }
-            Self::MoveFinished { replica, src, dst, cause } if src == dst => {
-                write!(f, "{replica} was replaced on {dst} ({})", cause.word())
-            }
-            Self::MoveUndone { replica, src, dst, why } if src == dst => {
-                write!(f, "{replica} stays as it was on {dst} ({})", why.word())
-            }
-            Self::MoveStarted { replica, src, dst, cause } => {
-                write!(f, "{replica} moves {src} → {dst} ({})", cause.word())
-            }
-            Self::MoveFinished { replica, src, dst, cause } => {
-                write!(f, "{replica} moved {src} → {dst} ({})", cause.word())
-            }
-            Self::MoveUndone { replica, src, dst, why } => {
-                write!(f, "{replica} stays on {src}, not {dst} ({})", why.word())
+            Self::MoveStarted { .. } | Self::MoveFinished { .. } | Self::MoveUndone { .. } => {
+                self.fmt_move(f)
             }
             Self::RolloutStarted { service, revision } => {
                 write!(f, "rollout of {service} to {revision} started")
@@ -565,15 +575,12 @@ mod tests {
         let (src, dst, cause) = (node_id("ash"), node_id("birch"), MoveCause::Outdated);
         let service = replica.service.clone();
         let deployment = service.deployment.clone();
+        let status = |status| H::NodeStatus { node: node_id("ash"), status };
         let mut all = vec![H::NodeJoined { node: node.clone() }];
         while let Some(next) = match all.last().expect("it begins with one") {
             H::NodeJoined { .. } => Some(H::NodeChanged { node: node.clone() }),
-            H::NodeChanged { .. } => {
-                Some(H::NodeStatus { node: node.clone(), status: NodeStatus::Ready })
-            }
-            H::NodeStatus { status: NodeStatus::Ready, .. } => {
-                Some(H::NodeStatus { node: node.clone(), status: NodeStatus::Down })
-            }
+            H::NodeChanged { .. } => Some(status(NodeStatus::Ready)),
+            H::NodeStatus { status: NodeStatus::Ready, .. } => Some(status(NodeStatus::Down)),
             H::NodeStatus { status: NodeStatus::Down, .. } => {
                 Some(H::NodeAvailability { node: node.clone(), availability: Availability::Active })
             }

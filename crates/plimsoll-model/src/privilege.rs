@@ -307,7 +307,6 @@ impl ContainerSpec {
             cpuset: _,
             // Written by whoever applies it, never by who asks.
             asked_by: _,
-            // Of the image that is named, which anybody may name.
             digest: _,
             user: _,
             group_add: _,
@@ -368,9 +367,7 @@ impl ContainerSpec {
         attached(&mut found, networks);
         logged(&mut found, logging.as_ref());
         declared(&mut found, volumes);
-        for mount in mounts {
-            mounted(&mut found, mount, volumes, runtimes);
-        }
+        mounts.iter().for_each(|mount| mounted(&mut found, mount, volumes, runtimes));
         if !runtimes.is_empty() && runtimes.iter().all(|runtime| runtime.root_is_host) {
             self.host_user(&mut found);
         }
