@@ -262,6 +262,22 @@ impl Client {
         self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", plural(kind), name]))).await
     }
 
+    /// The registries that the cell has credentials for.
+    pub async fn registries(&self) -> Result<Vec<view::RegistryLogin>> {
+        self.list("/v1/registries").await
+    }
+
+    pub async fn login_registry(
+        &self,
+        asked: &view::NewRegistryLogin,
+    ) -> Result<view::RegistryLogin> {
+        self.send(Method::POST, "/v1/registries", asked).await
+    }
+
+    pub async fn logout_registry(&self, host: &str) -> Result<view::RegistryLogin> {
+        self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", "registries", host]))).await
+    }
+
     /// Newest first.
     pub async fn history(&self, name: &str) -> Result<Vec<view::Revision>> {
         self.get(&path(&["v1", "deployments", name, "history"])).await

@@ -126,6 +126,8 @@ codes! {
         NoSuchSecret = "no_such_secret" => "`plimsoll secret list` lists them",
         /// The cell keeps no such config.
         NoSuchConfig = "no_such_config" => "`plimsoll config list` lists them",
+        /// The cell has no credentials for this registry.
+        NoSuchRegistry = "no_such_registry" => "`plimsoll registry list` lists them",
 
         "Conflicts with the present state":
         /// The deployment is not at the revision the request expects.
@@ -221,6 +223,8 @@ codes! {
         NoCommand = "no_command" => "name a command, as in `-- ls /`",
         /// The logs of so many replicas cannot be followed at once.
         TooManyReplicas = "too_many_replicas" => "ask for one service or one replica",
+        /// The user or password for a registry is empty.
+        EmptyCredential = "empty_credential" => "pipe the password in: `--password-stdin`",
         /// The request holds more items than allowed.
         TooMany = "too_many" => "ask for fewer",
         /// A number in the request is larger than allowed.
@@ -312,7 +316,8 @@ impl ProblemCode {
             | Self::NoSuchOperator
             | Self::NoSuchJoinToken
             | Self::NoSuchSecret
-            | Self::NoSuchConfig => 404,
+            | Self::NoSuchConfig
+            | Self::NoSuchRegistry => 404,
             Self::NoSuchMethod => 405,
             Self::NameTaken
             | Self::RevisionChanged
@@ -355,6 +360,7 @@ impl ProblemCode {
             | Self::NotOf
             | Self::NoCommand
             | Self::TooManyReplicas
+            | Self::EmptyCredential
             | Self::TooMany
             | Self::TooMuch
             | Self::Quota => 422,

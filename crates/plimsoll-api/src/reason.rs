@@ -139,6 +139,9 @@ codes! {
         /// The image cannot be pulled; it is retried with backoff.
         ImagePullFailed = "image_pull_failed"
             => "check the image's name and tag, and that the node can reach its registry; then apply again",
+        /// The image is used by its tag, or by an older digest: the registry did not say which image the tag stands for.
+        ImageNotPinned = "image_not_pinned"
+            => "apply the file again once its registry answers; for a private one, `plimsoll registry login HOST` first",
         /// A service in `depends_on` is not that far yet.
         AwaitsService = "awaits_service" => "",
         /// The container cannot be created or started.

@@ -15,6 +15,7 @@ pub mod leadership;
 mod nodes;
 pub mod page;
 mod plan;
+mod registries;
 mod relief;
 mod routes;
 mod snapshot;
@@ -40,6 +41,7 @@ pub use plan::{
     Plan, PlannedMove, PlannedPlacement, PlannedRetirement, PlannedRolloutStop, PlannedStay,
     ScoreParts, Shortfall, UnplacedReplicas,
 };
+pub use registries::{NewRegistryLogin, RegistryLogin};
 pub use relief::{Gate, NodeAccount, Relief, WeighedMove};
 pub use routes::{Route, RouteContainer, RouteExplanation, RouteQuery};
 pub use snapshot::Snapshot;
@@ -172,6 +174,9 @@ impl Progress {
 pub struct Service {
     pub name: String,
     pub image: String,
+    /// What its tag stood for when it was applied: nodes use this and no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// `spread`, `pack`, `hosts` or `global`.
     pub mode: String,
     pub wanted: u32,
@@ -239,6 +244,9 @@ pub struct Assignment {
     pub revision: u64,
     pub spec: String,
     pub image: String,
+    /// What its tag stood for when it was applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// `assigned` until its node has said anything; then `pending`, `pulling`, `starting`, `running`, `degraded`, `failed`
     /// or `stopped`; `lost` while its node is down.
     pub state: String,
@@ -386,6 +394,9 @@ pub struct Explanation {
     /// Its move, where one is under way.
     #[serde(default)]
     pub moving: Option<Move>,
+    /// What else is to be known of it.
+    #[serde(default)]
+    pub notes: Vec<Reason>,
     /// Best first.
     pub nodes: Vec<NodeVerdict>,
 }

@@ -185,6 +185,7 @@ fn read_one(
         interruption_penalty: extension.interruption_penalty,
         reschedule: extension.reschedule,
         replay: extension.replay,
+        unpinned: None,
     };
     for excess in spec.excesses() {
         context.report.error(entry.key_span, format!("service \"{}\": {excess}", entry.key));

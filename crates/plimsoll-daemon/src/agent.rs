@@ -14,6 +14,7 @@ use plimsoll_kernel::Policy;
 use plimsoll_kernel::agent::{
     self, ContainerPhase, ContainerStep, LocalContainer, WantedContainer,
 };
+use plimsoll_model::registries::RegistryAuth;
 use plimsoll_model::{
     CellId, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Timestamp,
 };
@@ -192,6 +193,9 @@ impl Agent {
                 return;
             }
             AssignmentUpdate::All(briefs) => {
+                for (id, brief) in &briefs {
+                    self.welcome_auth(id, brief);
+                }
                 self.briefs = briefs;
                 // What is to go of volumes comes next, if there is any.
                 self.doomed.ask(BTreeMap::new());
@@ -201,7 +205,10 @@ impl Agent {
             AssignmentUpdate::Some(some) => {
                 let put = |(id, brief): (ReplicaId, Option<Assignments>)| {
                     match brief {
-                        Some(brief) => self.briefs.insert(id.clone(), brief),
+                        Some(brief) => {
+                            self.welcome_auth(&id, &brief);
+                            self.briefs.insert(id.clone(), brief)
+                        }
                         None => self.briefs.remove(&id),
                     };
                     id
@@ -211,6 +218,25 @@ impl Agent {
         };
         for id in changed {
             self.advance(&id);
+        }
+    }
+
+    /// What came with the order to run it.
+    fn registry_auth(&self, id: &ReplicaId, generation: Generation) -> Option<Arc<RegistryAuth>> {
+        let wanted = self.briefs.get(id)?.wanted.iter();
+        wanted.into_iter().find(|it| it.generation == generation)?.registry_auth.clone()
+    }
+
+    /// With other credentials what could not be pulled is tried again at once: somebody logged in for it.
+    fn welcome_auth(&mut self, id: &ReplicaId, brief: &Assignments) {
+        for wanted in &brief.wanted {
+            let before = self.registry_auth(id, wanted.generation);
+            if before != wanted.registry_auth
+                && let Some(unit) = self.unit_mut(id, wanted.generation)
+                && unit.phase.is_none()
+            {
+                unit.due = None;
+            }
         }
     }
 

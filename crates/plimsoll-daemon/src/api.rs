@@ -39,6 +39,7 @@ mod logs;
 mod metrics;
 mod operators;
 mod read;
+mod registries;
 mod requester;
 mod revocation;
 mod rotation;

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use plimsoll_kernel::agent::WantedContainer;
 use plimsoll_kernel::orders;
+use plimsoll_model::registries::RegistryAuth;
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::volumes::Volumes;
 use plimsoll_model::{
-    DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId, Revision,
-    ServiceKey, ServiceName, ServiceSpec, State,
+    ContainerSpec, DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId,
+    Revision, ServiceKey, ServiceName, ServiceSpec, State,
 };
 use plimsoll_store::{AppliedCommand, Lagged, Machine, aside};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub struct DesiredReplica {
     pub awaits: Option<(ServiceName, Dependency)>,
     /// It has one job: an end with status 0 is a success.
     pub is_job: bool,
+    /// What to show the registry of its image. It is in memory alone, and in no print.
+    pub registry_auth: Option<Arc<RegistryAuth>>,
 }
 
 impl DesiredReplica {
@@ -74,6 +77,7 @@ impl Assignments {
             observed: replica.observation(order.assignment).cloned(),
             awaits: order.awaits,
             is_job: order.is_job,
+            registry_auth: registry_auth(state, node, &order.spec.container),
             // Here secrets leave the state: with the order to run what uses them, for the node that is to.
             spec: state.with_contents(order.spec),
         });
@@ -84,6 +88,17 @@ impl Assignments {
         };
         (!brief.wanted.is_empty() || !brief.leaving.is_empty()).then_some(brief)
     }
+}
+
+/// For a node that pulls, and no other.
+fn registry_auth(
+    state: &State,
+    node: &NodeId,
+    container: &ContainerSpec,
+) -> Option<Arc<RegistryAuth>> {
+    let auth = state.registry_auth(container)?;
+    let pulls = state.node(node).is_some_and(|node| node.facts.runtime.pulls_images());
+    pulls.then(|| Arc::new(auth))
 }
 
 /// Tells every node that listens what is asked of it. One task follows the log for all of them, and marks for each

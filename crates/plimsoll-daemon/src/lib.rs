@@ -16,6 +16,7 @@ pub mod dispatcher;
 pub mod endpoint_feed;
 pub mod handover;
 pub mod heartbeat;
+pub mod image_lookup;
 pub mod ingress_status;
 pub mod leader;
 pub mod link;

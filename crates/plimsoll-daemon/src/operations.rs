@@ -25,9 +25,11 @@ mod check;
 mod delete;
 mod diff;
 mod files;
+mod images;
 mod nodes;
 mod privileges;
 mod problem;
+mod registries;
 mod restart;
 mod revise;
 mod rollout;
@@ -36,10 +38,12 @@ mod routes;
 #[cfg(test)]
 mod tests;
 
-pub use apply::{apply, dry_run};
+pub use apply::{CheckedApply, apply, check_apply, dry_run};
 pub use delete::delete;
 pub use files::{config, create_file, file, files, remove_file, rotate_file};
+pub use images::{ImageKey, ResolvedImage, ResolvedImages};
 pub use nodes::{drain, find_node, remove, set_availability};
+pub use registries::{login_registry, logout_registry, registries};
 pub use restart::restart;
 pub use revise::{history, revision, rollback, scale};
 pub use rollout::change_rollout;
@@ -118,6 +122,8 @@ pub enum Error {
     ForeignFiles { files: Vec<MissingFile>, scope: Scope },
     #[error("there is no {kind} {name}")]
     NoSuchFile { kind: CellFileKind, name: String, hint: String },
+    #[error("the cell has no credentials for registry {registry}")]
+    NoSuchRegistry { registry: String, hint: String },
     #[error("the services wait for each other in a circle: {}", circle.join(" → "))]
     CircularDependency { circle: Vec<String> },
     #[error("service \"{service}\" publishes {}/{}, which {by} has already", port.number, port.protocol)]

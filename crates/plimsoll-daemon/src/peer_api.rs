@@ -37,6 +37,7 @@ use plimsoll_peer::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
 use plimsoll_peer::{Key, KnownCaller, MAX_MESSAGE, PeerClient, RAFT, Remote, read_whole};
 
 pub mod containers;
+pub mod images;
 
 /// The most bytes a request of a newcomer may have; a certificate request and some labels have a tenth.
 const MAX_ASKED: usize = 64 << 10;
@@ -62,6 +63,7 @@ pub const CHALLENGE: &str = "/peer/challenge";
 pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
     let log = gate.log.peer_routes();
     let containers = containers::router(Arc::clone(&gate));
+    let images = images::router(Arc::clone(&gate));
     let routes = Router::new()
         .route(join::PATH, post(admit))
         .route(LINK, post(link))
@@ -69,7 +71,7 @@ pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
         .route(TUNNEL, post(tunnel))
         .route(CHALLENGE, post(challenge))
         .with_state(Arc::clone(&gate));
-    let routes = routes.merge(log).merge(containers).merge(api);
+    let routes = routes.merge(log).merge(containers).merge(images).merge(api);
     routes.layer(from_fn_with_state(gate, refuse_removed))
 }
 

@@ -96,6 +96,8 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::NoSuchFile { kind: CellFileKind::Config, .. } => ProblemCode::NoSuchConfig,
         Refusal::FileExists { .. } => ProblemCode::FileExists,
         Refusal::FileInUse { .. } => ProblemCode::FileInUse,
+        Refusal::NoSuchRegistry { .. } => ProblemCode::NoSuchRegistry,
+        Refusal::EmptyCredential { .. } => ProblemCode::EmptyCredential,
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition
         | Refusal::NotOrdered { .. }

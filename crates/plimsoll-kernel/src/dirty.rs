@@ -31,7 +31,8 @@ impl Dirty {
                 | Event::Deployment(_)
                 | Event::Load(_)
                 | Event::Audit(_)
-                | Event::Certificates => {}
+                | Event::Certificates
+                | Event::Registry(_) => {}
             }
         }
     }

@@ -215,7 +215,8 @@ impl Touched {
             | Event::Freed(_)
             | Event::Audit(_)
             | Event::Volumes(_)
-            | Event::Certificates => {}
+            | Event::Certificates
+            | Event::Registry(_) => {}
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plimsoll_model::spec::Dependency;
+use plimsoll_model::state::Service;
 use plimsoll_model::{
     Assignment, Event, NodeId, ReplicaId, ServiceKey, ServiceName, ServiceSpec, State,
 };
@@ -73,6 +74,14 @@ pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BT
                 }
             }
             Event::Deployment(name) => whole.extend(depends::jobs(state, name)),
+            Event::Registry(registry) => {
+                let pulls = |service: &Service| {
+                    let mut specs = service.row.specs.values();
+                    specs.any(|spec| spec.container.registry().as_ref() == Some(registry))
+                };
+                let users = state.services().iter().filter(|(_, service)| pulls(service));
+                whole.extend(users.map(|(key, _)| key.clone()));
+            }
             Event::Access
             | Event::Load(_)
             | Event::Freed(_)

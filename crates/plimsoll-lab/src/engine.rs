@@ -41,6 +41,11 @@ impl LabEngine {
         self.lab("start")
     }
 
+    /// Has the registries of the lab answer in its network too, under the same addresses and with the same images.
+    pub fn serve_registries(&self) -> Result<(), Error> {
+        self.lab("registries")
+    }
+
     /// Ends it as a crash would. What it ran runs on, and its files are kept for the next start.
     pub fn kill(&self) -> Result<(), Error> {
         self.lab("kill")

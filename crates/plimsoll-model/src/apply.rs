@@ -19,6 +19,7 @@ mod files;
 mod nodes;
 mod ports;
 mod quota;
+mod registries;
 mod replicas;
 mod rollouts;
 mod rotation;
@@ -147,6 +148,10 @@ impl<'s> Txn<'s> {
             Change::RotateFile { kind, name, content } => self.rotate_file(*kind, name, content),
             Change::RemoveFile { kind, name } => self.remove_file(*kind, name),
             Change::Acme { change } => self.acme(change),
+            Change::LoginRegistry { registry, user, password } => {
+                self.login_registry(registry, user, password)
+            }
+            Change::LogoutRegistry { registry } => self.logout_registry(registry),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Role, Scope};
 use crate::cell_files::CellFileKind;
-use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
+use crate::ids::{DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, NodeStatus};
 use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
@@ -223,5 +223,13 @@ pub enum AuditKind {
     FileRemoved {
         kind: CellFileKind,
         name: FileName,
+    },
+    /// The cell was given credentials. Nothing of the password is here.
+    RegistryLogin {
+        registry: RegistryHost,
+        user: String,
+    },
+    RegistryLogout {
+        registry: RegistryHost,
     },
 }

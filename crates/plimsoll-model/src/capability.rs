@@ -117,6 +117,11 @@ impl fmt::Display for Capability {
 }
 
 impl RuntimeFacts {
+    /// Whether it makes containers from images at all.
+    pub fn pulls_images(&self) -> bool {
+        !self.lacks.contains(&Capability::ImageCommand)
+    }
+
     /// Whether a container that needs this does not find it here.
     fn is_without(&self, capability: Capability, spec: &ContainerSpec) -> bool {
         match capability {

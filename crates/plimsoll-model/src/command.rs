@@ -16,6 +16,7 @@ use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{AbandonReason, Unplaced, WaitReason};
 use crate::rebalance::{Relief, Skipped};
+use crate::registries::{RegistryHost, RegistryPassword};
 use crate::replica::{MoveCause, Observation};
 use crate::rollout::RolloutHalt;
 use crate::spec::{HostPort, RouteSpec, ServiceSpec, SpecHash};
@@ -277,6 +278,15 @@ pub enum Change {
     Acme {
         change: AcmeChange,
     },
+    /// The cell shows the registry these credentials from now on.
+    LoginRegistry {
+        registry: RegistryHost,
+        user: String,
+        password: RegistryPassword,
+    },
+    LogoutRegistry {
+        registry: RegistryHost,
+    },
 }
 
 /// What is done with a cell that leaves its state as it was.
@@ -493,6 +503,10 @@ pub enum Refusal {
     OtherDirectory { directory: String },
     #[error("the cell has an account with another key")]
     AccountExists,
+    #[error("the cell has no credentials for registry {registry}")]
+    NoSuchRegistry { registry: RegistryHost },
+    #[error("{what} is empty")]
+    EmptyCredential { what: String },
 }
 
 fn list<T: fmt::Display>(items: &[T]) -> String {
@@ -523,4 +537,6 @@ pub enum Event {
     Volumes(DeploymentName),
     /// Certificates of routes, or what is asked for them, changed.
     Certificates,
+    /// What the cell shows this registry changed.
+    Registry(RegistryHost),
 }

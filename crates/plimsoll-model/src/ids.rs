@@ -169,6 +169,18 @@ name!(
 );
 
 name!(
+    /// A registry of images: a host, and a port where it is not the usual one.
+    RegistryHost,
+    NameRule {
+        kind: "registry",
+        max: 260,
+        allowed: "a host and perhaps a port: lower-case letters, digits, '-', '_', '.' and ':'",
+        first: is_lower,
+        rest: |c| is_lower(c) || matches!(c, '-' | '_' | '.' | ':'),
+    }
+);
+
+name!(
     /// A failure domain above the node. Nodes that name none share one unnamed zone.
     Zone,
     NameRule {

@@ -21,6 +21,7 @@ pub mod pressure;
 pub mod privilege;
 pub mod reason;
 pub mod rebalance;
+pub mod registries;
 pub mod replica;
 pub mod rollout;
 pub mod rotation;
@@ -37,7 +38,8 @@ pub use audit::{AuditKind, Author};
 pub use capability::{Capability, RuntimeFacts};
 pub use command::{AuditEntry, Change, Command, Event, Guarded, Refusal, Rejection, Require};
 pub use ids::{
-    CellId, DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot, Zone,
+    CellId, DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey, ServiceName,
+    Slot, Zone,
 };
 pub use level::Level;
 pub use lookup::Lookup;

@@ -307,6 +307,7 @@ impl ContainerSpec {
             cpuset: _,
             // Written by whoever applies it, never by who asks.
             asked_by: _,
+            digest: _,
             user: _,
             group_add: _,
             mounts,
@@ -366,9 +367,7 @@ impl ContainerSpec {
         attached(&mut found, networks);
         logged(&mut found, logging.as_ref());
         declared(&mut found, volumes);
-        for mount in mounts {
-            mounted(&mut found, mount, volumes, runtimes);
-        }
+        mounts.iter().for_each(|mount| mounted(&mut found, mount, volumes, runtimes));
         if !runtimes.is_empty() && runtimes.iter().all(|runtime| runtime.root_is_host) {
             self.host_user(&mut found);
         }

@@ -15,10 +15,12 @@ use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
 mod data;
 mod hash;
+mod image;
 mod networks;
 mod routes;
 
 pub use data::{MountedVolume, VolumeGroup};
+pub use image::{ImageReference, UnpinnedImage, is_digest};
 pub use networks::NetworkAttachment;
 pub use routes::{RouteSpec, Tls, bare_name};
 
@@ -65,6 +67,10 @@ pub struct ServiceSpec {
     pub reschedule: Reschedule,
     #[serde(default)]
     pub replay: Replay,
+    /// Why its image is used by its tag, where it was looked up and has no digest. Written where a spec is applied, whatever
+    /// it says itself.
+    #[serde(default)]
+    pub unpinned: Option<UnpinnedImage>,
 }
 
 impl ServiceSpec {
@@ -86,6 +92,7 @@ impl ServiceSpec {
             interruption_penalty: 0,
             reschedule: Reschedule::default(),
             replay: Replay::default(),
+            unpinned: None,
         }
     }
 
@@ -352,6 +359,10 @@ pub struct ContainerSpec {
     /// where a spec is applied, whatever it says itself.
     #[serde(default)]
     pub asked_by: Option<Role>,
+    /// What the tag of the image stood for when the spec was applied: nodes use this and no other. Written where a spec is
+    /// applied, whatever it says itself.
+    #[serde(default)]
+    pub digest: Option<String>,
 }
 
 impl ContainerSpec {

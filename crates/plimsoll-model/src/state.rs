@@ -14,6 +14,7 @@ use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceN
 use crate::level::Level;
 use crate::node::{Availability, Node};
 use crate::reason::Unplaced;
+use crate::registries::{RegistryHost, RegistryLogin};
 use crate::replica::{Assignment, Replica};
 use crate::rollout::Rollout;
 use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
@@ -83,6 +84,7 @@ pub struct State {
     pub(crate) volumes: BTreeMap<DeploymentName, Volumes>,
     pub(crate) files: CellFiles,
     pub(crate) acme: Acme,
+    pub(crate) registries: BTreeMap<RegistryHost, RegistryLogin>,
     /// Derived: what each node holds, and which services lack a replica.
     #[serde(skip)]
     pub(crate) loads: Loads,
@@ -114,6 +116,7 @@ struct StoredState {
     volumes: BTreeMap<DeploymentName, Volumes>,
     files: CellFiles,
     acme: Acme,
+    registries: BTreeMap<RegistryHost, RegistryLogin>,
 }
 
 impl TryFrom<StoredState> for State {
@@ -135,6 +138,7 @@ impl TryFrom<StoredState> for State {
             volumes: written.volumes,
             files: written.files,
             acme: written.acme,
+            registries: written.registries,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -248,6 +252,7 @@ impl State {
             volumes: BTreeMap::new(),
             files: CellFiles::default(),
             acme: Acme::default(),
+            registries: BTreeMap::new(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),

@@ -19,8 +19,8 @@ mod mounts;
 mod naming;
 mod networks;
 mod pull;
-mod reference;
 mod refusal;
+mod resolve;
 mod security;
 mod start;
 mod stop;
@@ -43,8 +43,8 @@ use crate::bridge::{Block, Names};
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
-    BoxFuture, Bus, ContainerInfo, Description, Events, ExecOutput, ExecRequest, Pull, Runtime,
-    StartRequest, Tag, wall_clock,
+    BoxFuture, Bus, ContainerInfo, Description, Events, ExecOutput, ExecRequest, ImageResolution,
+    Pull, Runtime, StartRequest, Tag, wall_clock,
 };
 use crate::usage::Usage;
 use credentials::Keyring;
@@ -256,6 +256,10 @@ impl Runtime for DockerRuntime {
 
     fn pull<'a>(&'a self, pull: &'a Pull) -> BoxFuture<'a, Result<(), PullError>> {
         Box::pin(self.inner.pulls.pull(pull))
+    }
+
+    fn resolve<'a>(&'a self, pull: &'a Pull) -> BoxFuture<'a, Result<ImageResolution, PullError>> {
+        Box::pin(self.inner.pulls.resolve(pull))
     }
 
     fn image_check<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<Option<Healthcheck>>> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plimsoll_model::CellId;
+use plimsoll_model::{CellId, RegistryHost};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -79,8 +79,9 @@ impl fmt::Display for Operation {
 pub enum PullError {
     #[error("{image} does not exist: {error}")]
     NotFound { image: String, error: String },
-    #[error("the registry denied access to {image}: {error}")]
-    Denied { image: String, error: String },
+    /// With the user of the cell's own credentials, if it has some for that registry.
+    #[error("{}", denied(image, error, user.as_deref()))]
+    Denied { image: String, error: String, user: Option<String> },
     #[error("{image} is not on this node and its pull policy is never")]
     NeverPulled { image: String },
     #[error("{image} has no build for {platform}: {error}")]
@@ -164,6 +165,21 @@ pub enum Reason {
     SharedNamespace { field: &'static str, service: String },
     #[error("{field} needs engine API {needs} or later; upgrade the engine")]
     EngineTooOld { field: &'static str, needs: &'static str },
+}
+
+fn denied(image: &str, error: &str, user: Option<&str>) -> String {
+    let host = RegistryHost::of_image(image);
+    let host = host.as_ref().map_or("HOST", RegistryHost::as_str);
+    match user {
+        Some(user) => format!(
+            "the registry denied user {user} access to {image}: {error}; log in again with `plimsoll registry login \
+             {host} -u {user} --password-stdin`"
+        ),
+        None => format!(
+            "the registry denied access to {image}: {error}; log in with `plimsoll registry login {host} -u USER \
+             --password-stdin`"
+        ),
+    }
 }
 
 fn sentence(reasons: &[Reason]) -> String {

@@ -16,7 +16,8 @@ use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogLine, LogQuery, Logs};
 use crate::runtime::{
     BoxFuture, Bus, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,
-    ExecOutcome, ExecOutput, ExecRequest, Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
+    ExecOutcome, ExecOutput, ExecRequest, Exit, ImageResolution, Pull, Runtime, RuntimeEvent,
+    StartRequest, Tag,
 };
 use crate::usage::{CpuTime, Usage};
 pub use script::{Call, Script, Wellness};
@@ -236,6 +237,24 @@ impl Runtime for FakeRuntime {
                 return Err(PullError::NotFound { image, error });
             }
             Ok(())
+        })
+    }
+
+    fn resolve<'a>(&'a self, pull: &'a Pull) -> BoxFuture<'a, Result<ImageResolution, PullError>> {
+        Box::pin(async {
+            let image = pull.image.clone();
+            let script = self.world().script(&image);
+            let Some(digest) = script.digest else { return Ok(ImageResolution::NoImages) };
+            let unavailable = |error: Error| PullError::Unavailable {
+                image: image.clone(),
+                error: crate::error::chain(&error),
+            };
+            drop(self.enter(Call::Resolve(image.clone())).map_err(unavailable)?);
+            if self.world().fails(&image, |script| &mut script.resolve_failures) {
+                let error = "connection refused".to_owned();
+                return Err(PullError::Unreachable { image, error });
+            }
+            Ok(ImageResolution::Registry { digest })
         })
     }
 

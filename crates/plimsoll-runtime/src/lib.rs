@@ -30,6 +30,7 @@ pub use process::ProcessRuntime;
 pub use refusal::invalid;
 pub use runtime::{
     Binding, BoxFuture, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,
-    ExecOutcome, ExecOutput, ExecRequest, Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
+    ExecOutcome, ExecOutput, ExecRequest, Exit, ImageResolution, Pull, Runtime, RuntimeEvent,
+    StartRequest, Tag,
 };
 pub use usage::{CpuTime, Meter, Usage};

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use plimsoll_model::registries::RegistryAuth;
 use plimsoll_model::spec::{Healthcheck, Protocol, PullPolicy};
 use plimsoll_model::{
     Capability, CellId, ContainerSpec, DeploymentName, Generation, ReplicaId, Timestamp,
@@ -48,6 +49,12 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
 
     /// Has the image here when it returns.
     fn pull<'a>(&'a self, pull: &'a Pull) -> BoxFuture<'a, Result<(), PullError>>;
+
+    /// Which image its tag stands for now. Nothing is pulled.
+    fn resolve<'a>(&'a self, pull: &'a Pull) -> BoxFuture<'a, Result<ImageResolution, PullError>> {
+        let _ = pull;
+        Box::pin(async { Ok(ImageResolution::NoImages) })
+    }
 
     /// The check an image brings along, for specs that name none of their own.
     fn image_check<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<Option<Healthcheck>>> {
@@ -139,16 +146,38 @@ pub struct Pull {
     pub image: String,
     pub policy: PullPolicy,
     pub platform: Option<String>,
+    /// What the cell shows the registry; none for what this node has by itself.
+    pub auth: Option<Arc<RegistryAuth>>,
 }
 
 impl Pull {
     pub fn of(spec: &ContainerSpec) -> Self {
         Self {
-            image: spec.image.clone(),
+            image: spec.pinned_image().into_owned(),
             policy: spec.pull.unwrap_or(PullPolicy::Missing),
             platform: spec.platform.clone(),
+            auth: None,
         }
     }
+
+    #[must_use]
+    pub fn with_auth(mut self, auth: Option<Arc<RegistryAuth>>) -> Self {
+        self.auth = auth;
+        self
+    }
+}
+
+/// Which image a tag stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageResolution {
+    /// This runtime has nothing to do with images.
+    NoImages,
+    /// By the word of its registry.
+    Registry { digest: String },
+    /// By what this node pulled earlier, since the registry gave no answer.
+    Node { digest: String, error: PullError },
+    /// It is on this node and came from no registry: nothing says which image another node has under that name.
+    Local,
 }
 
 /// A runtime in words.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use plimsoll_kernel::depends;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
-    DeploymentName, FileName, Millis, NodeFacts, NodeId, ServiceKey, ServiceSpec,
+    DeploymentName, FileName, Millis, NodeFacts, NodeId, RegistryHost, ServiceKey, ServiceSpec,
 };
 
 use crate::rng::SimRng;
@@ -205,6 +205,8 @@ impl Writer {
                 let answer = *self.chance.pick(&AcmeAnswer::ALL).unwrap_or(&AcmeAnswer::Issues);
                 self.say(at, Action::Certify(answer));
             }
+            Draw::LoginRegistry => self.of_a_registry(at, Action::LoginRegistry),
+            Draw::LogoutRegistry => self.of_a_registry(at, Action::LogoutRegistry),
         }
     }
 
@@ -224,6 +226,11 @@ impl Writer {
     fn of_a_secret(&mut self, at: Millis, action: fn(FileName) -> Action) {
         let name = specs::secret_name(&mut self.chance);
         self.say(at, action(name));
+    }
+
+    fn of_a_registry(&mut self, at: Millis, action: fn(RegistryHost) -> Action) {
+        let host = format!("registry-{}.example", self.chance.below(3));
+        self.say(at, action(RegistryHost::new(host).expect("a valid name")));
     }
 
     fn for_a_while<T: Clone>(

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use plimsoll_kernel::Policy;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
-    DeploymentName, FileName, Millis, NodeFacts, NodeId, ServiceKey, ServiceName, ServiceSpec,
+    DeploymentName, FileName, Millis, NodeFacts, NodeId, RegistryHost, ServiceKey, ServiceName,
+    ServiceSpec,
 };
 
 use crate::usage::Usage;
@@ -164,6 +165,9 @@ pub enum Action {
     RemoveSecret(FileName),
     /// Certificates that are due are asked for, one step of each, and the authority answers so.
     Certify(AcmeAnswer),
+    /// The cell shows this registry a password that it never had.
+    LoginRegistry(RegistryHost),
+    LogoutRegistry(RegistryHost),
 }
 
 /// How an ACME authority answers.

@@ -6,8 +6,8 @@ use owo_colors::OwoColorize;
 
 use crate::commands::{
     apply, audit, backup, cell, cell_file, completion, context, decide, delete, demo, exec,
-    explain, get, history, login, logs, migrate, node, reasons, restart, restore, rollback,
-    rollout, scale, sim, snapshot, status, token, up, validate,
+    explain, get, history, login, logs, migrate, node, reasons, registry, restart, restore,
+    rollback, rollout, scale, sim, snapshot, status, token, up, validate,
 };
 use crate::live::HostArgs;
 
@@ -28,7 +28,10 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ("Connecting", &["login", "context"]),
     (
         "Deployments",
-        &["apply", "scale", "restart", "rollout", "rollback", "delete", "secret", "config"],
+        &[
+            "apply", "scale", "restart", "rollout", "rollback", "delete", "secret", "config",
+            "registry",
+        ],
     ),
     ("Inspecting", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "reasons", "completion"]),
@@ -66,6 +69,7 @@ pub(crate) enum Command {
     Context(context::Args),
     Secret(cell_file::SecretArgs),
     Config(cell_file::ConfigArgs),
+    Registry(registry::Args),
     #[command(alias = "cluster")]
     Cell(cell::Args),
     Audit(audit::Args),
@@ -117,6 +121,7 @@ impl Command {
             Self::Token(args) => Some(args.what.host()),
             Self::Secret(args) => Some(args.what.host()),
             Self::Config(args) => Some(args.what.host()),
+            Self::Registry(args) => Some(args.what.host()),
             Self::Cell(args) => match &mut args.what {
                 cell::CellCommand::Status(args) => Some(&mut args.host),
                 cell::CellCommand::Recover(args) => Some(&mut args.host),

@@ -20,6 +20,7 @@ pub(crate) mod logs;
 pub(crate) mod migrate;
 pub(crate) mod node;
 pub(crate) mod reasons;
+pub(crate) mod registry;
 pub(crate) mod restart;
 pub(crate) mod restore;
 pub(crate) mod rollback;

@@ -86,6 +86,7 @@ fn run(command: &Command) -> Result<(), error::CliError> {
         Command::Token(args) => commands::token::run(args),
         Command::Login(args) => commands::login::run(args),
         Command::Context(args) => commands::context::run(args),
+        Command::Registry(args) => commands::registry::run(&args.what),
         Command::Secret(args) => commands::cell_file::run(CellFileKind::Secret, &args.what),
         Command::Config(args) => commands::cell_file::run(CellFileKind::Config, &args.what),
         Command::Cell(args) => commands::cell::run(args),

@@ -106,6 +106,7 @@ impl With for Deployment {
         let service = Service {
             name: name.into(),
             image: format!("{name}:1.27"),
+            digest: None,
             mode: "spread".into(),
             wanted: replicas,
             running: replicas,
@@ -145,6 +146,7 @@ pub(crate) fn running(node: &str, revision: u64) -> Assignment {
         revision,
         spec: format!("spec-{revision}"),
         image: format!("web:1.2{revision}"),
+        digest: None,
         state: "running".into(),
         since: ago(240),
         reason: None,

@@ -51,6 +51,21 @@ pub struct ServiceSpec {
     /// Whether an unanswered safe HTTP request at a TCP port is replayed on another replica.
     #[serde(default)]
     pub replay: ReplaySpec,
+    /// Written by the cell: why the image is used by its tag, where its digest was looked up in vain.
+    #[serde(default)]
+    pub unpinned: Option<UnpinnedSpec>,
+}
+
+/// Why an image is used by its tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnpinnedSpec {
+    Local,
+    Unreachable,
+    Denied,
+    NotFound,
+    NoEngine,
+    Failed,
 }
 
 /// Where replicas of a service may run, and how many there are.
@@ -226,6 +241,9 @@ pub struct ContainerSpec {
     /// Written by the cell: the role of who asked for it where that is less than admin.
     #[serde(default)]
     pub asked_by: Option<String>,
+    /// Written by the cell: what the tag of the image stood for when the spec was applied.
+    #[serde(default)]
+    pub digest: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

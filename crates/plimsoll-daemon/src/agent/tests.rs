@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use plimsoll_model::registries::{RegistryHost, RegistryPassword};
 use plimsoll_model::spec::{Dependency, HealthTest, Healthcheck};
 use plimsoll_model::testkit::{node_id, replica_id, spread};
 use plimsoll_model::{DeploymentName, Observation, Revision, ServiceName, ServiceSpec};
@@ -58,6 +59,7 @@ fn wanted(generation: u64, spec: ServiceSpec) -> DesiredReplica {
         observed: None,
         awaits: None,
         is_job: false,
+        registry_auth: None,
     }
 }
 
@@ -501,6 +503,33 @@ async fn a_pull_that_is_no_longer_wanted_is_given_up_between_two_tries() {
     let pulls = bench.count(|call| *call == Call::Pull("missing".to_owned()));
     bench.told_within(Duration::from_mins(10)).await;
     assert_eq!(bench.count(|call| *call == Call::Pull("missing".to_owned())), pulls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_other_credentials_a_pull_is_tried_again_at_once() {
+    let mut bench = Bench::new();
+    bench.runtime.on("private", Script { pull_failures: 7, ..Script::default() });
+    let asked = |user: Option<&str>| {
+        let auth = |user: &str| RegistryAuth {
+            registry: RegistryHost::parse("r.example").unwrap(),
+            user: user.to_owned(),
+            password: RegistryPassword::new("hunter2"),
+        };
+        let registry_auth = user.map(|user| Arc::new(auth(user)));
+        one(DesiredReplica { registry_auth, ..wanted(1, spec("private")) })
+    };
+    bench.ask([(WEB, asked(None))]);
+    let pulls = |bench: &Bench| bench.count(|call| *call == Call::Pull("private".to_owned()));
+    while pulls(&bench) < 6 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // The next try is half a minute away.
+    for (user, expected) in [(None, 6), (Some("wrong"), 7), (Some("wrong"), 7), (Some("ci"), 8)] {
+        bench.ask([(WEB, asked(user))]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(pulls(&bench), expected, "{user:?}");
+    }
+    bench.until(WEB, 1, ObservedState::Running).await;
 }
 
 impl Bench {

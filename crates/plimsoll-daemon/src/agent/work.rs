@@ -72,7 +72,8 @@ impl Agent {
         if unit.pull_failures == 0 && unit.subnet_failures == 0 {
             self.tell(id, generation, (ObservedState::Pulling, None));
         }
-        let (runtime, pull) = (Arc::clone(&self.runtime), Pull::of(&spec.container));
+        let pull = Pull::of(&spec.container).with_auth(self.registry_auth(id, generation));
+        let runtime = Arc::clone(&self.runtime);
         let pulling = self
             .spawn(id, generation, async move { WorkOutcome::Pulled(runtime.pull(&pull).await) });
         if let Some(unit) = self.unit_mut(id, generation) {
@@ -200,7 +201,7 @@ impl Unit {
 
 async fn check(runtime: &dyn Runtime, spec: &ContainerSpec) -> Check {
     // Without a word from the runtime the image is taken to bring no check: the service's own still counts.
-    let image = runtime.image_check(&spec.image).await.unwrap_or_default();
+    let image = runtime.image_check(&spec.pinned_image()).await.unwrap_or_default();
     Check::of(spec.healthcheck.as_ref(), image.as_ref())
 }
 

@@ -23,7 +23,8 @@ use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_peer::pki::OperatorToken;
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
-const ADMIN: [&str; 4] = ["/v1/tokens", "/v1/operators", "/v1/backup", "/v1/cell/rotation"];
+const ADMIN: [&str; 5] =
+    ["/v1/tokens", "/v1/operators", "/v1/backup", "/v1/cell/rotation", "/v1/registries"];
 
 /// What is in a config of the cell: for those who could have a service of theirs read it.
 const CONFIG: &str = "/v1/configs/";
@@ -230,6 +231,9 @@ mod tests {
             (Method::POST, "/v1/backup", Role::Admin),
             (Method::GET, "/v1/cell", Role::Read),
             (Method::POST, "/v1/cell/rotation", Role::Admin),
+            (Method::GET, "/v1/registries", Role::Admin),
+            (Method::POST, "/v1/registries", Role::Admin),
+            (Method::DELETE, "/v1/registries/r.example", Role::Admin),
         ] {
             assert_eq!(needed_role(&method, path), role, "{method} {path}");
         }

@@ -42,6 +42,7 @@ fn of_parameter(path: &str, name: &str, is_named: bool) -> Option<Value> {
         ("node", true) => json!("ash"),
         ("revision", true) | ("after", false) => json!(1),
         ("host", false) => json!("shop.example"),
+        ("host", true) => json!("registry.example:5000"),
         ("path", false) => json!("/"),
         _ => return None,
     })
@@ -54,6 +55,9 @@ fn fill_body(method: &Method, path: &str, operation: &mut Operation) {
         (_, Some("scale")) => json!({"services": {"web": 2}}),
         (_, Some("exec")) => json!({"command": ["true"]}),
         (_, Some("operators")) => json!({"name": "bob", "role": "read"}),
+        (_, Some("registries")) => {
+            json!({"registry": "registry.example:5000", "user": "ci", "password": "hunter2"})
+        }
         (_, Some("secrets" | "configs")) => json!({"name": "key", "content": [115, 51]}),
         (_, Some("rotate")) => json!({"content": [115, 52]}),
         (_, Some("rollout")) => json!({"action": "pause"}),

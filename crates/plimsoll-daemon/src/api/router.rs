@@ -14,8 +14,8 @@ use utoipa_axum::routes;
 use super::answer::with_type;
 use super::context::Context;
 use super::{
-    backup, cell, examples, exec, files, forward, health, logs, metrics, operators, read, rotation,
-    scope, staleness, statuses, watching, write,
+    backup, cell, examples, exec, files, forward, health, logs, metrics, operators, read,
+    registries, rotation, scope, staleness, statuses, watching, write,
 };
 
 #[derive(OpenApi)]
@@ -108,4 +108,6 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(files::configs, files::create_config))
         .routes(routes!(files::config, files::remove_config))
         .routes(routes!(files::rotate_config))
+        .routes(routes!(registries::registries, registries::login))
+        .routes(routes!(registries::logout))
 }

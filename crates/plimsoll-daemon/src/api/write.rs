@@ -10,7 +10,7 @@ use super::answer::{Answer, ErrorResponse, json};
 use super::apply_body;
 use super::context::Context;
 use super::extract::{By, Json, MaybeJson, Named, QueryParams, Whole};
-use crate::operations;
+use crate::{image_lookup, operations};
 use plimsoll_api::view::{self, flag};
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -49,9 +49,13 @@ pub(super) async fn apply(
         })
     };
     let apply = apply_body::read(&body, kept)?;
+    let asked = operations::check_apply(&context.cell, &caller, &name, apply)?;
+    let client = context.client.get();
+    let images = image_lookup::resolve(&context.cell, client, asked.services()).await;
     if query.dry_run {
         let planning = tokio::task::spawn_blocking(move || {
-            operations::dry_run(&context.cell, &caller, &name, apply).map(|applied| json(&applied))
+            let planned = operations::dry_run(&context.cell, &caller, asked, &images);
+            planned.map(|applied| json(&applied))
         });
         let planned = planning.await.map_err(|_| {
             ErrorResponse::from(view::Problem::new(
@@ -61,7 +65,7 @@ pub(super) async fn apply(
         })?;
         return Ok(planned?);
     }
-    Ok(json(&operations::apply(&context.cell, &caller, &name, apply).await?))
+    Ok(json(&operations::apply(&context.cell, &caller, asked, &images).await?))
 }
 
 /// End a deployment

@@ -1,5 +1,6 @@
 use plimsoll_kernel::Policy;
 use plimsoll_model::cell_files::CellFileKind;
+use plimsoll_model::registries::{RegistryHost, RegistryPassword};
 use plimsoll_model::spec::{FileContent, FileMount};
 use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
 use plimsoll_model::{
@@ -127,6 +128,66 @@ async fn a_node_is_told_the_secrets_of_what_it_runs_and_no_others() {
         let known = if node == "ash" { web.hash } else { api.hash };
         assert_eq!(hashes.collect::<Vec<_>>(), [known], "others know it by this");
     }
+}
+
+/// The user that each replica's image is pulled as.
+fn users(update: &AssignmentUpdate) -> Vec<(String, Option<String>)> {
+    let user = |brief: &Assignments| {
+        let auths = brief.wanted.iter().filter_map(|wanted| wanted.registry_auth.as_ref());
+        auths.map(|auth| auth.user.clone()).next()
+    };
+    match update {
+        AssignmentUpdate::All(all) => {
+            all.iter().map(|(id, brief)| (id.to_string(), user(brief))).collect()
+        }
+        AssignmentUpdate::Some(some) => {
+            let told = some.iter();
+            told.map(|(id, it)| (id.to_string(), it.as_ref().and_then(user))).collect()
+        }
+        AssignmentUpdate::Volumes(_) => panic!("no volumes are to go"),
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_told_the_credentials_of_what_it_pulls_and_no_others() {
+    let (cell, _dir) = cell().await;
+    let registry = || RegistryHost::parse("r.example").unwrap();
+    let login = |user: &str| Change::LoginRegistry {
+        registry: registry(),
+        user: user.to_owned(),
+        password: RegistryPassword::new("hunter2"),
+    };
+    let processes = cpus(4).lacks(plimsoll_model::Capability::ImageCommand);
+    write(&cell, Change::PutNode { node: node_id("cedar"), facts: processes }).await;
+    let (web, api) = (spread(2).image("r.example/web:1"), spread(1).image("other.example/api:1"));
+    write(&cell, deploy(&[("web", web.clone()), ("api", api.clone())])).await;
+    for (replica, node, spec) in [
+        ("shop/web/1", "ash", web.hash),
+        ("shop/web/2", "cedar", web.hash),
+        ("shop/api/1", "birch", api.hash),
+    ] {
+        let (replica, node) = (replica_id(replica), node_id(node));
+        write(&cell, Change::Place { replica, node, spec }).await;
+    }
+    write(&cell, login("ci")).await;
+    let dispatch = Dispatch::start(Arc::clone(cell.engine.machine()));
+    let mut listeners = ["ash", "birch", "cedar"].map(|node| dispatch.listen(node_id(node)));
+    for (listener, expected) in listeners.iter_mut().zip([
+        ("shop-web-1", Some("ci".to_owned())),
+        ("shop-api-1", None),
+        // It runs processes, and has nothing to pull.
+        ("shop-web-2", None),
+    ]) {
+        let (replica, user) = expected;
+        let update = listener.next().await;
+        assert_eq!(users(&update), [(replica.to_owned(), user)]);
+        assert!(!format!("{update:?}").contains("hunter2"), "it is in no print");
+    }
+    let [ash, ..] = &mut listeners;
+    write(&cell, login("other")).await;
+    assert_eq!(users(&ash.next().await), [("shop-web-1".to_owned(), Some("other".to_owned()))]);
+    write(&cell, Change::LogoutRegistry { registry: registry() }).await;
+    assert_eq!(users(&ash.next().await), [("shop-web-1".to_owned(), None)]);
 }
 
 #[tokio::test]

@@ -8,50 +8,81 @@ use plimsoll_model::{DeploymentName, ServiceKey, State, Timestamp, Writer};
 
 use super::diff::changes;
 use super::{
-    Caller, DeploymentContent, Error, Revised, check, current, files, refused, revise, routes,
+    Caller, DeploymentContent, Error, ResolvedImages, Revised, Services, check, current, files,
+    refused, revise, routes,
 };
 use crate::context::{NodeContext, WriteError, now};
 use plimsoll_api::view::{Applied, Apply, Plan, Reason, ReasonCode};
+
+/// A file that may be applied by who asked. Its images are looked up next, and by nobody who may not apply it.
+#[derive(Debug)]
+pub struct CheckedApply {
+    name: DeploymentName,
+    expected: Option<u64>,
+    content: DeploymentContent,
+}
+
+impl CheckedApply {
+    pub fn services(&self) -> &Services {
+        &self.content.services
+    }
+}
+
+pub fn check_apply(
+    cell: &NodeContext,
+    caller: &Caller,
+    name: &str,
+    apply: Apply,
+) -> Result<CheckedApply, Error> {
+    let name = DeploymentName::new(name)?;
+    let (expected, content) = (apply.expect, checked(cell, caller, &name, apply)?);
+    Ok(CheckedApply { name, expected, content })
+}
 
 /// Writes the services as the deployment's next revision. The same services again are no new revision, only another try of
 /// what was given up.
 pub async fn apply(
     cell: &NodeContext,
     caller: &Caller,
-    name: &str,
-    apply: Apply,
+    asked: CheckedApply,
+    images: &ResolvedImages,
 ) -> Result<Applied, Error> {
-    let name = DeploymentName::new(name)?;
-    let (expected, content) = (apply.expect, checked(cell, caller, &name, apply)?);
+    let CheckedApply { name, expected, content } = asked;
     let decide = |state: &State| {
         let before = current(state, &name);
         expect(&name, expected, before.as_ref())?;
-        Ok(Revised { before, content: content.clone() })
+        let content = pinned(images, before.as_ref(), content.clone());
+        Ok(Revised { before, content })
     };
     let (index, revised) = revise(cell, caller, &name, decide).await?;
-    Ok(applied(cell, &name, index, &revised))
+    let mut applied = applied(cell, &name, index, &revised);
+    let before = revised.before.as_ref().map(|(_, content)| &content.services);
+    applied.warnings.extend(images.warnings(&name, before, &revised.content.services));
+    Ok(applied)
 }
 
 /// What [`apply`] would do, and what the scheduler would make of it to the end. Nothing is written.
 pub fn dry_run(
     cell: &NodeContext,
     caller: &Caller,
-    name: &str,
-    apply: Apply,
+    asked: CheckedApply,
+    images: &ResolvedImages,
 ) -> Result<Applied, Error> {
-    let name = DeploymentName::new(name)?;
-    let (expected, mut content) = (apply.expect, checked(cell, caller, &name, apply)?);
+    let CheckedApply { name, expected, content } = asked;
     let state = cell.engine.machine().read(Clone::clone);
     let before = current(&state, &name);
     expect(&name, expected, before.as_ref())?;
+    let mut content = pinned(images, before.as_ref(), content);
     let had = before.as_ref().map(|(_, content)| &content.services);
     content.services = caller.vouch(&state, had, content.services)?;
     check::fields(&content.services)?;
     let (revision, plan) = planned(cell, state, &name, &content, now())?;
+    let not_pinned = images.warnings(&name, had, &content.services);
     let old = before.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
     let routed = routes::changes(&old.routes, &content.routes);
     let mut warnings = warnings(cell, true);
     warnings.extend(unserved(cell, &routed, &content));
+    warnings.extend(not_pinned);
     Ok(Applied {
         changes: changes(&old.services, &content.services),
         routes: routed,
@@ -61,6 +92,16 @@ pub fn dry_run(
         plan: Some(plan),
         warnings,
     })
+}
+
+/// The file with each image as its registry has it now.
+fn pinned(
+    images: &ResolvedImages,
+    before: Option<&(u32, DeploymentContent)>,
+    content: DeploymentContent,
+) -> DeploymentContent {
+    let before = before.map(|(_, content)| &content.services);
+    DeploymentContent { services: images.pin(before, content.services), ..content }
 }
 
 /// The revision that the deployment would have, and what would become of its replicas.

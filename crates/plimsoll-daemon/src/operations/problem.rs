@@ -56,6 +56,7 @@ impl From<&Error> for Problem {
             Error::NoSuchFile { kind: CellFileKind::Config, hint, .. } => {
                 said(ProblemCode::NoSuchConfig).hint(hint)
             }
+            Error::NoSuchRegistry { hint, .. } => said(ProblemCode::NoSuchRegistry).hint(hint),
             Error::CircularDependency { .. } => said(ProblemCode::CircularDependency),
             Error::PortTaken { by, .. } => said(ProblemCode::PortTaken).hint(format!(
                 "publish another port, or remove it from {by} first: every node listens on a published port"

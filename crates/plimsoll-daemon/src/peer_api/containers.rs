@@ -206,7 +206,7 @@ async fn exec(
 }
 
 /// For a node that asks for what only servers may: they have checked who asked them.
-fn no_server(caller: &Caller) -> Response {
+pub(super) fn no_server(caller: &Caller) -> Response {
     let message = format!("{} is no server that this node knows", caller.node);
     answer(&Problem::new(ProblemCode::NotAServer, message))
 }
@@ -218,7 +218,7 @@ fn shortened(mut name: String) -> String {
     name
 }
 
-async fn asked<T: DeserializeOwned>(request: Request) -> Result<T, StatusCode> {
+pub(super) async fn asked<T: DeserializeOwned>(request: Request) -> Result<T, StatusCode> {
     let body = read_whole(request.into_body(), MAX_ASKED).await?;
     serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)
 }

@@ -73,7 +73,8 @@ pub fn changed_within(scope: &Scope, applied: &AppliedCommand) -> Option<Changed
         | Change::Access
         | Change::Audit(_)
         | Change::Volumes(_)
-        | Change::Certificates => false,
+        | Change::Certificates
+        | Change::Registry(_) => false,
     };
     let own: Vec<&Change> = applied.events.iter().filter(is_own).collect();
     (!own.is_empty()).then(|| named(applied.index, own.into_iter()))
@@ -95,7 +96,8 @@ fn concerns(state: &State, name: &DeploymentName, event: &Change) -> bool {
         | Change::Access
         | Change::Audit(_)
         | Change::Volumes(_)
-        | Change::Certificates => false,
+        | Change::Certificates
+        | Change::Registry(_) => false,
     }
 }
 
@@ -117,7 +119,11 @@ fn named<'e>(index: u64, events: impl Iterator<Item = &'e Change>) -> Changed {
                 deployments.insert(replica.service.deployment.to_string());
                 replicas.insert(replica.to_string());
             }
-            Change::Access | Change::Audit(_) | Change::Volumes(_) | Change::Certificates => {}
+            Change::Access
+            | Change::Audit(_)
+            | Change::Volumes(_)
+            | Change::Certificates
+            | Change::Registry(_) => {}
         }
     }
     Changed {

@@ -7,7 +7,7 @@ use plimsoll_kernel::{explain, moves};
 use plimsoll_model::{NodeId, ReplicaId};
 
 use super::Source;
-use plimsoll_api::view::{Explanation, Move, NodeVerdict, Reason, Time};
+use plimsoll_api::view::{Explanation, Move, NodeVerdict, Reason, ReasonCode, Time};
 
 /// None of a replica that does not exist.
 pub fn explanation(source: &Source<'_>, id: &ReplicaId) -> Option<Explanation> {
@@ -30,9 +30,19 @@ pub fn explanation(source: &Source<'_>, id: &ReplicaId) -> Option<Explanation> {
         mode: mode.to_owned(),
         why,
         moving: moving(source, id, replica),
+        notes: not_pinned(source, id).into_iter().collect(),
         nodes: verdicts.iter().map(|said| verdict(id, said, node.as_ref())).collect(),
         node: node.map(|node| node.to_string()),
     })
+}
+
+/// That its image is used by its tag.
+fn not_pinned(source: &Source<'_>, id: &ReplicaId) -> Option<Reason> {
+    let service = source.state.service(&id.service)?;
+    let heading = service.replicas.get(&id.slot)?.heading()?;
+    let spec = service.spec_of(heading)?;
+    let text = format!("{} {}", spec.container.image, spec.unpinned?);
+    Some(Reason::new(&id.service, ReasonCode::ImageNotPinned, text))
 }
 
 /// The replica's move, if one is under way.

@@ -24,6 +24,7 @@ pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service 
     Service {
         name: key.service.to_string(),
         image: spec.map_or_else(String::new, |spec| spec.container.image.clone()),
+        digest: spec.and_then(|spec| spec.container.digest.clone()),
         mode: spec.map_or("spread", |spec| spec.placement.mode.word()).to_owned(),
         wanted: row.desired().map_or(0, |spec| wanted(source.state, row, spec)),
         running: count(running().count()),
@@ -116,6 +117,7 @@ fn assignment(
         revision: given.revision.0.into(),
         spec: given.spec.short(),
         image: row.spec_of(given).map_or_else(String::new, |spec| spec.container.image.clone()),
+        digest: row.spec_of(given).and_then(|spec| spec.container.digest.clone()),
         state: state.to_owned(),
         since: Time(seen.map_or(given.at, |seen| seen.at)),
         reason: code.map(|code| Reason::of(id, &code)),

@@ -4,6 +4,7 @@ mod bad_input;
 mod faulty_engine;
 mod fuzz;
 mod generated;
+mod images;
 mod impaired;
 mod listeners;
 mod logs;

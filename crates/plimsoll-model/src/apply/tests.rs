@@ -8,10 +8,13 @@ use crate::access::{Authority, DeploymentPattern, Digest, JoinCheck, Role, Scope
 use crate::audit::{Author, MAX_AUDIT};
 use crate::cell_files::{CellFileKind, FileBytes};
 use crate::command::{Change, Command, Guarded, Refusal, Require};
-use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
+use crate::ids::{
+    DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey, ServiceName, Slot,
+};
 use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::reason::{AbandonReason, Unplaced, UnplacedReason, WaitReason};
+use crate::registries::RegistryPassword;
 use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
 use crate::spec::{RouteSpec, ServiceSpec, Tls};
 use crate::state::{MAX_REPLICAS, MAX_REVISION_BYTES, MAX_REVISIONS, State};
@@ -103,6 +106,19 @@ fn any_file_change() -> impl Strategy<Value = Change> {
     )
 }
 
+fn any_registry_change() -> impl Strategy<Value = Change> {
+    let host = select(vec!["a.example", "b.example:5000"]);
+    let host = host.prop_map(|it| RegistryHost::new(it).unwrap());
+    let password = select(vec!["one", "two", ""]).prop_map(RegistryPassword::new);
+    (any::<bool>(), host, password).prop_map(|(is_login, registry, password)| {
+        if is_login {
+            Change::LoginRegistry { registry, user: "ci".to_owned(), password }
+        } else {
+            Change::LogoutRegistry { registry }
+        }
+    })
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     let hash = any_spec().prop_map(|spec| spec.hash).boxed();
     let cause = select(vec![MoveCause::NodeLost, MoveCause::Misplaced, MoveCause::Outdated]);
@@ -178,6 +194,7 @@ fn any_access() -> impl Strategy<Value = Change> {
             }),
         name.prop_map(|name| Change::RevokeOperator { name }),
         any_file_change(),
+        any_registry_change(),
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
             Change::Survive { node, server, lost: lost.into_iter().collect() }
         }),

@@ -9,9 +9,10 @@ use crate::access::Access;
 use crate::acme::{Acme, HostCertificate};
 use crate::cell_files::{CellFile, CellFileKind};
 use crate::command::Event;
-use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
+use crate::ids::{DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, Node};
+use crate::registries::RegistryLogin;
 use crate::replica::Replica;
 use crate::state::{Deployment, Quiescence, Service, ServiceRow, State};
 use crate::units::{Generation, Revision, Timestamp};
@@ -35,6 +36,7 @@ pub(super) enum Undo {
     File(CellFileKind, FileName, Option<Box<CellFile>>),
     Acme(Box<Acme>),
     HostCertificate(String, Option<Box<HostCertificate>>),
+    Registry(RegistryHost, Option<Box<RegistryLogin>>),
 }
 
 impl Txn<'_> {
@@ -104,6 +106,12 @@ impl Txn<'_> {
         self.undo.push(Undo::File(kind, name.clone(), old.map(Box::new)));
     }
 
+    pub(super) fn set_registry(&mut self, registry: &RegistryHost, login: Option<RegistryLogin>) {
+        let old = put(&mut self.state.registries, registry, login);
+        self.undo.push(Undo::Registry(registry.clone(), old.map(Box::new)));
+        self.emit(Event::Registry(registry.clone()));
+    }
+
     pub(super) fn roll_back(self) {
         let state = self.state;
         for step in self.undo.into_iter().rev() {
@@ -129,6 +137,9 @@ impl Txn<'_> {
                 }
                 Undo::File(kind, name, row) => {
                     drop(put(state.files.of_mut(kind), &name, row.map(|row| *row)));
+                }
+                Undo::Registry(registry, row) => {
+                    drop(put(&mut state.registries, &registry, row.map(|row| *row)));
                 }
                 Undo::Revision(name, last) => drop(put(&mut state.counters.revision, &name, last)),
                 Undo::NextIndex(key, next) => drop(put(&mut state.counters.next_index, &key, next)),

@@ -34,6 +34,10 @@ impl Display for Kind {
                 write!(f, "{kind} {name} rotated to version {version}")
             }
             Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
+            Self::RegistryLogin { registry, user } => {
+                write!(f, "logged in to registry {registry} as {user}")
+            }
+            Self::RegistryLogout { registry } => write!(f, "logged out of registry {registry}"),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),

@@ -96,7 +96,9 @@ fn all() -> Vec<AuditKind> {
         | H::AuthorityRotation { .. }
         | H::FileCreated { .. }
         | H::FileRotated { .. }
-        | H::FileRemoved { .. }) => after_volumes(last),
+        | H::FileRemoved { .. }
+        | H::RegistryLogin { .. }
+        | H::RegistryLogout { .. }) => after_volumes(last),
     } {
         all.push(next);
     }
@@ -139,6 +141,11 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
         H::FileRemoved { kind: CellFileKind::Secret, .. } => {
             H::FileRemoved { kind: CellFileKind::Config, name }
         }
+        H::FileRemoved { kind: CellFileKind::Config, .. } => H::RegistryLogin {
+            registry: RegistryHost::new("r.example").unwrap(),
+            user: "ci".into(),
+        },
+        H::RegistryLogin { registry, .. } => H::RegistryLogout { registry: registry.clone() },
         _ => return None,
     })
 }

@@ -6,7 +6,7 @@ use crate::node::NodeStatus;
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 48] = [
+    pub const WORDS: [&'static str; 50] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -55,6 +55,8 @@ impl AuditKind {
         "config_rotated",
         "secret_removed",
         "config_removed",
+        "registry_login",
+        "registry_logout",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -107,6 +109,8 @@ impl AuditKind {
             Self::FileRotated { kind: CellFileKind::Config, .. } => "config_rotated",
             Self::FileRemoved { kind: CellFileKind::Secret, .. } => "secret_removed",
             Self::FileRemoved { kind: CellFileKind::Config, .. } => "config_removed",
+            Self::RegistryLogin { .. } => "registry_login",
+            Self::RegistryLogout { .. } => "registry_logout",
         }
     }
 }

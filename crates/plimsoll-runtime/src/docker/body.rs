@@ -43,7 +43,7 @@ pub(super) fn body(
         endpoints_config: Some([(endpoint.network.clone(), endpoint.settings.clone())].into()),
     });
     ContainerCreateBody {
-        image: Some(spec.image.clone()),
+        image: Some(spec.pinned_image().into_owned()),
         // An empty word is how the engine is told to forget the image's own.
         entrypoint: spec
             .entrypoint

@@ -1,22 +1,25 @@
-//! Has an image here: by its policy, with the credentials this node has, and once however many replicas wait for it.
+//! Has an image here: by its policy, with the credentials of the cell or else this node's own, and once however many replicas
+//! wait for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bollard::Docker;
+use bollard::auth::DockerCredentials;
 use bollard::query_parameters::CreateImageOptions;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt, Shared, WeakShared};
-use plimsoll_model::spec::PullPolicy;
+use plimsoll_model::spec::{ImageReference, PullPolicy};
 use tokio::time::timeout;
 
 use super::credentials::Keyring;
 use super::engine::{EngineClient, WORK_WAIT};
 use super::engine_error::EngineError;
 use super::locked;
-use super::reference::Reference;
+use super::resolve;
 use crate::error::PullError;
-use crate::runtime::Pull;
+use crate::runtime::{ImageResolution, Pull};
 
 /// How long a pull may be without news. The engine tells of every few kilobytes and of every layer it unpacks.
 const SILENCE: Duration = Duration::from_mins(5);
@@ -49,9 +52,13 @@ impl Pulls {
         self.share(pull).await
     }
 
+    pub(super) async fn resolve(&self, pull: &Pull) -> Result<ImageResolution, PullError> {
+        resolve::resolve(&self.engine, &self.keyring, pull).await
+    }
+
     /// An image for another platform is not the one that is wanted.
     async fn is_here(&self, pull: &Pull) -> Result<bool, PullError> {
-        let classify = |fault| classify(&pull.image, pull.platform.as_deref(), fault);
+        let classify = |fault| classify(pull, fault);
         let docker = self.engine.client().await.map_err(classify)?;
         match docker.inspect_image(&pull.image).await.map_err(EngineError::from) {
             Ok(image) => Ok(pull.platform.as_deref().is_none_or(|platform| {
@@ -76,10 +83,10 @@ impl Pulls {
             return shared;
         }
         let (engine, keyring) = (Arc::clone(&self.engine), self.keyring.clone());
-        let (image, platform) = key.clone();
+        let pull = pull.clone();
         let fetch = async move {
-            let fetched = fetch(&engine, &keyring, &image, platform.as_deref()).await;
-            fetched.map_err(|fault| classify(&image, platform.as_deref(), fault))
+            let fetched = fetch(&engine, &keyring, &pull).await;
+            fetched.map_err(|fault| classify(&pull, fault))
         };
         let shared = fetch.boxed().shared();
         running.extend(shared.downgrade().map(|weak| (key, weak)));
@@ -87,26 +94,14 @@ impl Pulls {
     }
 }
 
-async fn fetch(
-    engine: &EngineClient,
-    keyring: &Keyring,
-    image: &str,
-    platform: Option<&str>,
-) -> Result<(), EngineError> {
+async fn fetch(engine: &EngineClient, keyring: &Keyring, pull: &Pull) -> Result<(), EngineError> {
     let docker = engine.client().await?.with_timeout(WORK_WAIT);
-    let reference = Reference::parse(image);
-    let registry = match &reference.registry {
-        Some(registry) => Some(registry.clone()),
-        None => docker.info().await?.index_server_address,
-    };
-    let credentials = match &registry {
-        Some(registry) => keyring.credentials(registry).await,
-        None => None,
-    };
+    let credentials = credentials(&docker, keyring, pull).await?;
+    let reference = ImageReference::parse(&pull.image);
     let options = CreateImageOptions {
-        from_image: Some(reference.name),
-        tag: Some(reference.tag),
-        platform: platform.unwrap_or_default().to_owned(),
+        from_image: Some(reference.name.to_owned()),
+        tag: Some(reference.version().to_owned()),
+        platform: pull.platform.clone().unwrap_or_default(),
         ..CreateImageOptions::default()
     };
     let mut news = Box::pin(docker.create_image(Some(options), None, credentials));
@@ -120,6 +115,31 @@ async fn fetch(
             }
         }
     }
+}
+
+/// What to show the registry: what came with the order, else what somebody logged in with on this node.
+pub(super) async fn credentials(
+    docker: &Docker,
+    keyring: &Keyring,
+    pull: &Pull,
+) -> Result<Option<DockerCredentials>, EngineError> {
+    let registry = ImageReference::parse(&pull.image).registry;
+    if let Some(auth) = &pull.auth {
+        return Ok(Some(DockerCredentials {
+            username: Some(auth.user.clone()),
+            password: Some(auth.password.expose().to_owned()),
+            serveraddress: registry.map(str::to_owned),
+            ..DockerCredentials::default()
+        }));
+    }
+    let registry = match registry {
+        Some(registry) => Some(registry.to_owned()),
+        None => docker.info().await?.index_server_address,
+    };
+    Ok(match &registry {
+        Some(registry) => keyring.credentials(registry).await,
+        None => None,
+    })
 }
 
 /// Whether an image of `os`/`architecture`/`variant` serves a platform; what is not said of either matches.
@@ -141,8 +161,8 @@ fn is_for(platform: &str, os: &str, architecture: &str, variant: &str) -> bool {
 
 /// What became of it, from what was said. Registries and engines put it in words, so words are what we go by; in doubt
 /// it is [`PullError::Other`], which keeps them all the same.
-fn classify(image: &str, platform: Option<&str>, fault: EngineError) -> PullError {
-    let image = image.to_owned();
+pub(super) fn classify(pull: &Pull, fault: EngineError) -> PullError {
+    let image = pull.image.clone();
     let error = match fault {
         EngineError::Said { message, .. } => message,
         EngineError::Silent(text) => {
@@ -161,7 +181,7 @@ fn classify(image: &str, platform: Option<&str>, fault: EngineError) -> PullErro
         "does not match the specified platform",
         "does not provide the specified platform",
     ]) {
-        let platform = platform.unwrap_or("this node").to_owned();
+        let platform = pull.platform.as_deref().unwrap_or("this node").to_owned();
         PullError::WrongPlatform { image, platform, error }
     } else if says(&[
         "denied",
@@ -171,7 +191,8 @@ fn classify(image: &str, platform: Option<&str>, fault: EngineError) -> PullErro
         "incorrect username",
         "forbidden",
     ]) {
-        PullError::Denied { image, error }
+        let user = pull.auth.as_ref().map(|auth| auth.user.clone());
+        PullError::Denied { image, error, user }
     } else if says(&[
         "connection refused",
         "no such host",
@@ -198,7 +219,44 @@ fn classify(image: &str, platform: Option<&str>, fault: EngineError) -> PullErro
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use plimsoll_model::ContainerSpec;
+    use plimsoll_model::registries::{RegistryAuth, RegistryHost, RegistryPassword};
+
     use super::*;
+
+    fn pull(image: &str, platform: Option<&str>) -> Pull {
+        Pull::of(&ContainerSpec {
+            image: image.to_owned(),
+            platform: platform.map(str::to_owned),
+            ..ContainerSpec::default()
+        })
+    }
+
+    #[test]
+    fn whoever_is_denied_is_told_how_to_log_in() {
+        let said = |pull: &Pull| {
+            let message = "no basic auth credentials".to_owned();
+            classify(pull, EngineError::Said { status: 500, message }).to_string()
+        };
+        let mut pull = pull("r.example:5000/web:1", None);
+        assert_eq!(
+            said(&pull),
+            "the registry denied access to r.example:5000/web:1: no basic auth credentials; log in with \
+             `plimsoll registry login r.example:5000 -u USER --password-stdin`"
+        );
+        pull = pull.with_auth(Some(Arc::new(RegistryAuth {
+            registry: RegistryHost::parse("r.example:5000").unwrap(),
+            user: "ash".to_owned(),
+            password: RegistryPassword::new("birch"),
+        })));
+        assert_eq!(
+            said(&pull),
+            "the registry denied user ash access to r.example:5000/web:1: no basic auth credentials; log in again \
+             with `plimsoll registry login r.example:5000 -u ash --password-stdin`"
+        );
+    }
 
     #[test]
     fn what_a_registry_says_is_understood_and_kept() {
@@ -220,12 +278,12 @@ mod tests {
             ("invalid reference format", "cannot pull r/a:1"),
         ] {
             let fault = EngineError::Said { status: 404, message: message.to_owned() };
-            let error = classify("r/a:1", Some("linux/arm64"), fault);
+            let error = classify(&pull("r/a:1", Some("linux/arm64")), fault);
             let text = error.to_string();
             assert!(text.contains(expected) && text.contains(message), "{text}");
             assert_eq!(error.image(), "r/a:1");
         }
-        let error = classify("a:1", None, EngineError::Silent("gone".into()));
+        let error = classify(&pull("a:1", None), EngineError::Silent("gone".into()));
         assert_eq!(error.to_string(), "cannot pull a:1: docker does not answer: gone");
     }
 

@@ -26,6 +26,10 @@ pub struct Script {
     /// The next so many commands beside it fail.
     pub exec_failures: u32,
     pub refuses: Vec<Reason>,
+    /// What its registry says of its tag; none where there is no registry to ask.
+    pub digest: Option<String>,
+    /// The next so many questions to its registry fail.
+    pub resolve_failures: u32,
 }
 
 /// What commands run beside it find: status 0 or 1.
@@ -42,6 +46,7 @@ pub enum Wellness {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     Describe,
+    Resolve(String),
     Pull(String),
     Start(Tag),
     Stop(Tag),

@@ -72,6 +72,9 @@ pub enum Draw {
     RemoveSecret,
     /// Certificates that are due are asked for, and the authority answers as it does.
     Certify,
+    /// The cell is given credentials for a registry, or others than it had.
+    LoginRegistry,
+    LogoutRegistry,
 }
 
 /// How often each is drawn, relative to the others. One line switches a letter off: a weight of zero.
@@ -118,6 +121,8 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::RotateSecret, 4),
     (Draw::RemoveSecret, 1),
     (Draw::Certify, 6),
+    (Draw::LoginRegistry, 2),
+    (Draw::LogoutRegistry, 1),
 ];
 
 /// Who makes a change in a simulation.
@@ -184,6 +189,8 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::CreateFile { .. } => ("create_file", Cause::Drawn(Draw::CreateSecret)),
         Change::RotateFile { .. } => ("rotate_file", Cause::Drawn(Draw::RotateSecret)),
         Change::RemoveFile { .. } => ("remove_file", Cause::Drawn(Draw::RemoveSecret)),
+        Change::LoginRegistry { .. } => ("login_registry", Cause::Drawn(Draw::LoginRegistry)),
+        Change::LogoutRegistry { .. } => ("logout_registry", Cause::Drawn(Draw::LogoutRegistry)),
     }
 }
 

@@ -361,5 +361,9 @@ fn event(action: &Action) -> String {
         Action::RotateSecret(name) => format!("rotate_secret: {name}"),
         Action::RemoveSecret(name) => format!("remove_secret: {name}"),
         Action::Certify(answer) => format!("certify: {}", answer.word()),
+        Action::LoginRegistry(registry) => format!("login_registry: {}", quoted(registry.as_str())),
+        Action::LogoutRegistry(registry) => {
+            format!("logout_registry: {}", quoted(registry.as_str()))
+        }
     }
 }

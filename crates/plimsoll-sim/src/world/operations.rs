@@ -6,6 +6,7 @@ use std::sync::Arc;
 use plimsoll_kernel::depends;
 use plimsoll_model::access::{DeploymentPattern, Role};
 use plimsoll_model::cell_files::{CellFileKind, FileBytes};
+use plimsoll_model::registries::RegistryPassword;
 use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::{
     AuditEntry, Availability, Change, DeploymentName, Guarded, Level, Millis, Mode, NodeId,
@@ -80,6 +81,13 @@ impl World<'_> {
                 vec![Change::RemoveFile { kind: CellFileKind::Secret, name }.free()]
             }
             Action::Certify(answer) => return self.certify(answer),
+            Action::LoginRegistry(registry) => {
+                let password = RegistryPassword::new(&self.secret().to_string());
+                let user = "ci".to_owned();
+                vec![Change::LoginRegistry { registry, user, password }.free()]
+            }
+            // Where the cell is not logged in, whoever asks is told so.
+            Action::LogoutRegistry(registry) => vec![Change::LogoutRegistry { registry }.free()],
             // The world's doing, and done before anyone is asked.
             Action::Crash(_)
             | Action::Cut(_)

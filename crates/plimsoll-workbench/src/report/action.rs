@@ -60,6 +60,8 @@ pub(super) fn words(action: &Action) -> String {
         Action::CreateSecret(name) => format!("secret {name} is created"),
         Action::RotateSecret(name) => format!("secret {name} is rotated"),
         Action::RemoveSecret(name) => format!("secret {name} is removed"),
+        Action::LoginRegistry(registry) => format!("the cell logs in to registry {registry}"),
+        Action::LogoutRegistry(registry) => format!("the cell logs out of registry {registry}"),
         Action::Certify(answer) => {
             format!("certificates are asked for: the authority {}", answer.word().replace('_', " "))
         }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use plimsoll_model::{Bytes, DeploymentName, FileName, MilliCpus, Millis, NodeId};
+use plimsoll_model::{Bytes, DeploymentName, FileName, MilliCpus, Millis, NodeId, RegistryHost};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -108,6 +108,8 @@ pub(super) struct EventEntry {
     pub(super) rotate_secret: Option<FileName>,
     pub(super) remove_secret: Option<FileName>,
     pub(super) certify: Option<Spanned<String>>,
+    pub(super) login_registry: Option<RegistryHost>,
+    pub(super) logout_registry: Option<RegistryHost>,
 }
 
 impl EventEntry {
@@ -160,6 +162,8 @@ impl EventEntry {
             self.rotate_secret.is_some(),
             self.remove_secret.is_some(),
             self.certify.is_some(),
+            self.login_registry.is_some(),
+            self.logout_registry.is_some(),
         ];
         given.into_iter().filter(|is_given| *is_given).count()
     }

@@ -11,7 +11,7 @@ use plimsoll_model::ids::InvalidName;
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
     Author, CellId, Change, Command, DeploymentName, FileName, Millis, NodeFacts, NodeId, Refusal,
-    ServiceKey, ServiceName, State, Term, Timestamp, Writer,
+    RegistryHost, ServiceKey, ServiceName, State, Term, Timestamp, Writer,
 };
 use plimsoll_sim::Action;
 use plimsoll_sim::scenario::{AcmeAnswer, RolloutRequest};
@@ -361,6 +361,13 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
     ];
     let secrets =
         secrets.into_iter().filter_map(|(name, action)| name.as_ref().map(|it| action(it.clone())));
+    let registries = [
+        (&event.login_registry, Action::LoginRegistry as fn(RegistryHost) -> Action),
+        (&event.logout_registry, Action::LogoutRegistry),
+    ];
+    let registries = registries
+        .into_iter()
+        .filter_map(|(registry, action)| registry.as_ref().map(|it| action(it.clone())));
     let certified = event.certify.iter().map(|answer| {
         let known = AcmeAnswer::ALL.into_iter().find(|it| it.word() == answer.value);
         let words = AcmeAnswer::ALL.map(AcmeAnswer::word).join(", ");
@@ -371,7 +378,8 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
         known.map(Action::Certify).ok_or_else(unknown)
     });
     let certified = certified.collect::<Result<Vec<_>, _>>()?;
-    Ok(images.chain(clock).chain(added).chain(revoked).chain(secrets).chain(certified).collect())
+    let kept = secrets.chain(registries);
+    Ok(images.chain(clock).chain(added).chain(revoked).chain(kept).chain(certified).collect())
 }
 
 /// `shop`, or `shop/web`.

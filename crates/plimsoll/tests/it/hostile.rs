@@ -28,7 +28,7 @@ mod panics;
 mod peer;
 mod raft;
 mod rotation;
-mod secrets;
+pub(crate) mod secrets;
 
 /// The eighth node of a cell: the first that holds no log.
 const AGENT: usize = 7;

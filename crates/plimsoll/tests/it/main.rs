@@ -30,6 +30,7 @@ mod quorum;
 mod rebalance;
 mod recovery;
 mod refusals;
+mod registry;
 mod rejoin;
 mod report;
 mod rotation;

@@ -18,9 +18,12 @@ fn full() -> Value {
     service["depends_on"] = json!({"db": "healthy"});
     service["reschedule"] = json!({"above": 500});
     service["replay"] = json!("off");
+    service["unpinned"] = json!("unreachable");
     let container = service["container"].as_object_mut().unwrap();
     container.insert("asked_by".into(), json!("deploy"));
-    for field in ["platform", "working_dir", "user", "hostname", "domainname", "network_mode"] {
+    for field in
+        ["platform", "working_dir", "user", "hostname", "domainname", "network_mode", "digest"]
+    {
         container.insert(field.into(), json!("x"));
     }
     for field in ["stop_signal", "cpuset", "ipc", "pid", "uts", "userns_mode", "cgroup", "runtime"]

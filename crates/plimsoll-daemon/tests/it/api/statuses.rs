@@ -8,7 +8,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_api::view::{Apply, NewFile, NewJoinToken, NewOperator, Problem, Scale};
+use plimsoll_api::view::{
+    Apply, NewFile, NewJoinToken, NewOperator, NewRegistryLogin, Problem, Scale,
+};
 use plimsoll_daemon::api::MAX_BODY;
 use plimsoll_model::access::{Authority, Digest, MAX_TOKENS};
 use plimsoll_model::ceilings::MAX_FILE_BYTES;
@@ -59,6 +61,7 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
     ("GET /v1/secrets/{name}", "/v1/secrets/db", ""),
     ("GET /v1/configs", "/v1/configs", ""),
     ("GET /v1/configs/{name}", "/v1/configs/site", ""),
+    ("GET /v1/registries", "/v1/registries", ""),
     ("GET /v1/snapshot", "/v1/snapshot", ""),
     ("GET /v1/status", "/v1/status", ""),
     ("GET /v1/watch", "/v1/watch", ""),
@@ -76,6 +79,12 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
     ("POST /v1/secrets", "/v1/secrets", r#"{"name":"key","content":[1]}"#),
     ("POST /v1/secrets/{name}/rotate", "/v1/secrets/db/rotate", r#"{"content":[2]}"#),
     ("DELETE /v1/secrets/{name}", "/v1/secrets/db", ""),
+    (
+        "POST /v1/registries",
+        "/v1/registries",
+        r#"{"registry":"r.example","user":"ci","password":"x"}"#,
+    ),
+    ("DELETE /v1/registries/{host}", "/v1/registries/registry.example:5000", ""),
     ("POST /v1/configs", "/v1/configs", r#"{"name":"key","content":[1]}"#),
     ("POST /v1/configs/{name}/rotate", "/v1/configs/site/rotate", r#"{"content":[2]}"#),
     ("DELETE /v1/configs/{name}", "/v1/configs/site", ""),
@@ -149,6 +158,20 @@ const REFUSALS: &[(u16, &str, &str, &str)] = &[
     (422, "POST /v1/configs", "/v1/configs", LARGE_FILE),
     (422, "POST /v1/configs/{name}/rotate", "/v1/configs/site/rotate", LARGE_CONTENT),
     (409, "DELETE /v1/configs/{name}", "/v1/configs/used", ""),
+    (400, "GET /v1/registries", "/v1/registries?limit=many", ""),
+    (404, "DELETE /v1/registries/{host}", "/v1/registries/none.example", ""),
+    (
+        422,
+        "POST /v1/registries",
+        "/v1/registries",
+        r#"{"registry":"r.example","user":"ci","password":""}"#,
+    ),
+    (
+        400,
+        "POST /v1/registries",
+        "/v1/registries",
+        r#"{"registry":"no host","user":"ci","password":"x"}"#,
+    ),
     (400, "GET /v1/secrets", "/v1/secrets?limit=many", ""),
     (400, "GET /v1/configs", "/v1/configs?limit=many", ""),
     (409, "POST /v1/nodes/{name}/drain", "/v1/nodes/elm/drain", ""),
@@ -364,6 +387,12 @@ pub(super) async fn prepare(daemon: &Daemon) -> String {
         let asked = NewFile { name: name.to_owned(), content: b"one".to_vec() };
         client.create_file(kind, &asked).await.unwrap();
     }
+    let login = NewRegistryLogin {
+        registry: "registry.example:5000".to_owned(),
+        user: "ci".to_owned(),
+        password: "hunter2".to_owned(),
+    };
+    client.login_registry(&login).await.unwrap();
     let mut agent = here(1).secret("used", 1);
     agent.container.configs = agent.container.secrets.clone();
     "/used".clone_into(&mut agent.container.configs[0].target);

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use plimsoll_api::client::Client;
-use plimsoll_api::view::{Explanation, Gate, Move, NodeAccount, NodeVerdict, Replica, WeighedMove};
+use plimsoll_api::view::{
+    Explanation, Gate, Move, NodeAccount, NodeVerdict, Reason, Replica, WeighedMove,
+};
 use plimsoll_model::Pressure;
 
 use crate::age::until;
@@ -74,7 +76,9 @@ fn text(explanation: &Explanation, standing: &str) -> String {
         table.row([verdict.node.clone(), word, detail]);
     }
     let moving = explanation.moving.as_ref().map(moving).unwrap_or_default();
-    format!("{replica} {is}: {}\n{standing}{moving}{}", plain(why), table.render())
+    let note = |note: &Reason| format!("note: {}\n", plain(&note.text));
+    let notes: String = explanation.notes.iter().map(note).collect();
+    format!("{replica} {is}: {}\n{standing}{moving}{notes}{}", plain(why), table.render())
 }
 
 /// What the rebalancer has to say of a node.
@@ -215,11 +219,17 @@ mod tests {
                 deadline: None,
                 reason: None,
             }),
+            notes: vec![reason(
+                "shop/web",
+                ReasonCode::ImageNotPinned,
+                "web:1 is used by its tag: the registry did not answer",
+            )],
             nodes: vec![verdict("ash", true), birch, cedar],
         };
         expect![[r#"
             shop-web-2 is on ash: existing placements on eligible nodes stay
             moves cedar → ash (misplaced): start
+            note: web:1 is used by its tag: the registry did not answer
               ash    10000      zone 7545, node 1845, headroom 410, preferred 200; here
               birch  10000      zone 7545, node 1845, headroom 410, preferred 200; has 1 of shop/web
               cedar  not_ready  the node is down

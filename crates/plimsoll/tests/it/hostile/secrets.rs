@@ -46,7 +46,7 @@ fn write_compose(cell: &Cell) {
 }
 
 /// Runs a command with this on its standard input.
-fn fed(cell: &Cell, args: &str, input: &str) -> Ran {
+pub(crate) fn fed(cell: &Cell, args: &str, input: &str) -> Ran {
     let socket = cell.socket(0);
     run_in(cell.dir.path(), args, input, &[("PLIMSOLL_HOST", socket.to_str().unwrap())])
 }
@@ -56,7 +56,7 @@ fn done(ran: &Ran) {
 }
 
 /// As it is, or as the numbers that JSON has for its bytes.
-fn has(haystack: &[u8], secret: &str) -> bool {
+pub(crate) fn has(haystack: &[u8], secret: &str) -> bool {
     let numbers: Vec<String> = secret.bytes().map(|byte| byte.to_string()).collect();
     // What is no text does not matter: a secret of these tests is.
     let text = String::from_utf8_lossy(haystack);
@@ -64,7 +64,7 @@ fn has(haystack: &[u8], secret: &str) -> bool {
 }
 
 /// The files below a directory that have it in them, links not followed.
-fn files_with(dir: &Path, secret: &str) -> Vec<PathBuf> {
+pub(crate) fn files_with(dir: &Path, secret: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_owned()];
     while let Some(path) = left.pop() {

@@ -50,3 +50,29 @@ fn a_tag_that_appears_later_is_pulled_without_being_asked_again() {
     lab.gone("shop");
     lab.engine(&["rmi", &image]);
 }
+
+#[test]
+fn a_registry_that_does_not_answer_is_said_and_an_image_of_none_is_said_once() {
+    let Some(lab) = Lab::docker() else { return };
+    // Nothing listens on this port.
+    let image = format!("127.0.0.1:1/{}:1", lab.name);
+    let compose = web(&[&format!("image: {image}")]);
+    let said = lab.run_reading("apply -d -f - -p shop", &compose).done();
+    assert!(said.stderr.contains(&format!("{image} is used by its tag")), "{said:#?}");
+    assert!(said.stderr.contains("connection refused"), "{said:#?}");
+    lab.until("shop", "the pull fails", |it| reason(it, "image_pull_failed").is_some());
+    let explained = lab.run("explain shop-web-1").done().stdout;
+    assert!(explained.contains("is used by its tag: the registry did not answer"), "{explained}");
+
+    // Some engines name a digest for what they built themselves, and then nobody can tell where it came from.
+    let digests = lab.engine(&["image", "inspect", "-f", "{{.RepoDigests}}", "plimsoll-test:1"]);
+    if digests.done().stdout.trim() != "[]" {
+        return;
+    }
+    lab.engine(&["tag", "plimsoll-test:1", &image]).done();
+    let once = lab.run_reading("apply -f - -p shop", &compose).done();
+    assert!(once.stderr.contains("comes from no registry"), "{once:#?}");
+    let again = lab.run_reading("apply -f - -p shop", &compose).done();
+    assert!(!again.stderr.contains("image_not_pinned"), "{again:#?}");
+    lab.engine(&["rmi", "-f", &image]);
+}
