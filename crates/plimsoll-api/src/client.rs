@@ -4,10 +4,12 @@
 //! its own, so a client can be shared and its streams do not wait for each other.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -25,7 +27,7 @@ pub use endpoint::{BadEndpoint, ChosenEndpoint, Endpoint, address};
 pub use error::Error;
 pub use stream::Stream;
 
-use transport::{ApiRequest, Transport};
+use transport::{ApiRequest, Follow, Transport};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -63,6 +65,15 @@ impl Client {
     /// With who chose where the daemon is, for messages.
     pub fn chosen_by(mut self, by: &str) -> Self {
         self.transport = self.transport.chosen_by(by);
+        self
+    }
+
+    /// Has what nodes say of the cell's authorities heard. What is returned for it says from then on who is a node of the cell.
+    pub fn following(
+        mut self,
+        follow: impl Fn(&view::AuthorityNotice) -> Option<Arc<ClientConfig>> + Send + Sync + 'static,
+    ) -> Self {
+        self.transport = self.transport.following(Follow(Arc::new(follow)));
         self
     }
 
@@ -376,6 +387,15 @@ impl Client {
         }
         to.flush().await.map_err(Error::Local)?;
         Ok(copied)
+    }
+
+    /// What backups are encrypted with now.
+    pub async fn backup_key(&self) -> Result<view::BackupKey> {
+        self.get("/v1/backup/key").await
+    }
+
+    pub async fn rotate_backup_key(&self) -> Result<view::BackupKey> {
+        self.answer(ApiRequest::new(Method::POST, "/v1/backup/key")).await
     }
 
     /// Whether the node can serve, with the hash of its state where that is asked for. A node that says no is no error

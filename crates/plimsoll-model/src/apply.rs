@@ -3,6 +3,7 @@
 //! It is total: any command, however wrong, ends in events or in a [`Rejection`], never in a panic. It reads no
 //! clock and draws nothing at random, so equal histories give equal states, byte for byte.
 
+use crate::access::BackupKeyStep;
 use crate::audit::{AuditKind, Author};
 use crate::command::{
     AuditEntry, Change, Command, Event, Guarded, MAX_BATCH, Refusal, Rejection, Require,
@@ -147,6 +148,14 @@ impl<'s> Txn<'s> {
             Change::RotateFile { kind, name, content } => self.rotate_file(*kind, name, content),
             Change::RemoveFile { kind, name } => self.remove_file(*kind, name),
             Change::Acme { change } => self.acme(change),
+            Change::CreateBackupKey { secret } => {
+                self.create_backup_key(*secret);
+                Ok(())
+            }
+            Change::RotateBackupKey { secret } => {
+                self.rotate_backup_key(*secret);
+                Ok(())
+            }
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())
@@ -181,6 +190,7 @@ impl<'s> Txn<'s> {
         self.audit(match entry {
             AuditEntry::Exec { replica } => AuditKind::CommandRun { replica: replica.clone() },
             AuditEntry::Backup => AuditKind::BackupTaken,
+            AuditEntry::ShowBackupKey => AuditKind::BackupKey { step: BackupKeyStep::Shown },
             AuditEntry::Relieve(relief) => AuditKind::RebalanceMoved { relief: relief.clone() },
             AuditEntry::Skip(skipped) => {
                 let times = RepeatCount { count: 1, last_at: self.at };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Role, Scope};
+use crate::access::{BackupKeyStep, Role, Scope};
 use crate::cell_files::CellFileKind;
 use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey};
 use crate::level::Level;
@@ -206,6 +206,9 @@ pub enum AuditKind {
     AuthorityRotation {
         step: RotationStep,
     },
+    BackupKey {
+        step: BackupKeyStep,
+    },
     FileCreated {
         kind: CellFileKind,
         name: FileName,
@@ -224,7 +227,7 @@ pub enum AuditKind {
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 48] = [
+    pub const WORDS: [&'static str; 49] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -267,6 +270,7 @@ impl AuditKind {
         "rebalance_moved",
         "rebalance_skipped",
         "authority_rotation",
+        "backup_key",
         "secret_created",
         "config_created",
         "secret_rotated",
@@ -319,6 +323,7 @@ impl AuditKind {
             Self::RebalanceMoved { .. } => "rebalance_moved",
             Self::RebalanceSkipped { .. } => "rebalance_skipped",
             Self::AuthorityRotation { .. } => "authority_rotation",
+            Self::BackupKey { .. } => "backup_key",
             Self::FileCreated { kind: CellFileKind::Secret, .. } => "secret_created",
             Self::FileCreated { kind: CellFileKind::Config, .. } => "config_created",
             Self::FileRotated { kind: CellFileKind::Secret, .. } => "secret_rotated",
@@ -465,6 +470,7 @@ impl fmt::Display for AuditKind {
                 write!(f, "{skipped}; {} times in a row", times.count)
             }
             Self::AuthorityRotation { step } => write!(f, "{step}"),
+            Self::BackupKey { step } => write!(f, "{step}"),
             Self::Survived { node, lost } => {
                 write!(
                     f,
@@ -635,6 +641,7 @@ mod tests {
             | H::RebalanceMoved { .. }
             | H::RebalanceSkipped { .. }
             | H::AuthorityRotation { .. }
+            | H::BackupKey { .. }
             | H::FileCreated { .. }
             | H::FileRotated { .. }
             | H::FileRemoved { .. }) => after_volumes(last),
@@ -664,7 +671,8 @@ mod tests {
             H::LevelRaised { .. } => H::RebalanceMoved { relief: Box::new(relief()) },
             H::RebalanceMoved { .. } => skip(Skip::NoCandidate, 0),
             H::RebalanceSkipped { .. } => H::AuthorityRotation { step: RotationStep::Started },
-            H::AuthorityRotation { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
+            H::AuthorityRotation { .. } => H::BackupKey { step: BackupKeyStep::Shown },
+            H::BackupKey { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
             H::FileCreated { kind: CellFileKind::Secret, .. } => {
                 H::FileCreated { kind: CellFileKind::Config, name }
             }

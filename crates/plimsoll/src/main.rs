@@ -8,6 +8,7 @@
 use std::process::ExitCode;
 
 mod age;
+mod backup_key;
 mod cli;
 mod commands;
 mod consistency;

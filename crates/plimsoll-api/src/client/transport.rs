@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 use super::endpoint::{ChosenEndpoint, Endpoint};
 use super::error::Error;
 use crate::view::page::TOTAL;
-use crate::view::{Freshness, Problem};
+use crate::view::{AUTHORITIES, AuthorityNotice, Freshness, Problem};
 
 /// A daemon that is there accepts at once; beyond this the network has lost it.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -57,6 +57,22 @@ pub(super) struct Transport {
     token: Option<Token>,
     /// Shared by clones: one who asks and one who remarks on the answer may hold one each.
     fresh: Arc<Mutex<Option<Freshness>>>,
+    follow: Option<Follow>,
+    /// Who is a node of the cell by what was heard since. Shared by clones.
+    trust: Arc<Mutex<Option<Arc<ClientConfig>>>>,
+}
+
+/// Hears what a node of the cell says of the cell's authorities, and says by what its nodes are recognised from now on; none: as
+/// before. Only nodes that were recognised are heard.
+#[derive(Clone)]
+pub(super) struct Follow(
+    pub(super) Arc<dyn Fn(&AuthorityNotice) -> Option<Arc<ClientConfig>> + Send + Sync>,
+);
+
+impl fmt::Debug for Follow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Follow")
+    }
 }
 
 /// What its bearer is known by. It shows itself to nobody.
@@ -125,7 +141,8 @@ impl ApiRequest {
 impl Transport {
     pub(super) fn new(endpoint: Endpoint) -> Self {
         let endpoint = ChosenEndpoint { endpoint, by: None };
-        Self { endpoint, answered: Arc::default(), token: None, fresh: Arc::default() }
+        let (answered, fresh, trust) = (Arc::default(), Arc::default(), Arc::default());
+        Self { endpoint, answered, token: None, fresh, follow: None, trust }
     }
 
     pub(super) fn chosen_by(self, by: &str) -> Self {
@@ -135,6 +152,23 @@ impl Transport {
 
     pub(super) fn with_token(self, token: String) -> Self {
         Self { token: Some(Token(token)), ..self }
+    }
+
+    pub(super) fn following(self, follow: Follow) -> Self {
+        Self { follow: Some(follow), ..self }
+    }
+
+    /// Takes note of what this answer says of the cell's authorities.
+    fn heed(&self, headers: &HeaderMap) {
+        // On a socket nobody is recognised by a certificate.
+        let Endpoint::Https { .. } = &self.endpoint.endpoint else { return };
+        let notice = headers.get(AUTHORITIES).and_then(|told| told.to_str().ok());
+        let notice = notice.and_then(|told| told.parse::<AuthorityNotice>().ok());
+        if let (Some(Follow(follow)), Some(notice)) = (&self.follow, notice)
+            && let Some(tls) = follow(&notice)
+        {
+            *self.trust.lock().expect("no holder of it panics") = Some(tls);
+        }
     }
 
     /// What the last answer said that said anything.
@@ -177,6 +211,7 @@ impl Transport {
         if let Some(fresh) = Freshness::read(response.headers()) {
             *self.fresh.lock().expect("no holder of it panics") = Some(fresh);
         }
+        self.heed(response.headers());
         let status = response.status();
         Ok((status, self.answer(response, driver)))
     }
@@ -224,7 +259,8 @@ impl Transport {
             }
             Endpoint::Https { addresses, tls } => (addresses, tls),
         };
-        let Some(tls) = tls else {
+        let heard = self.trust.lock().expect("no holder of it panics").clone();
+        let Some(tls) = heard.or_else(|| tls.clone()) else {
             let why = "no authority is known to recognise it by".to_owned();
             return Err(Error::Untrusted { endpoint: endpoint(), why });
         };
@@ -233,7 +269,7 @@ impl Transport {
         let first = self.answered.load(Ordering::Relaxed);
         for nth in (0..addresses.len()).map(|nth| (nth + first) % addresses.len()) {
             let address = &addresses[nth];
-            match within(patience, shake_securely(address, Arc::clone(tls))).await {
+            match within(patience, shake_securely(address, Arc::clone(&tls))).await {
                 Ok(connected) => {
                     self.answered.store(nth, Ordering::Relaxed);
                     return Ok(connected);

@@ -228,6 +228,7 @@ mod tests {
             (Method::POST, "/v1/tokens/join", Role::Admin),
             (Method::GET, "/v1/operators", Role::Admin),
             (Method::POST, "/v1/backup", Role::Admin),
+            (Method::GET, "/v1/backup/key", Role::Admin),
             (Method::GET, "/v1/cell", Role::Read),
             (Method::POST, "/v1/cell/rotation", Role::Admin),
         ] {
@@ -245,6 +246,7 @@ mod tests {
             (Method::POST, "/v1/replicas/shop-web-1/exec", false),
             (Method::GET, "/v1/operators", false),
             (Method::GET, "/v1/backup", false),
+            (Method::GET, "/v1/backup/key", false),
             (Method::PUT, "/v1/deployments/shop", false),
             (Method::POST, "/v1/nodes/ash/drain", false),
         ] {

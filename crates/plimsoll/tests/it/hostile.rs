@@ -20,6 +20,7 @@ use crate::harness::{Cell, Site};
 use crate::run::{Ran, run_in};
 
 mod api;
+mod backups;
 mod deploy;
 mod files;
 mod join;
