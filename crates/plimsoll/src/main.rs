@@ -22,6 +22,7 @@ mod project;
 #[cfg(test)]
 mod reference;
 mod replica_line;
+mod rotation_follower;
 #[cfg(test)]
 mod sample;
 mod screen;

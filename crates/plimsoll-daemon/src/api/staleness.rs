@@ -1,5 +1,6 @@
 //! How fresh an answer is. Every read carries it in its headers: what this node had applied, who leads by its knowledge,
-//! and how long ago it last heard so.
+//! and how long ago it last heard so. And every answer says which authorities the cell has, so that whoever recognises its nodes
+//! by one of them learns of another while both are good.
 
 use std::sync::Arc;
 
@@ -10,21 +11,36 @@ use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::context::Context;
-use plimsoll_api::view::{Freshness, freshness};
+use crate::authorities::CellAuthorities;
+use plimsoll_api::view::{AUTHORITIES, AuthorityNotice, Freshness, freshness};
+use plimsoll_peer::pki::Fingerprint;
 
 pub(super) async fn stamp(
     State(context): State<Arc<Context>>,
     request: Request,
     next: Next,
 ) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return next.run(request).await;
-    }
     // Before the answer is made, so that it is never older than it says.
-    let fresh = context.freshness();
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let fresh = is_read.then(|| context.freshness());
     let mut response = next.run(request).await;
-    write(&fresh, response.headers_mut());
+    if let Some(fresh) = fresh {
+        write(&fresh, response.headers_mut());
+    }
+    // After it: what was just begun is what its asker must hear of.
+    if let Some(notice) = authorities(&context)
+        && let Ok(value) = HeaderValue::from_str(&notice.to_string())
+    {
+        response.headers_mut().insert(HeaderName::from_static(AUTHORITIES), value);
+    }
     response
+}
+
+/// None before the cell has one, and on a node without the log, which has others answer.
+fn authorities(context: &Context) -> Option<AuthorityNotice> {
+    let told = context.cell.engine.machine().read(CellAuthorities::of)?;
+    let prints = told.anchors().map(|certificate| Fingerprint::of(&certificate).to_string());
+    Some(AuthorityNotice { epoch: told.epoch, fingerprints: prints.collect() })
 }
 
 fn write(fresh: &Freshness, headers: &mut HeaderMap) {

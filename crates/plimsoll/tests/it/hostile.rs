@@ -21,6 +21,7 @@ use crate::run::{Ran, run_in};
 
 mod api;
 mod backups;
+mod contexts;
 mod deploy;
 mod files;
 mod join;
