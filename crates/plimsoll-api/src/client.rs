@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -68,10 +69,14 @@ impl Client {
         self
     }
 
-    /// Has what nodes say of the cell's authorities heard. What is returned for it says from then on who is a node of the cell.
+    /// Has what nodes say of the cell's authorities heard, with the certificates that the node was recognised by. What is returned
+    /// for it says from then on who is a node of the cell.
     pub fn following(
         mut self,
-        follow: impl Fn(&view::AuthorityNotice) -> Option<Arc<ClientConfig>> + Send + Sync + 'static,
+        follow: impl Fn(&view::AuthorityNotice, &[CertificateDer<'static>]) -> Option<Arc<ClientConfig>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.transport = self.transport.following(Follow(Arc::new(follow)));
         self

@@ -1,11 +1,12 @@
-//! A client that recognises the cell by its authority, and the cell that changes it: what a node says of the next authority is
-//! believed because that node was recognised by one that is known already. It counts at once, and is kept in the context.
+//! A client that recognises the cell by its authority, and the cell that changes it: the next authority is believed on the word of
+//! one that is known already, which has signed it. It counts at once, and is kept in the context.
 
 use std::sync::Mutex;
 
 use plimsoll_api::client::Client;
 use plimsoll_api::view::AuthorityNotice;
-use plimsoll_peer::pki::Fingerprint;
+use plimsoll_peer::pki::{Fingerprint, has_signed};
+use rustls::pki_types::CertificateDer;
 
 use crate::contexts::ContextStore;
 use crate::live;
@@ -27,10 +28,17 @@ struct Known {
 }
 
 impl Known {
-    /// The authorities that count from now on; none where the notice says nothing new.
-    fn hear(&mut self, notice: &AuthorityNotice) -> Option<Vec<Fingerprint>> {
+    /// The authorities that count from now on; none where the notice says nothing new, or nobody who is known vouches for it.
+    fn hear(
+        &mut self,
+        notice: &AuthorityNotice,
+        shown: &[CertificateDer<'_>],
+    ) -> Option<Vec<Fingerprint>> {
         // A node that lags says what was. Of an older epoch nothing is taken back.
         if self.epoch.is_some_and(|known| notice.epoch <= known) {
+            return None;
+        }
+        if !shown.iter().any(|certificate| self.has_signed(certificate, notice)) {
             return None;
         }
         let told = notice.fingerprints.iter().map(|print| print.parse().ok());
@@ -38,6 +46,16 @@ impl Known {
         self.epoch = Some(notice.epoch);
         self.authorities.clone_from(&told);
         Some(told)
+    }
+
+    /// Whether the certificate is that of an authority that is known, which has signed the notice. That the node has a
+    /// certificate of it is not enough: any node has, also one that was taken over.
+    fn has_signed(&self, certificate: &CertificateDer<'_>, notice: &AuthorityNotice) -> bool {
+        let print = Fingerprint::of(certificate);
+        let text = AuthorityNotice::text(notice.epoch, &notice.fingerprints);
+        let signature = notice.signature_of(&print.to_string());
+        self.authorities.contains(&print)
+            && signature.is_some_and(|it| has_signed(certificate, text.as_bytes(), it))
     }
 }
 
@@ -49,15 +67,14 @@ pub(crate) fn following(
     kept: Option<KeptContext>,
 ) -> Client {
     let known = Mutex::new(Known { epoch, authorities: authorities.to_vec() });
-    client.following(move |notice| {
+    client.following(move |notice, shown| {
         let mut known = known.lock().expect("no holder of it panics");
         let before = known.authorities.clone();
-        let told = known.hear(notice)?;
+        let told = known.hear(notice, shown)?;
         let is_other = told.len() != before.len() || told.iter().any(|it| !before.contains(it));
         if let Some(kept) = &kept {
             keep(kept, notice, is_other);
         }
-        // The connection that this was heard on was made with what was known before.
         is_other.then(|| live::tls(&told).ok()).flatten()
     })
 }
@@ -87,28 +104,50 @@ fn keep(KeptContext { store, name }: &KeptContext, notice: &AuthorityNotice, is_
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::{CellId, Timestamp};
+    use plimsoll_peer::pki::Authority;
+
     use super::*;
 
-    fn print(byte: u8) -> Fingerprint {
-        Fingerprint::of(&[byte])
+    fn found() -> Authority {
+        Authority::found(&CellId::new("home").unwrap(), Timestamp(1_700_000_000_000)).unwrap()
     }
 
-    fn notice(epoch: u64, prints: &[u8]) -> AuthorityNotice {
-        let fingerprints = prints.iter().map(|byte| print(*byte).to_string()).collect();
-        AuthorityNotice { epoch, fingerprints }
+    /// What a server of the cell would say, with the authorities that sign it.
+    fn notice(epoch: u64, told: &[&Authority], signers: &[&Authority]) -> AuthorityNotice {
+        let fingerprints: Vec<String> =
+            told.iter().map(|it| it.fingerprint().to_string()).collect();
+        let text = AuthorityNotice::text(epoch, &fingerprints);
+        let signatures = signers.iter().map(|it| it.sign(text.as_bytes()).unwrap()).collect();
+        AuthorityNotice { epoch, fingerprints, signatures }
     }
 
     #[test]
-    fn the_latest_word_counts_and_an_older_one_takes_nothing_back() {
-        let mut known = Known { epoch: None, authorities: vec![print(1)] };
-        assert_eq!(known.hear(&notice(0, &[1])), Some(vec![print(1)]), "which epoch it is");
-        assert_eq!(known.hear(&notice(1, &[1, 2])), Some(vec![print(1), print(2)]));
-        assert_eq!(known.hear(&notice(0, &[1])), None, "a node that lags");
-        assert_eq!(known.hear(&notice(1, &[3])), None, "no epoch is told twice");
-        assert_eq!(known.hear(&notice(3, &[2])), Some(vec![print(2)]), "the former is dropped");
-        let mut garbled = notice(4, &[2]);
-        garbled.fingerprints[0].replace_range(..2, "zz");
-        assert_eq!(known.hear(&garbled), None);
-        assert_eq!((known.epoch, known.authorities), (Some(3), vec![print(2)]));
+    fn the_latest_word_of_a_known_authority_counts_and_nobody_elses() {
+        let [old, new, evil] = [found(), found(), found()];
+        let prints = |all: &[&Authority]| -> Option<Vec<Fingerprint>> {
+            Some(all.iter().map(|it| it.fingerprint()).collect())
+        };
+        let shows = |of: &Authority| [of.certificate().clone()];
+        let mut known = Known { epoch: None, authorities: vec![old.fingerprint()] };
+        let first = notice(0, &[&old], &[&old]);
+        assert_eq!(known.hear(&first, &shows(&old)), prints(&[&old]), "which epoch it is");
+        for (case, wrong, shown) in [
+            ("signed by nobody who is known", notice(9, &[&evil], &[&evil]), &evil),
+            ("in the name of one", notice(9, &[&old, &evil], &[&evil, &evil]), &old),
+            ("without a signature", notice(9, &[&old, &evil], &[]), &old),
+            ("signed as another epoch", AuthorityNotice { epoch: 9, ..first.clone() }, &old),
+            ("shown by another", notice(9, &[&old, &evil], &[&old, &evil]), &evil),
+        ] {
+            assert_eq!(known.hear(&wrong, &shows(shown)), None, "{case}");
+        }
+        let both = notice(1, &[&old, &new], &[&old, &new]);
+        assert_eq!(known.hear(&both, &shows(&old)), prints(&[&old, &new]));
+        assert_eq!(known.hear(&first, &shows(&old)), None, "a node that lags");
+        assert_eq!(known.hear(&both, &shows(&old)), None, "no epoch is told twice");
+        let alone = notice(3, &[&new], &[&new]);
+        assert_eq!(known.hear(&alone, &shows(&new)), prints(&[&new]), "the former is dropped");
+        let back = notice(4, &[&old], &[&old]);
+        assert_eq!(known.hear(&back, &shows(&old)), None, "and has no say any more");
     }
 }

@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, OtherError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,12 +62,21 @@ pub(super) struct Transport {
     trust: Arc<Mutex<Option<Arc<ClientConfig>>>>,
 }
 
-/// Hears what a node of the cell says of the cell's authorities, and says by what its nodes are recognised from now on; none: as
-/// before. Only nodes that were recognised are heard.
+/// Hears what a node says of the cell's authorities, with the certificates it was recognised by, and says by what the nodes of the
+/// cell are recognised from now on; none: as before.
 #[derive(Clone)]
-pub(super) struct Follow(
-    pub(super) Arc<dyn Fn(&AuthorityNotice) -> Option<Arc<ClientConfig>> + Send + Sync>,
-);
+pub(super) struct Follow(pub(super) Arc<FollowFn>);
+
+pub(super) type FollowFn =
+    dyn Fn(&AuthorityNotice, &[CertificateDer<'static>]) -> Option<Arc<ClientConfig>> + Send + Sync;
+
+/// A connection for one request.
+struct Connected {
+    sender: http1::SendRequest<Full<Bytes>>,
+    driver: Driver,
+    /// What the node was recognised by; nothing on a socket.
+    shown: Vec<CertificateDer<'static>>,
+}
 
 impl fmt::Debug for Follow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,13 +168,11 @@ impl Transport {
     }
 
     /// Takes note of what this answer says of the cell's authorities.
-    fn heed(&self, headers: &HeaderMap) {
-        // On a socket nobody is recognised by a certificate.
-        let Endpoint::Https { .. } = &self.endpoint.endpoint else { return };
+    fn heed(&self, headers: &HeaderMap, shown: &[CertificateDer<'static>]) {
         let notice = headers.get(AUTHORITIES).and_then(|told| told.to_str().ok());
         let notice = notice.and_then(|told| told.parse::<AuthorityNotice>().ok());
         if let (Some(Follow(follow)), Some(notice)) = (&self.follow, notice)
-            && let Some(tls) = follow(&notice)
+            && let Some(tls) = follow(&notice, shown)
         {
             *self.trust.lock().expect("no holder of it panics") = Some(tls);
         }
@@ -202,7 +209,7 @@ impl Transport {
 
     async fn ask(&self, request: ApiRequest) -> Result<(StatusCode, StreamingResponse), Error> {
         let unreachable = |source| Error::Unreachable { endpoint: self.endpoint.clone(), source };
-        let (mut sender, driver) = self.connect().await?;
+        let Connected { mut sender, driver, shown } = self.connect().await?;
         let (within, is_write) = (request.patience, request.method != Method::GET);
         let late = |_| Error::TimedOut { endpoint: self.endpoint.clone(), within, is_write };
         let request = self.written(request)?;
@@ -211,7 +218,7 @@ impl Transport {
         if let Some(fresh) = Freshness::read(response.headers()) {
             *self.fresh.lock().expect("no holder of it panics") = Some(fresh);
         }
-        self.heed(response.headers());
+        self.heed(response.headers(), &shown);
         let status = response.status();
         Ok((status, self.answer(response, driver)))
     }
@@ -249,12 +256,13 @@ impl Transport {
         })
     }
 
-    async fn connect(&self) -> Result<(http1::SendRequest<Full<Bytes>>, Driver), Error> {
+    async fn connect(&self) -> Result<Connected, Error> {
         let endpoint = || self.endpoint.clone();
         let unreachable = |source| Error::Unreachable { endpoint: endpoint(), source };
         let (addresses, tls) = match &self.endpoint.endpoint {
             Endpoint::Unix(path) => {
-                let connecting = async { shake_hands(UnixStream::connect(path).await?).await };
+                let connecting =
+                    async { shake_hands(UnixStream::connect(path).await?, Vec::new()).await };
                 return within(CONNECT_PATIENCE, connecting).await.map_err(unreachable);
             }
             Endpoint::Https { addresses, tls } => (addresses, tls),
@@ -305,14 +313,13 @@ async fn within<T>(
     timeout(patience, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn shake_securely(
-    address: &str,
-    tls: Arc<ClientConfig>,
-) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+async fn shake_securely(address: &str, tls: Arc<ClientConfig>) -> io::Result<Connected> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(NOMINAL).map_err(io::Error::other)?;
-    shake_hands(TlsConnector::from(tls).connect(name, stream).await?).await
+    let stream = TlsConnector::from(tls).connect(name, stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+    shake_hands(stream, shown).await
 }
 
 /// Why the other side is not believed to be what was meant; none where it is not that.
@@ -332,12 +339,13 @@ fn distrust(error: &io::Error) -> Option<String> {
 
 async fn shake_hands(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+    shown: Vec<CertificateDer<'static>>,
+) -> io::Result<Connected> {
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(io::Error::other)?;
     // What goes wrong with the connection, the request and the body hear as well.
     let driver = Driver(tokio::spawn(async { drop(connection.await) }));
-    Ok((sender, driver))
+    Ok(Connected { sender, driver, shown })
 }
 
 impl StreamingResponse {

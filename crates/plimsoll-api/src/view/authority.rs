@@ -60,18 +60,40 @@ pub const AUTHORITIES: &str = "plimsoll-authorities";
 /// The most that are listed: a cell has two while it replaces one.
 const MAX_LISTED: usize = 4;
 
-/// What that header says.
+/// What that header says. Each authority has signed it: a node that holds none of their keys cannot make one up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorityNotice {
     /// Of two notices the one with the higher number is the later.
     pub epoch: u64,
     /// Their fingerprints, the one that signs first.
     pub fingerprints: Vec<String>,
+    /// What each of them made of the [text](Self::text), in the same order.
+    pub signatures: Vec<Vec<u8>>,
 }
 
+impl AuthorityNotice {
+    /// What is signed.
+    pub fn text(epoch: u64, fingerprints: &[String]) -> String {
+        format!("plimsoll authorities {epoch} {}", fingerprints.join(","))
+    }
+
+    /// What the authority with this fingerprint made of the text.
+    pub fn signature_of(&self, fingerprint: &str) -> Option<&[u8]> {
+        let at = self.fingerprints.iter().position(|known| known == fingerprint)?;
+        self.signatures.get(at).map(Vec::as_slice)
+    }
+}
+
+/// The number, a space, and for each authority its fingerprint, a colon and its signature.
 impl fmt::Display for AuthorityNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.epoch, self.fingerprints.join(","))
+        write!(f, "{}", self.epoch)?;
+        for (nth, (print, signature)) in self.fingerprints.iter().zip(&self.signatures).enumerate()
+        {
+            write!(f, "{}{print}:", if nth == 0 { ' ' } else { ',' })?;
+            signature.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        }
+        Ok(())
     }
 }
 
@@ -83,13 +105,22 @@ impl FromStr for AuthorityNotice {
     type Err = NoNotice;
     fn from_str(text: &str) -> Result<Self, NoNotice> {
         let (epoch, listed) = text.split_once(' ').ok_or(NoNotice)?;
-        let fingerprints: Vec<String> = listed.split(',').map(str::to_owned).collect();
-        let is_print =
-            |text: &String| text.len() == 64 && text.bytes().all(|c| c.is_ascii_hexdigit());
-        if fingerprints.len() > MAX_LISTED || !fingerprints.iter().all(is_print) {
-            return Err(NoNotice);
+        let epoch = epoch.parse().map_err(|_| NoNotice)?;
+        let mut notice = Self { epoch, fingerprints: Vec::new(), signatures: Vec::new() };
+        for one in listed.split(',') {
+            let (print, signature) = one.split_once(':').ok_or(NoNotice)?;
+            let is_hex = one.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
+            let is_full = notice.fingerprints.len() == MAX_LISTED;
+            if print.len() != 64 || !is_hex || is_full || !signature.len().is_multiple_of(2) {
+                return Err(NoNotice);
+            }
+            let bytes = (0..signature.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(signature.get(at..at + 2)?, 16).ok());
+            notice.fingerprints.push(print.to_owned());
+            notice.signatures.push(bytes.collect::<Option<_>>().ok_or(NoNotice)?);
         }
-        Ok(Self { epoch: epoch.parse().map_err(|_| NoNotice)?, fingerprints })
+        Ok(notice)
     }
 }
 
@@ -100,13 +131,25 @@ mod tests {
     #[test]
     fn a_notice_reads_as_it_was_written_and_nothing_else_does() {
         let fingerprints = vec!["ab".repeat(32), "cd".repeat(32)];
-        let notice = AuthorityNotice { epoch: 3, fingerprints };
-        assert_eq!(notice.to_string().parse(), Ok(notice));
-        let print = "ab".repeat(32);
-        let many = vec![print.as_str(); 5].join(",");
-        for text in
-            ["", "3", "3 ", "x ab", "3 ab", &print, &format!("-1 {print}"), &format!("3 {many}")]
-        {
+        let signatures = vec![vec![1, 0xff], vec![2; 70]];
+        let notice = AuthorityNotice { epoch: 3, fingerprints, signatures };
+        assert_eq!(notice.to_string().parse(), Ok(notice.clone()));
+        assert_eq!(notice.signature_of(&"cd".repeat(32)), Some(&[2; 70][..]));
+        assert_eq!(notice.signature_of("cd"), None);
+        let one = format!("{}:01", "ab".repeat(32));
+        let many = vec![one.as_str(); 5].join(",");
+        for text in [
+            "",
+            "3",
+            "3 ",
+            "3 ab:01",
+            &one,
+            &format!("-1 {one}"),
+            &format!("3 {one}0"),
+            &format!("3 {one}:01"),
+            &format!("3 {many}"),
+            &format!("3 {}", one.replace(':', "")),
+        ] {
             assert_eq!(text.parse::<AuthorityNotice>(), Err(NoNotice), "{text:?}");
         }
     }

@@ -9,11 +9,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use plimsoll_model::access::Authority as StoredAuthority;
 
 use super::context::Context;
-use crate::authorities::CellAuthorities;
 use plimsoll_api::view::{AUTHORITIES, AuthorityNotice, Freshness, freshness};
-use plimsoll_peer::pki::Fingerprint;
+use plimsoll_peer::pki::{Authority, AuthorityParts, Fingerprint};
 
 pub(super) async fn stamp(
     State(context): State<Arc<Context>>,
@@ -37,10 +37,31 @@ pub(super) async fn stamp(
 }
 
 /// None before the cell has one, and on a node without the log, which has others answer.
-fn authorities(context: &Context) -> Option<AuthorityNotice> {
-    let told = context.cell.engine.machine().read(CellAuthorities::of)?;
-    let prints = told.anchors().map(|certificate| Fingerprint::of(&certificate).to_string());
-    Some(AuthorityNotice { epoch: told.epoch, fingerprints: prints.collect() })
+fn authorities(context: &Context) -> Option<Arc<AuthorityNotice>> {
+    let (cell_id, epoch, all) = context.cell.engine.machine().read(|state| {
+        let access = state.access();
+        let other = access.rotation.as_ref().map(|rotation| &rotation.other);
+        let all: Vec<StoredAuthority> = access.authority.iter().chain(other).cloned().collect();
+        (state.cell_id().clone(), access.authority_epoch, all)
+    });
+    let fingerprints: Vec<String> =
+        all.iter().map(|it| Fingerprint::of(&it.certificate).to_string()).collect();
+    let mut known = context.notice.lock();
+    if let Some(known) = known.as_ref()
+        && (known.epoch, &known.fingerprints) == (epoch, &fingerprints)
+    {
+        return Some(Arc::clone(known));
+    }
+    // Signed once for each change, and by each: whoever knows one of them has its word.
+    let text = AuthorityNotice::text(epoch, &fingerprints);
+    let signatures = all.into_iter().map(|StoredAuthority { certificate, key }| {
+        let parts = AuthorityParts { cell_id: cell_id.clone(), certificate, key };
+        Authority::from_parts(&parts).ok()?.sign(text.as_bytes()).ok()
+    });
+    let signatures = signatures.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?;
+    let notice = Arc::new(AuthorityNotice { epoch, fingerprints, signatures });
+    *known = Some(Arc::clone(&notice));
+    Some(notice)
 }
 
 fn write(fresh: &Freshness, headers: &mut HeaderMap) {
