@@ -4,10 +4,13 @@
 //! its own, so a client can be shared and its streams do not wait for each other.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -25,7 +28,7 @@ pub use endpoint::{BadEndpoint, ChosenEndpoint, Endpoint, address};
 pub use error::Error;
 pub use stream::Stream;
 
-use transport::{ApiRequest, Transport};
+use transport::{ApiRequest, Follow, Transport};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -63,6 +66,19 @@ impl Client {
     /// With who chose where the daemon is, for messages.
     pub fn chosen_by(mut self, by: &str) -> Self {
         self.transport = self.transport.chosen_by(by);
+        self
+    }
+
+    /// Has what nodes say of the cell's authorities heard, with the certificates that the node was recognised by. What is returned
+    /// for it says from then on who is a node of the cell.
+    pub fn following(
+        mut self,
+        follow: impl Fn(&view::AuthorityNotice, &[CertificateDer<'static>]) -> Option<Arc<ClientConfig>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.transport = self.transport.following(Follow(Arc::new(follow)));
         self
     }
 
@@ -392,6 +408,15 @@ impl Client {
         }
         to.flush().await.map_err(Error::Local)?;
         Ok(copied)
+    }
+
+    /// What backups are encrypted with now.
+    pub async fn backup_key(&self) -> Result<view::BackupKey> {
+        self.get("/v1/backup/key").await
+    }
+
+    pub async fn rotate_backup_key(&self) -> Result<view::BackupKey> {
+        self.answer(ApiRequest::new(Method::POST, "/v1/backup/key")).await
     }
 
     /// Whether the node can serve, with the hash of its state where that is asked for. A node that says no is no error

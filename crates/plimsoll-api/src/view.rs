@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 mod authority;
+mod backup;
 mod cell;
 mod certificates;
 mod files;
@@ -24,7 +25,10 @@ mod time;
 
 pub use crate::problem::{Problem, ProblemCode};
 pub use crate::reason::{Reason, ReasonCode};
-pub use authority::{Authority, AwaitedNode, RotateAuthority, Rotation};
+pub use authority::{
+    AUTHORITIES, Authority, AuthorityNotice, AwaitedNode, RotateAuthority, Rotation,
+};
+pub use backup::BackupKey;
 pub use cell::{
     Cell, CellAuthority, JoinToken, JoinTokenStatus, NewJoinToken, NewOperator, Operator,
     OperatorToken, Server, WhoAmI,

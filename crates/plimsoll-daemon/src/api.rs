@@ -105,6 +105,7 @@ impl ApiServer {
             routing: OnceLock::new(),
             token_uses: Shared::default(),
             hashed: Mutex::new(None),
+            notice: Shared::default(),
             ending: has_ended,
         });
         Ok(Self { context, ending, listeners })

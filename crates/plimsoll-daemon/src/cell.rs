@@ -19,6 +19,7 @@ use crate::servers::has_address;
 use plimsoll_peer::pki::{self, Authority, AuthorityParts};
 use plimsoll_peer::{RaftNetwork, Target};
 
+pub mod backup_key;
 pub mod bootstrap;
 pub mod join;
 pub mod join_limiter;

@@ -14,6 +14,7 @@ use plimsoll_store::{Leadership, Watcher, aside};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::cell::backup_key;
 use crate::context::{NodeContext, WriteError, now, span};
 
 /// How often silence is looked at.
@@ -40,7 +41,7 @@ pub async fn run(cell: NodeContext, mut shutdown: watch::Receiver<bool>) {
         let term = leadership.borrow().term;
         tracing::info!(term = term.0, "this node leads the cell");
         tokio::select! {
-            () = LeaderLoop::new(&cell).lead() => {}
+            () = begin_and_lead(&cell) => {}
             _ = leadership.wait_for(|now: &Leadership| !now.is_me || now.term != term) => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
@@ -57,6 +58,13 @@ enum Committed {
     Refused,
     /// The store takes nothing more from this node.
     Deposed,
+}
+
+async fn begin_and_lead(cell: &NodeContext) {
+    if let Err(error) = backup_key::ensure(cell).await {
+        tracing::warn!(%error, "the cell has no backup key yet");
+    }
+    LeaderLoop::new(cell).lead().await;
 }
 
 struct LeaderLoop<'c> {

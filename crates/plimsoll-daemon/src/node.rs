@@ -60,6 +60,7 @@ mod bootstrap;
 mod data_dir;
 mod error;
 mod etcd;
+pub mod etcd_seal;
 mod membership;
 pub mod migration;
 mod name;

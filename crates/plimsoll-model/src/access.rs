@@ -1,5 +1,6 @@
 //! Who may be of the cell, and who may ask it for things: its authority, the tokens nodes join with, and the tokens
-//! operators hold. Secrets are here as hashes only, but for the authority's key, which the cell signs with.
+//! operators hold. Secrets are here as hashes only, but for the authority's key, which the cell signs with, and the key that
+//! backups are encrypted with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -49,6 +50,8 @@ pub struct Access {
     pub operators: BTreeMap<String, Operator>,
     /// The number the next node gets. No number comes twice: a server that lost its disk is another one.
     pub next_server: u64,
+    /// What backups are encrypted with. None until the cell is founded.
+    pub backup_key: Option<BackupKey>,
     /// The keys of nodes that are no longer of the cell, and since when. Their certificates would be good a while yet.
     pub revoked: BTreeMap<Digest, Timestamp>,
 }
@@ -66,6 +69,41 @@ impl fmt::Debug for Authority {
         f.debug_struct("Authority")
             .field("certificate", &self.certificate.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// What backups of the cell are encrypted with from a moment on. Who has an older one still opens older backups with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupKey {
+    pub secret: KeyBytes,
+    pub created_at: Timestamp,
+}
+
+/// A symmetric key. It stays out of every log.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyBytes(pub [u8; 32]);
+
+impl fmt::Debug for KeyBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyBytes")
+    }
+}
+
+/// What was done with the backup key, for the audit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackupKeyStep {
+    Rotated,
+    /// Somebody has read it.
+    Shown,
+}
+
+impl fmt::Display for BackupKeyStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rotated => "backup key rotated; it encrypts backups from now on",
+            Self::Shown => "backup key shown",
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 //! It is total: any command, however wrong, ends in events or in a [`Rejection`], never in a panic. It reads no
 //! clock and draws nothing at random, so equal histories give equal states, byte for byte.
 
+use crate::access::BackupKeyStep;
 use crate::audit::{AuditKind, Author};
 use crate::command::{
     AuditEntry, Change, Command, Event, Guarded, MAX_BATCH, Refusal, Rejection, Require,
@@ -152,6 +153,14 @@ impl<'s> Txn<'s> {
                 self.login_registry(registry, user, password)
             }
             Change::LogoutRegistry { registry } => self.logout_registry(registry),
+            Change::CreateBackupKey { secret } => {
+                self.create_backup_key(*secret);
+                Ok(())
+            }
+            Change::RotateBackupKey { secret } => {
+                self.rotate_backup_key(*secret);
+                Ok(())
+            }
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())
@@ -186,6 +195,7 @@ impl<'s> Txn<'s> {
         self.audit(match entry {
             AuditEntry::Exec { replica } => AuditKind::CommandRun { replica: replica.clone() },
             AuditEntry::Backup => AuditKind::BackupTaken,
+            AuditEntry::ShowBackupKey => AuditKind::BackupKey { step: BackupKeyStep::Shown },
             AuditEntry::Relieve(relief) => AuditKind::RebalanceMoved { relief: relief.clone() },
             AuditEntry::Skip(skipped) => {
                 let times = RepeatCount { count: 1, last_at: self.at };

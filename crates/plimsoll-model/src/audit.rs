@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Role, Scope};
+use crate::access::{BackupKeyStep, Role, Scope};
 use crate::cell_files::CellFileKind;
 use crate::ids::{DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey};
 use crate::level::Level;
@@ -209,6 +209,9 @@ pub enum AuditKind {
     },
     AuthorityRotation {
         step: RotationStep,
+    },
+    BackupKey {
+        step: BackupKeyStep,
     },
     FileCreated {
         kind: CellFileKind,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::access::{Authority, Digest, Role, Scope};
+use crate::access::{Authority, Digest, KeyBytes, Role, Scope};
 use crate::acme::AcmeChange;
 use crate::audit::Author;
 use crate::cell_files::{CellFileKind, FileBytes};
@@ -287,6 +287,14 @@ pub enum Change {
     LogoutRegistry {
         registry: RegistryHost,
     },
+    /// The cell gets a key that its backups are encrypted with, unless it has one.
+    CreateBackupKey {
+        secret: KeyBytes,
+    },
+    /// Backups are encrypted with this key from now on.
+    RotateBackupKey {
+        secret: KeyBytes,
+    },
 }
 
 /// What is done with a cell that leaves its state as it was.
@@ -297,7 +305,7 @@ pub enum AuditEntry {
     Exec {
         replica: ReplicaId,
     },
-    /// Took a copy of everything, secrets included.
+    /// Took an encrypted copy of everything, secrets included.
     Backup,
     /// Weighed what to move off a hot node: moved it, or did not.
     Relieve(Box<Relief>),
@@ -308,6 +316,8 @@ pub enum AuditEntry {
         asked_by: String,
         through: NodeId,
     },
+    /// Read the key that backups are encrypted with.
+    ShowBackupKey,
     /// A backup, as a build of the level after this one writes it.
     #[cfg(feature = "next-level")]
     NextBackup,

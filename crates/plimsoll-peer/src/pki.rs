@@ -40,6 +40,7 @@ pub(crate) use refusal::Blame;
 pub use refusal::CertificateRefusal;
 pub use token::with_port;
 pub use token::{InvalidAddress, InvalidJoin, InvalidToken, JoinAddress, JoinToken, OperatorToken};
+pub use trust::has_signed;
 pub(crate) use trust::pinned;
 
 /// Where nodes reach each other, unless told otherwise.

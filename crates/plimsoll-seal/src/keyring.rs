@@ -9,7 +9,7 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use super::cipher;
-use super::{KEY, Key, OpenError, UnlockKey, random};
+use super::{CellKey, KEY, Key, OpenError, UnlockKey, random};
 
 /// What a keyring's file begins with: as it is, or under an unlock key.
 const OPEN: u8 = 1;
@@ -46,6 +46,12 @@ impl Keyring {
     /// With one new key.
     pub fn generate() -> io::Result<Self> {
         Ok(Self { keys: BTreeMap::from([(1, Key::new(random()?))]) })
+    }
+
+    /// What the keys of a cell open for one purpose; none where no key is given. Of several none may seal.
+    pub fn of_cell<'k>(keys: impl IntoIterator<Item = &'k CellKey>, purpose: &str) -> Option<Self> {
+        let keys = keys.into_iter().map(|key| (key.id().0, key.sealing_key(purpose)));
+        Some(Self { keys: keys.collect() }).filter(|it| !it.keys.is_empty())
     }
 
     /// This keyring with a new key that seals from now on, if the newest has sealed something, and without those older than
@@ -90,33 +96,18 @@ impl Keyring {
 
     /// As it is kept in a file: under the unlock key where there is one. Without, who reads the file has the keys.
     pub fn to_bytes(&self, unlock: Option<&UnlockKey>) -> io::Result<Vec<u8>> {
-        let mut plain = Zeroizing::new(Vec::with_capacity(1 + self.keys.len() * ENTRY));
+        let mut plain = Zeroizing::new(Vec::with_capacity(self.keys.len() * ENTRY));
         for (number, key) in &self.keys {
             plain.extend_from_slice(&number.to_le_bytes());
             plain.extend_from_slice(&key[..]);
         }
-        let (form, body) = match unlock {
-            None => (OPEN, plain.to_vec()),
-            Some(unlock) => (LOCKED, cipher::seal(&unlock.wrapping_key(), 0, CONTEXT, &plain)?),
-        };
-        Ok([&[form][..], &body].concat())
+        lock(CONTEXT, &plain, unlock)
     }
 
     /// Reads what [`to_bytes`](Self::to_bytes) wrote. A keyring that is not locked takes any unlock key, which says nothing:
     /// ask [`is_locked`](Self::is_locked).
     pub fn from_bytes(bytes: &[u8], unlock: Option<&UnlockKey>) -> Result<Self, KeyringError> {
-        match (bytes.split_first(), unlock) {
-            (Some((&OPEN, plain)), _) => Self::read(plain),
-            (Some((&LOCKED, _)), None) => Err(KeyringError::Locked),
-            (Some((&LOCKED, sealed)), Some(unlock)) => {
-                match cipher::open(&unlock.wrapping_key(), CONTEXT, sealed) {
-                    Ok(plain) => Self::read(&Zeroizing::new(plain)),
-                    Err(OpenError::Changed) => Err(KeyringError::WrongKey),
-                    Err(_) => Err(KeyringError::Damaged),
-                }
-            }
-            _ => Err(KeyringError::Damaged),
-        }
+        Self::read(&open(CONTEXT, bytes, unlock)?)
     }
 
     pub fn is_locked(bytes: &[u8]) -> bool {
@@ -133,5 +124,34 @@ impl Keyring {
             (number, Key::new(key.try_into().expect("the rest of an entry is a key")))
         };
         Ok(Self { keys: plain.chunks(ENTRY).map(entry).collect() })
+    }
+}
+
+/// What is kept in a file, under the unlock key where there is one.
+pub(crate) fn lock(context: &str, plain: &[u8], unlock: Option<&UnlockKey>) -> io::Result<Vec<u8>> {
+    let (form, body) = match unlock {
+        None => (OPEN, plain.to_vec()),
+        Some(unlock) => (LOCKED, cipher::seal(&unlock.wrapping_key(), 0, context, plain)?),
+    };
+    Ok([&[form][..], &body].concat())
+}
+
+/// What [`lock`] wrote. It takes any unlock key where none is needed.
+pub(crate) fn open(
+    context: &str,
+    bytes: &[u8],
+    unlock: Option<&UnlockKey>,
+) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
+    match (bytes.split_first(), unlock) {
+        (Some((&OPEN, plain)), _) => Ok(Zeroizing::new(plain.to_vec())),
+        (Some((&LOCKED, _)), None) => Err(KeyringError::Locked),
+        (Some((&LOCKED, sealed)), Some(unlock)) => {
+            match cipher::open(&unlock.wrapping_key(), context, sealed) {
+                Ok(plain) => Ok(Zeroizing::new(plain)),
+                Err(OpenError::Changed) => Err(KeyringError::WrongKey),
+                Err(_) => Err(KeyringError::Damaged),
+            }
+        }
+        _ => Err(KeyringError::Damaged),
     }
 }

@@ -59,15 +59,49 @@ fn a_locked_keyring_takes_its_unlock_key() {
 
 #[test]
 fn an_unlock_key_is_read_as_it_was_printed_and_a_slip_is_noticed() {
-    let key = UnlockKey::generate().unwrap();
+    let (key, name) = (UnlockKey::generate().unwrap(), "an unlock key");
     let text = key.to_string();
     assert_eq!(format!(" {text}\n").parse(), Ok(key.clone()), "as a file has it");
-    assert_eq!("plj_abc".parse::<UnlockKey>(), Err(InvalidUnlockKey::Prefix));
-    assert_eq!(text[..text.len() - 1].parse::<UnlockKey>(), Err(InvalidUnlockKey::Mistyped));
+    assert_eq!("plj_abc".parse::<UnlockKey>(), Err(InvalidKey::Prefix { name, prefix: "plu_" }));
+    assert_eq!(text[..text.len() - 1].parse::<UnlockKey>(), Err(InvalidKey::Mistyped { name }));
     let swapped = if text.ends_with('a') { "b" } else { "a" };
     let mistyped = format!("{}{swapped}", &text[..text.len() - 1]);
-    assert_eq!(mistyped.parse::<UnlockKey>(), Err(InvalidUnlockKey::Mistyped));
+    assert_eq!(mistyped.parse::<UnlockKey>(), Err(InvalidKey::Mistyped { name }));
     assert_eq!(format!("{key:?}"), "UnlockKey");
+}
+
+#[test]
+fn a_key_of_a_cell_opens_what_it_sealed_for_the_same_purpose() {
+    let [key, other] = [0, 1].map(|_| CellKey::generate().unwrap());
+    let text = key.to_string();
+    assert_eq!(text.parse(), Ok(key.clone()));
+    assert!(matches!(text.parse::<UnlockKey>(), Err(InvalidKey::Prefix { .. })));
+    assert_eq!(format!("{key:?}"), format!("CellKey {}", key.id()));
+    assert_eq!(CellKey::from_bytes(key.expose()), Some(key.clone()));
+    let of = |keys: &[&CellKey], purpose| Keyring::of_cell(keys.iter().copied(), purpose).unwrap();
+    let sealed = of(&[&key], "backup").seal("x", b"it").unwrap();
+    assert_eq!(key_of(&sealed), Some(key.id().0));
+    assert_eq!(of(&[&other, &key], "backup").open("x", &sealed).unwrap(), b"it");
+    assert_eq!(of(&[&key], "etcd").open("x", &sealed), Err(OpenError::Changed));
+    let missing = OpenError::UnknownKey { key: key.id().0 };
+    assert_eq!(of(&[&other], "backup").open("x", &sealed), Err(missing));
+    assert!(Keyring::of_cell([], "backup").is_none());
+}
+
+#[test]
+fn a_key_of_a_cell_is_kept_under_the_unlock_key() {
+    let key = CellKey::generate().unwrap();
+    let (unlock, other) = (UnlockKey::generate().unwrap(), UnlockKey::generate().unwrap());
+    let (open, locked) = (key.to_file(None).unwrap(), key.to_file(Some(&unlock)).unwrap());
+    assert!(!locked.windows(32).any(|part| part == key.expose()));
+    for (bytes, unlock) in [(&open, None), (&open, Some(&other)), (&locked, Some(&unlock))] {
+        assert_eq!(CellKey::from_file(bytes, unlock), Ok(key.clone()));
+    }
+    assert_eq!(CellKey::from_file(&locked, None), Err(KeyringError::Locked));
+    assert_eq!(CellKey::from_file(&locked, Some(&other)), Err(KeyringError::WrongKey));
+    assert_eq!(CellKey::from_file(&open[..9], None), Err(KeyringError::Damaged));
+    let keyring = Keyring::generate().unwrap().to_bytes(Some(&unlock)).unwrap();
+    assert!(CellKey::from_file(&keyring, Some(&unlock)).is_err(), "another thing under the key");
 }
 
 #[test]

@@ -197,6 +197,7 @@ impl Writer {
                 self.say(back, Action::RotateWithoutDown);
             }
             Draw::AbortRotation => self.abort_rotation(at),
+            Draw::RotateBackupKey => self.say(at, Action::RotateBackupKey),
             Draw::Raise => self.say(at, Action::Raise),
             Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
             Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),

@@ -156,6 +156,7 @@ pub enum Action {
     /// The rotation goes on without the nodes that are down.
     RotateWithoutDown,
     AbortRotation,
+    RotateBackupKey,
     /// Every server reads this build's level.
     Raise,
 

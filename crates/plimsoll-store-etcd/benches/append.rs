@@ -30,7 +30,8 @@ fn main() {
 async fn run(span: Duration, turns: usize) {
     let Some(lab) = EtcdLab::start(1, &[]) else { return };
     let cell_id = CellId::new("bench").expect("a valid name");
-    let config = EtcdEngineConfig::scheduler(lab.config(), cell_id, ServerId(1));
+    let seal = plimsoll_seal::CellKey::generate().expect("random bytes");
+    let config = EtcdEngineConfig::scheduler(lab.config(), cell_id, ServerId(1), seal);
     let engine = Etcd::start(config).await.expect("a fresh etcd");
     let client = EtcdClient::new(lab.config()).expect("good settings");
     println!(

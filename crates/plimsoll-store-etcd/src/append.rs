@@ -7,13 +7,14 @@ use plimsoll_etcd::{Error, EtcdClient, Keys, Op, Range, Txn, TxnReply, When};
 
 use crate::layout::{Body, Layout, LogEntry};
 use crate::rules::{self, AppendVerdict, MAX_BYTES};
+use crate::seal::{ValueSeal, part_of};
 use crate::tip::KnownTip;
 
 /// A command larger than this is kept in parts. Half a transaction, so that a page of entries is not too much to read.
 pub(crate) const MAX_WHOLE: usize = MAX_BYTES / 2;
 
-/// About what a key, its length and its guard add to a command.
-const OVERHEAD: usize = 160;
+/// About what a key, its length, its guard and its seal add to a command.
+const OVERHEAD: usize = 210;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -44,6 +45,7 @@ pub(crate) struct EtcdWriter {
     /// Whose prefix it is, as it is written there.
     pub(crate) owner: Bytes,
     pub(crate) tip: KnownTip,
+    pub(crate) seal: ValueSeal,
 }
 
 impl EtcdWriter {
@@ -72,7 +74,7 @@ impl EtcdWriter {
         }
         let entries: Vec<(u64, Bytes)> = (first..)
             .zip(commands)
-            .map(|(index, command)| (index, self.entry(command).encode()))
+            .map(|(index, command)| (index, self.entry(index, command)))
             .collect();
         let last = entries.last().cloned();
         let entries =
@@ -94,13 +96,15 @@ impl EtcdWriter {
         outcome
     }
 
-    fn entry(&self, command: &Bytes) -> LogEntry {
+    /// Sealed once: what is tried again is the same.
+    fn entry(&self, index: u64, command: &Bytes) -> Bytes {
         let body = if command.len() > MAX_WHOLE {
             Body::Split { bytes: command.len() as u64 }
         } else {
             Body::Whole(command.clone())
         };
-        LogEntry { term: self.term.cast_unsigned(), body }
+        let key = self.layout.entry(index);
+        LogEntry::encode(&self.seal, &key, self.term.cast_unsigned(), &body)
     }
 
     /// Also finds at which revision the batch was written, if it was.
@@ -120,9 +124,10 @@ impl EtcdWriter {
 
     async fn write_parts(&self, index: u64, command: &Bytes) -> AppendOutcome {
         for (nth, at) in (0..command.len()).step_by(MAX_BYTES).enumerate() {
-            let part = command.slice(at..command.len().min(at + MAX_BYTES));
-            let written =
-                self.write([Op::put(self.layout.part(index, self.term, nth), part)]).await;
+            let part = &command[at..command.len().min(at + MAX_BYTES)];
+            let key = self.layout.part(index, self.term, nth);
+            let part = self.seal.seal(&key, &part_of(command.len() as u64), part);
+            let written = self.write([Op::put(key, part)]).await;
             if !matches!(written, AppendOutcome::Committed) {
                 return written;
             }

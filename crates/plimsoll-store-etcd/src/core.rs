@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::layout::{Layout, LeaderClaim, LostMark, Owner, ParsedKey, from_json, to_json};
 use crate::rules::{self, StandbyAction};
+use crate::seal::ValueSeal;
 use crate::session::{LeaderSession, doubted};
 use crate::shared::EtcdShared;
 use crate::sync::{
@@ -72,6 +73,7 @@ pub(crate) struct EngineTask {
     pub(crate) stands: watch::Receiver<bool>,
     pub(crate) turn: SyncLock,
     pub(crate) tip: KnownTip,
+    pub(crate) seal: ValueSeal,
     /// Whose prefix it is, and how that is written there.
     pub(crate) owner: (Owner, Bytes),
     pub(crate) held: Option<LeaderRecord>,
@@ -132,6 +134,7 @@ impl EngineTask {
             machine: Arc::clone(&self.shared.machine),
             turn: self.turn.clone(),
             tip: self.tip.clone(),
+            seal: self.seal.clone(),
             owner: Some(self.owner.0.clone()),
             server: Some(self.options.me.server),
         }

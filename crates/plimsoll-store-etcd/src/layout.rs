@@ -11,6 +11,8 @@
 //! <prefix><role>/state/<index>-<term>/<nth>    and its parts
 //! ```
 //!
+//! Commands and states are sealed, see [`seal`](crate::seal); the rest is for people to read.
+//!
 //! Numbers have leading zeros, so that keys sort as they count. A standby watches from the entries to the members, a
 //! leader from its own key to the members: in both cases that is one range without anything else in it.
 
@@ -19,10 +21,12 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use bytes::Bytes;
 use plimsoll_etcd::Keys;
 use plimsoll_model::CellId;
+use plimsoll_seal::OpenError;
 use plimsoll_store::{Peer, ServerId};
 use serde::{Deserialize, Serialize};
 
 use crate::migrate::{Moved, Reached};
+use crate::seal::ValueSeal;
 
 /// The newest form of what is stored that this build knows.
 pub(crate) const FORMAT: u32 = 1;
@@ -166,6 +170,8 @@ impl Layout {
 pub(crate) struct Owner {
     pub(crate) format: u32,
     pub(crate) cell_id: CellId,
+    /// Which key of the cell its values are sealed with.
+    pub(crate) seal: String,
     /// The last term that the cell had before it came here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) terms_after: u64,
@@ -182,9 +188,10 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// A cell that begins here.
-    pub(crate) fn new(cell_id: CellId) -> Self {
+    pub(crate) fn new(cell_id: CellId, seal: &ValueSeal) -> Self {
+        let seal = seal.id();
         let salt = std::hash::RandomState::new().build_hasher().finish();
-        Self { format: FORMAT, cell_id, terms_after: 0, came: None, moved: None, salt }
+        Self { format: FORMAT, cell_id, seal, terms_after: 0, came: None, moved: None, salt }
     }
 
     /// Whether the keys beside the other are those of the same cell, begun at the same time.
@@ -227,8 +234,8 @@ pub(crate) struct Snapshot {
     pub(crate) format: u32,
     pub(crate) index: u64,
     pub(crate) term: i64,
+    /// Before they were sealed. Every part is bound to it, so a snapshot that lacks one is refused.
     pub(crate) bytes: u64,
-    pub(crate) checksum: u32,
 }
 
 /// These are read by people too.
@@ -243,11 +250,12 @@ pub(crate) fn from_json<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Option<T> {
 const WHOLE: u8 = 1;
 const SPLIT: u8 = 2;
 
-/// An entry of the log: the term it was written in, and a command, here or in parts elsewhere.
+/// An entry of the log: the term it was written in, and a sealed command, here or in parts elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogEntry {
     pub(crate) term: u64,
-    pub(crate) body: Body,
+    kind: u8,
+    sealed: Bytes,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -257,37 +265,52 @@ pub(crate) enum Body {
 }
 
 impl LogEntry {
-    pub(crate) fn encode(&self) -> Bytes {
+    /// As it is stored under a key. The term stands in the clear, to be compared; a changed one does not open.
+    pub(crate) fn encode(seal: &ValueSeal, key: &[u8], term: u64, body: &Body) -> Bytes {
         let length;
-        let (kind, body) = match &self.body {
+        let (kind, plain) = match body {
             Body::Whole(command) => (WHOLE, &command[..]),
             Body::Split { bytes } => {
                 length = bytes.to_le_bytes();
                 (SPLIT, &length[..])
             }
         };
-        let mut value = Vec::with_capacity(9 + body.len());
+        let sealed = seal.seal(key, &Self::context(kind, term), plain);
+        let mut value = Vec::with_capacity(9 + sealed.len());
         value.push(kind);
-        value.extend_from_slice(&self.term.to_le_bytes());
-        value.extend_from_slice(body);
+        value.extend_from_slice(&term.to_le_bytes());
+        value.extend_from_slice(&sealed);
         value.into()
+    }
+
+    fn context(kind: u8, term: u64) -> String {
+        format!("{kind} {term}")
     }
 
     /// None if it was written by a newer plimsoll, or by nobody we know.
     pub(crate) fn decode(value: &Bytes) -> Option<Self> {
         let (kind, rest) = value.split_first()?;
-        let (term, body) = rest.split_first_chunk()?;
-        let body = match *kind {
-            WHOLE => Body::Whole(value.slice_ref(body)),
-            SPLIT => Body::Split { bytes: u64::from_le_bytes(body.try_into().ok()?) },
-            _ => return None,
-        };
-        Some(Self { term: u64::from_le_bytes(*term), body })
+        let (term, sealed) = rest.split_first_chunk()?;
+        let is_known = matches!(*kind, WHOLE | SPLIT);
+        let (kind, term, sealed) = (*kind, u64::from_le_bytes(*term), value.slice_ref(sealed));
+        is_known.then_some(Self { term, kind, sealed })
+    }
+
+    /// What it holds, found under a key.
+    pub(crate) fn open(&self, seal: &ValueSeal, key: &[u8]) -> Result<Body, OpenError> {
+        let plain = seal.open(key, &Self::context(self.kind, self.term), &self.sealed)?;
+        if self.kind == WHOLE {
+            return Ok(Body::Whole(plain));
+        }
+        let bytes = plain[..].try_into().map_err(|_| OpenError::Foreign)?;
+        Ok(Body::Split { bytes: u64::from_le_bytes(bytes) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_seal::CellKey;
+
     use super::*;
 
     #[test]
@@ -319,12 +342,22 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_reads_as_it_was_written() {
+    fn an_entry_reads_as_it_was_written_and_in_its_own_place_only() {
+        let seal = ValueSeal::new(&CellKey::generate().unwrap());
         for body in [Body::Whole(Bytes::from("command")), Body::Split { bytes: 1 << 40 }] {
-            let entry = LogEntry { term: 77, body };
-            assert_eq!(LogEntry::decode(&entry.encode()), Some(entry));
+            let value = LogEntry::encode(&seal, b"entry/7", 77, &body);
+            let entry = LogEntry::decode(&value).unwrap();
+            assert_eq!((entry.term, entry.open(&seal, b"entry/7")), (77, Ok(body)));
+            assert!(entry.open(&seal, b"entry/8").is_err(), "in another's place");
+            for at in 0..value.len() {
+                let mut wrong = value.to_vec();
+                wrong[at] ^= 3;
+                let wrong = LogEntry::decode(&wrong.into());
+                let opened = wrong.map(|wrong| wrong.open(&seal, b"entry/7"));
+                assert!(opened.is_none_or(|it| it.is_err()), "byte {at} was changed");
+            }
         }
-        for noise in [&b""[..], b"\x01", b"\x09\0\0\0\0\0\0\0\0x", b"\x02\0\0\0\0\0\0\0\0x"] {
+        for noise in [&b""[..], b"\x01", b"\x09\0\0\0\0\0\0\0\0x"] {
             assert_eq!(LogEntry::decode(&Bytes::from_static(noise)), None);
         }
     }

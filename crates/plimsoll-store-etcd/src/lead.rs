@@ -97,6 +97,7 @@ impl EngineTask {
             term,
             owner: self.owner.1.clone(),
             tip: self.tip.clone(),
+            seal: self.seal.clone(),
         };
         let me = LeaderClaim { term: Some(self.shared.term_of(term).0), ..self.options.me.clone() };
         let Some(session) = &self.session else { return End::Turn };

@@ -15,6 +15,7 @@ mod layout;
 mod lead;
 pub mod migrate;
 mod rules;
+mod seal;
 mod session;
 mod shared;
 mod snapshot;
@@ -24,7 +25,7 @@ mod tip;
 
 pub use engine::Etcd;
 pub use rules::{MAX_TTL, MIN_TTL};
-pub use start::{EtcdEngineConfig, StartError, cell_at};
+pub use start::{EtcdEngineConfig, FoundCell, StartError, cell_at};
 
 /// The most bytes one command may take when it is written, as in the embedded engine.
 pub const MAX_COMMAND: usize = plimsoll_store::embedded::MAX_COMMAND;

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plimsoll_etcd::{EtcdClient, Keys, Op, Range, Txn, When};
 use plimsoll_model::{CellId, State, Term};
+use plimsoll_seal::CellKey;
 use plimsoll_store::{Machine, Peer, ServerId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::layout::{FORMAT, Layout, Owner, Snapshot, from_json, to_json};
 use crate::rules::MAX_BYTES;
+use crate::seal::{ValueSeal, part_of};
 use crate::sync::{LogReader, Loss, SyncError, SyncLock};
 use crate::tip::KnownTip;
 
@@ -29,6 +31,8 @@ pub struct EtcdLocation {
     pub cell_id: CellId,
     pub prefix: String,
     pub role: String,
+    /// What the cell seals its values with.
+    pub seal: CellKey,
 }
 
 /// How far a cell had come in the engine it left.
@@ -73,6 +77,11 @@ pub enum MigrateError {
         "there are keys below {prefix} in etcd already; choose another prefix, or delete them first"
     )]
     NotEmpty { prefix: String },
+    #[error(
+        "what is below {prefix} in etcd is sealed with key {found}, and this node has key {ours}; print the right one with \
+         `plimsoll cell etcd-seal-key` on a server that has it, and give it with --etcd-seal-key-file"
+    )]
+    OtherSeal { prefix: String, found: String, ours: String },
     #[error("no cell below {prefix} in etcd; check the endpoints and the prefix")]
     NoCell { prefix: String },
     #[error(
@@ -98,8 +107,13 @@ impl From<SyncError> for MigrateError {
 
 impl EtcdLocation {
     /// A cell's scheduler, with its keys below a prefix.
-    pub fn scheduler(etcd: plimsoll_etcd::EtcdConfig, cell_id: CellId, prefix: String) -> Self {
-        Self { etcd, cell_id, prefix, role: "scheduler".to_owned() }
+    pub fn scheduler(
+        etcd: plimsoll_etcd::EtcdConfig,
+        cell_id: CellId,
+        prefix: String,
+        seal: CellKey,
+    ) -> Self {
+        Self { etcd, cell_id, prefix, role: "scheduler".to_owned(), seal }
     }
 
     fn open(&self) -> Result<(EtcdClient, Layout), MigrateError> {
@@ -117,6 +131,11 @@ impl EtcdLocation {
             let (found, wanted) = (owner.cell_id, self.cell_id.clone());
             return Err(MigrateError::OtherCell { prefix: prefix(), found, wanted });
         }
+        let seal = ValueSeal::new(&self.seal);
+        if owner.seal != seal.id() {
+            let (found, ours) = (owner.seal, seal.id());
+            return Err(MigrateError::OtherSeal { prefix: prefix(), found, ours });
+        }
         let machine = Arc::new(Machine::new(State::new(self.cell_id.clone()), 0));
         let reader = LogReader {
             client,
@@ -124,6 +143,7 @@ impl EtcdLocation {
             machine: Arc::clone(&machine),
             turn: SyncLock::default(),
             tip: KnownTip::default(),
+            seal,
             owner: Some(owner.clone()),
             server: None,
         };
@@ -151,22 +171,20 @@ impl EtcdLocation {
     ) -> Result<(), MigrateError> {
         let (client, layout) = self.open()?;
         self.clear_leftovers(&client, &layout).await?;
-        let bytes: Bytes = postcard::to_stdvec(state).expect("every state can be written").into();
+        let seal = ValueSeal::new(&self.seal);
+        let bytes = postcard::to_stdvec(state).expect("every state can be written");
         for (nth, at) in (0..bytes.len()).step_by(MAX_BYTES).enumerate() {
-            let part = bytes.slice(at..bytes.len().min(at + MAX_BYTES));
-            client.put(layout.state_part(applied, NO_TERM, nth), part).await?;
+            let part = &bytes[at..bytes.len().min(at + MAX_BYTES)];
+            let key = layout.state_part(applied, NO_TERM, nth);
+            let part = seal.seal(&key, &part_of(bytes.len() as u64), part);
+            client.put(key, part).await?;
         }
-        let snapshot = Snapshot {
-            format: FORMAT,
-            index: applied,
-            term: NO_TERM,
-            bytes: bytes.len() as u64,
-            checksum: crc32c::crc32c(&bytes),
-        };
+        let snapshot =
+            Snapshot { format: FORMAT, index: applied, term: NO_TERM, bytes: bytes.len() as u64 };
         let owner = Owner {
             terms_after: reached.term.0,
             came: Some(reached),
-            ..Owner::new(self.cell_id.clone())
+            ..Owner::new(self.cell_id.clone(), &seal)
         };
         // From here on it is a cell.
         let txn = Txn::when([When::absent(layout.cell_id()), When::absent(layout.snapshot())])

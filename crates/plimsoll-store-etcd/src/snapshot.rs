@@ -10,6 +10,7 @@ use plimsoll_store::Machine;
 use crate::append::{AppendOutcome, EtcdWriter};
 use crate::layout::{FORMAT, ParsedKey, Snapshot, to_json};
 use crate::rules::{self, MAX_BYTES};
+use crate::seal::part_of;
 
 /// How many entries are deleted in one transaction: more would hold up appends.
 const SLICE: u64 = 1_000;
@@ -39,18 +40,14 @@ impl Job {
         let (state, index) = encoded.expect("writing a state does not panic");
         let (layout, term) = (&self.writer.layout, self.writer.term);
         for (nth, at) in (0..state.len()).step_by(MAX_BYTES).enumerate() {
-            let part = state.slice(at..state.len().min(at + MAX_BYTES));
-            self.write([Op::put(layout.state_part(index, term, nth), part)]).await?;
+            let part = &state[at..state.len().min(at + MAX_BYTES)];
+            let key = layout.state_part(index, term, nth);
+            let part = self.writer.seal.seal(&key, &part_of(state.len() as u64), part);
+            self.write([Op::put(key, part)]).await?;
         }
         let before =
             self.writer.client.get(layout.snapshot()).await.map_err(SnapshotFailure::Refused)?;
-        let meta = Snapshot {
-            format: FORMAT,
-            index,
-            term,
-            bytes: state.len() as u64,
-            checksum: crc32c::crc32c(&state),
-        };
+        let meta = Snapshot { format: FORMAT, index, term, bytes: state.len() as u64 };
         // From here on it holds.
         let mut ops = vec![Op::put(layout.snapshot(), to_json(&meta))];
         ops.extend(layout.other_states(index, term).map(Op::delete));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use plimsoll_etcd::{Alarm, EtcdClient, Keys, Op, Range, Txn, When};
 use plimsoll_model::{CellId, Level, State};
+use plimsoll_seal::CellKey;
 use plimsoll_store::{Machine, Peer, ServerId};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -16,6 +17,7 @@ use crate::core::{EngineOptions, EngineTask};
 use crate::engine::Etcd;
 use crate::layout::{FORMAT, Layout, LeaderClaim, LostMark, Owner, from_json, to_json};
 use crate::rules::{self, MAX_TTL, MIN_TTL};
+use crate::seal::ValueSeal;
 use crate::session::LeaderSession;
 use crate::shared::EtcdShared;
 use crate::sync::{LogReader, Loss, SyncError, SyncLock};
@@ -27,14 +29,28 @@ const MAX_WAITING: usize = 4_096;
 /// A call that reached etcd may take this long on a busy disk.
 const MIN_LIMIT: Duration = Duration::from_secs(2);
 
+/// A cell that lies below a prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundCell {
+    pub cell_id: CellId,
+    /// The key that its values are sealed with.
+    pub seal: String,
+    pub has_left: bool,
+}
+
 /// Whose keys lie below a prefix; none if nobody's do. What is not plimsoll's is named when a server starts there.
 pub async fn cell_at(
     etcd: &plimsoll_etcd::EtcdConfig,
     prefix: &str,
-) -> Result<Option<CellId>, StartError> {
+) -> Result<Option<FoundCell>, StartError> {
     let client = EtcdClient::new(etcd.clone())?;
     let found = client.get(Layout::new(prefix, "").cell_id()).await?;
-    Ok(found.and_then(|pair| from_json::<Owner>(&pair.value)).map(|owner| owner.cell_id))
+    let owner = found.and_then(|pair| from_json::<Owner>(&pair.value));
+    Ok(owner.map(|Owner { cell_id, seal, moved, .. }| FoundCell {
+        cell_id,
+        seal,
+        has_left: moved.is_some(),
+    }))
 }
 
 /// How a server starts.
@@ -55,12 +71,20 @@ pub struct EtcdEngineConfig {
     pub compacts: bool,
     /// Whether this server was of this cell before. Then what the cell has must be there.
     pub is_known: bool,
+    /// What the cell seals its values with.
+    pub seal: CellKey,
 }
 
 impl EtcdEngineConfig {
     /// A cell's scheduler, with its keys below `/plimsoll/<cell>/`.
-    pub fn scheduler(etcd: plimsoll_etcd::EtcdConfig, cell_id: CellId, server: ServerId) -> Self {
+    pub fn scheduler(
+        etcd: plimsoll_etcd::EtcdConfig,
+        cell_id: CellId,
+        server: ServerId,
+        seal: CellKey,
+    ) -> Self {
         Self {
+            seal,
             etcd,
             prefix: format!("/plimsoll/{cell_id}/"),
             cell_id,
@@ -113,6 +137,11 @@ pub enum StartError {
          embedded`, which makes this node follow"
     )]
     Moved { cell_id: CellId, name: String, address: String },
+    #[error(
+        "what cell {cell_id} keeps below {prefix} in etcd is sealed with key {found}, and this node has key {ours}; print the \
+         right one with `plimsoll cell etcd-seal-key` on a server of the cell, and give it with --etcd-seal-key-file"
+    )]
+    OtherSeal { prefix: String, cell_id: CellId, found: String, ours: String },
     #[error("the id of this server is in use by {name}; empty the data directory to get a new one")]
     NumberTaken { name: String },
     #[error("{why}")]
@@ -122,6 +151,23 @@ pub enum StartError {
     Outgrown { why: String, level: Level },
     #[error(transparent)]
     Etcd(#[from] plimsoll_etcd::Error),
+}
+
+impl StartError {
+    /// Whether it is certain that the prefix was not made ours.
+    pub fn is_before_claim(&self) -> bool {
+        matches!(
+            self,
+            Self::Ttl { .. }
+                | Self::Prefix { .. }
+                | Self::OtherCell { .. }
+                | Self::Foreign { .. }
+                | Self::Vanished { .. }
+                | Self::Lost { .. }
+                | Self::Moved { .. }
+                | Self::OtherSeal { .. }
+        )
+    }
 }
 
 impl EtcdEngineConfig {
@@ -143,7 +189,8 @@ impl EtcdEngineConfig {
         layout: &Layout,
     ) -> Result<(Owner, Bytes), StartError> {
         let key = layout.cell_id();
-        let owner = Owner::new(self.cell_id.clone());
+        let seal = ValueSeal::new(&self.seal);
+        let owner = Owner::new(self.cell_id.clone(), &seal);
         // Of a server that was here before, nothing is claimed that is not there any more.
         let value = to_json(&owner);
         let claims = (!self.is_known).then(|| Op::put(key.clone(), value.clone()));
@@ -179,6 +226,9 @@ impl EtcdEngineConfig {
             Some(Owner { moved: Some(moved), .. }) => {
                 let Peer { name, address } = moved.to;
                 Err(StartError::Moved { cell_id, name, address })
+            }
+            Some(found) if found.seal != seal.id() => {
+                Err(StartError::OtherSeal { prefix, cell_id, found: found.seal, ours: seal.id() })
             }
             Some(found) => Ok((found, value)),
         }
@@ -235,6 +285,7 @@ impl Etcd {
             machine: Arc::clone(&machine),
             turn: SyncLock::default(),
             tip: KnownTip::default(),
+            seal: ValueSeal::new(&config.seal),
             owner: Some(owner.0.clone()),
             server: None,
         };
@@ -276,6 +327,7 @@ impl Etcd {
             stands: standing,
             turn: reader.turn,
             tip: reader.tip,
+            seal: reader.seal,
             owner,
             held: None,
             revision: 0,
@@ -306,7 +358,8 @@ mod tests {
     fn settings_that_cannot_work_are_refused_before_etcd_is_asked() {
         let etcd = plimsoll_etcd::EtcdConfig::open(["http://127.0.0.1:2379"]);
         let cell_id = CellId::new("home").unwrap();
-        let good = EtcdEngineConfig::scheduler(etcd, cell_id, ServerId(1));
+        let seal = CellKey::generate().unwrap();
+        let good = EtcdEngineConfig::scheduler(etcd, cell_id, ServerId(1), seal);
         assert_eq!(good.prefix, "/plimsoll/home/");
         good.check().unwrap();
         let short = EtcdEngineConfig { ttl: Duration::from_millis(1_500), ..good.clone() };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plimsoll_etcd::{Error, EtcdClient, KeyChange, KeyValue, Keys, Range};
 use plimsoll_model::{Command, State};
+use plimsoll_seal::OpenError;
 use plimsoll_store::level::{self, Undecoded};
 use plimsoll_store::{Machine, Peer, ServerId, aside};
 use tokio::sync::Mutex;
@@ -17,6 +18,7 @@ use crate::layout::{
     Body, FORMAT, Layout, LeaderClaim, LogEntry, LostMark, Owner, ParsedKey, Snapshot, from_json,
 };
 use crate::rules::{self, EntryArrival, LeaderKey};
+use crate::seal::{ValueSeal, part_of};
 use crate::tip::{KnownTip, TipMatch};
 
 /// How many pairs are read at once. The largest entries are half a megabyte.
@@ -102,6 +104,7 @@ pub(crate) struct LogReader {
     pub(crate) machine: Arc<Machine>,
     pub(crate) turn: SyncLock,
     pub(crate) tip: KnownTip,
+    pub(crate) seal: ValueSeal,
     /// Whose prefix it must be; none for one who only looks.
     pub(crate) owner: Option<Owner>,
     /// Who reads; none for one who has applied nothing before.
@@ -303,10 +306,13 @@ impl LogReader {
             let why = format!("log entry {index} needs a newer plimsoll; upgrade this node");
             SyncError::Unreadable(why)
         })?;
-        let bytes = match entry.body {
+        let what = format!("log entry {index}");
+        let body = entry.open(&self.seal, &pair.key).map_err(|why| unsealed(&what, &why))?;
+        let bytes = match body {
             Body::Whole(bytes) => bytes,
             Body::Split { bytes } => {
-                let found = self.parts(self.layout.parts(index, entry.term), at).await?;
+                let keys = self.layout.parts(index, entry.term);
+                let found = self.parts(&what, keys, bytes, at).await?;
                 if found.len() as u64 != bytes {
                     return Err(lost(format!("parts of log entry {index} are missing in etcd")));
                 }
@@ -344,8 +350,9 @@ impl LogReader {
         if meta.index <= self.applied() {
             return Ok(());
         }
-        let bytes = self.parts(self.layout.state(meta.index, meta.term), at).await?;
-        if bytes.len() as u64 != meta.bytes || crc32c::crc32c(&bytes) != meta.checksum {
+        let keys = self.layout.state(meta.index, meta.term);
+        let bytes = self.parts("the snapshot", keys, meta.bytes, at).await?;
+        if bytes.len() as u64 != meta.bytes {
             return Err(lost("the snapshot in etcd is damaged; restore it from a backup"));
         }
         let read = self.turn.take(bytes.len(), move || level::decode::<State>(&bytes)).await;
@@ -367,13 +374,21 @@ impl LogReader {
         Ok(Some((meta, pair.create_revision)))
     }
 
-    async fn parts(&self, mut keys: Keys, at: i64) -> Result<Bytes, Error> {
-        let mut bytes = Vec::new();
+    /// What something that has so many bytes is made of.
+    async fn parts(
+        &self,
+        what: &str,
+        mut keys: Keys,
+        whole: u64,
+        at: i64,
+    ) -> Result<Bytes, SyncError> {
+        let (mut bytes, of) = (Vec::new(), part_of(whole));
         loop {
             let rest = keys.clone();
             let page = self.client.range(Range::of(keys).limit(PAGE_OF_PARTS).at(at)).await?;
             for pair in &page.pairs {
-                bytes.extend_from_slice(&pair.value);
+                let part = self.seal.open(&pair.key, &of, &pair.value);
+                bytes.extend_from_slice(&part.map_err(|why| unsealed(what, &why))?);
             }
             match page.pairs.last() {
                 Some(last) if page.more => keys = rest.after(&last.key),
@@ -381,6 +396,13 @@ impl LogReader {
             }
         }
     }
+}
+
+/// Somebody without the cell's key has written it, or put it where it does not belong.
+fn unsealed(what: &str, why: &OpenError) -> SyncError {
+    SyncError::Unreadable(format!(
+        "{what} in etcd was not written there by a server of this cell ({why}); restore etcd from its backup"
+    ))
 }
 
 /// A mark that cannot be read is one all the same.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use plimsoll_model::access::KeyBytes;
 use plimsoll_model::testkit::{cpus, node_id};
 use plimsoll_model::{Author, CellId, Change, Command, Term, Timestamp, Writer};
 use plimsoll_store::embedded::channel::Switchboard;
@@ -36,6 +37,7 @@ async fn main() {
         }
     });
     filled.await;
+    first.propose(backup_key()).await.expect("it leads");
     let snapshot = measured("snapshot", async { first.snapshot().await.expect("it can write") });
     snapshot.await;
     let file = dir.join("backup");
@@ -76,7 +78,14 @@ async fn start(dir: &Path, board: &Switchboard, id: ServerId, founding: Founding
 fn node(nth: usize) -> Command {
     let mut facts = cpus(4);
     facts.labels.insert("large".to_owned(), "x".repeat(LABEL));
-    let change = Change::PutNode { node: node_id(&format!("n{nth}")), facts };
+    command(Change::PutNode { node: node_id(&format!("n{nth}")), facts })
+}
+
+fn backup_key() -> Command {
+    command(Change::CreateBackupKey { secret: KeyBytes([7; 32]) })
+}
+
+fn command(change: Change) -> Command {
     let by = Author::new(Writer::Operator, "bench");
     Command::new(Timestamp(1), Term(1), by, vec![change.free()])
 }

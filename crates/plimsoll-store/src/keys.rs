@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use plimsoll_seal::{InvalidUnlockKey, UnlockKey};
-use plimsoll_seal::{Keyring, KeyringError};
+use plimsoll_seal::Keyring;
+pub use plimsoll_seal::{CellKey, InvalidKey, KeyId, KeyringError, UnlockKey};
 
 use crate::checked_file::FileFormat;
 use crate::disk::Disk;

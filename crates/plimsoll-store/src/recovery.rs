@@ -240,6 +240,7 @@ pub(crate) fn salt() -> u64 {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use plimsoll_model::access::KeyBytes;
     use plimsoll_model::testkit::{cpus, node_id};
 
     use super::*;
@@ -267,7 +268,9 @@ mod tests {
         let roster = MembershipRecord { voters: vec![ids], peers };
         let put = |name: &str| Change::PutNode { node: node_id(name), facts: cpus(4) }.free();
         let by = Author::new(Writer::Operator, "test");
-        let nodes = Command::new(Timestamp(1), Term(4), by, NAMES.map(put).into());
+        let key = Change::CreateBackupKey { secret: KeyBytes([7; 32]) }.free();
+        let batch = NAMES.map(put).into_iter().chain([key]).collect();
+        let nodes = Command::new(Timestamp(1), Term(4), by, batch);
         let bytes = postcard::to_stdvec(&nodes).unwrap();
         let payloads = [
             EntryPayload::Membership(roster.try_into().unwrap()),

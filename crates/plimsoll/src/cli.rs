@@ -127,7 +127,10 @@ impl Command {
                 cell::CellCommand::Recover(args) => Some(&mut args.host),
                 cell::CellCommand::Authority(args) => Some(&mut args.host),
                 cell::CellCommand::RotateAuthority(args) => Some(&mut args.host),
-                cell::CellCommand::UnlockKey(_) | cell::CellCommand::ChangeLock(_) => None,
+                cell::CellCommand::BackupKey(args) => Some(&mut args.host),
+                cell::CellCommand::UnlockKey(_)
+                | cell::CellCommand::EtcdSealKey(_)
+                | cell::CellCommand::ChangeLock(_) => None,
             },
             Self::Up(_)
             | Self::Login(_)

@@ -35,6 +35,9 @@ pub(crate) struct Context {
     pub(crate) addresses: Vec<String>,
     /// The fingerprints of the authorities that are believed.
     pub(crate) authorities: Vec<String>,
+    /// Since which change of them; none until a node has said.
+    #[serde(default)]
+    pub(crate) authority_epoch: Option<u64>,
     pub(crate) token: String,
 }
 
@@ -238,6 +241,7 @@ mod tests {
             expires_at: None,
             addresses: vec!["10.0.0.1:7654".to_owned()],
             authorities: vec!["00".repeat(32)],
+            authority_epoch: None,
             token: "hush".to_owned(),
         }
     }

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::contexts::{Context, ContextStore, DEFAULT};
 use crate::default_paths::Who;
 use crate::error::CliError;
+use crate::rotation_follower::{KeptContext, following};
 
 /// Changes come in bursts; waiting this long shows a burst as one.
 const BURST: Duration = Duration::from_millis(50);
@@ -83,6 +84,7 @@ impl HostArgs {
                         way: Way::Https(login.addresses.clone()),
                         authorities: Vec::new(),
                         token: None,
+                        kept: None,
                     },
                     _ => Choice::current(who)?,
                 }
@@ -92,11 +94,14 @@ impl HostArgs {
             Some((_, login)) => {
                 choice.token = Some(login.token.to_string());
                 choice.authorities.extend(login.fingerprints);
+                // What one of these vouches for is not written to a context that does not know it.
+                choice.kept = None;
             }
             None => choice.token = token.map(|token| token.text).or(choice.token),
         }
         if let Some(authority) = authority {
             choice.authorities = authority.fingerprints()?;
+            choice.kept = None;
         }
         Ok(choice)
     }
@@ -157,11 +162,14 @@ struct Choice {
     by: String,
     authorities: Vec<Fingerprint>,
     token: Option<String>,
+    /// The context that the authorities are of, where they are of one, and since when it has them.
+    kept: Option<(KeptContext, Option<u64>)>,
 }
 
 impl Choice {
     fn unix(path: PathBuf, by: &str) -> Self {
-        Self { way: Way::Unix(path), by: by.to_owned(), authorities: Vec::new(), token: None }
+        let (way, by) = (Way::Unix(path), by.to_owned());
+        Self { way, by, authorities: Vec::new(), token: None, kept: None }
     }
 
     fn host(text: &str, by: &str) -> Result<Self, CliError> {
@@ -176,7 +184,7 @@ impl Choice {
             Endpoint::Unix(path) => Self::unix(path, by),
             Endpoint::Https { addresses, .. } => {
                 let (way, by) = (Way::Https(addresses), by.to_owned());
-                Self { way, by, authorities: Vec::new(), token: None }
+                Self { way, by, authorities: Vec::new(), token: None, kept: None }
             }
         })
     }
@@ -187,7 +195,7 @@ impl Choice {
         }
         let store = ContextStore::of(who)?;
         let context = store.load(name)?.ok_or_else(|| ContextStore::unknown(name))?;
-        Self::of(context, format!("context {name}, from {by}"))
+        Self::of(context, format!("context {name}, from {by}"), Some(store))
     }
 
     /// The current context, or the socket of this machine.
@@ -198,20 +206,24 @@ impl Choice {
             CliError::failed(format!("the current context {name} is gone"))
                 .hint("choose another with `plimsoll context use NAME`, or `use default` for this machine")
         };
-        Self::of(store.load(&name)?.ok_or_else(gone)?, format!("current context {name}"))
+        let context = store.load(&name)?.ok_or_else(gone)?;
+        Self::of(context, format!("current context {name}"), Some(store))
     }
 
     fn local(who: &Who, by: &str) -> Self {
         Self::unix(who.nearest_socket(|path| path.exists()), by)
     }
 
-    fn of(context: Context, by: String) -> Result<Self, CliError> {
+    /// With where the context is kept, if what is heard of its cell is to be.
+    fn of(context: Context, by: String, store: Option<ContextStore>) -> Result<Self, CliError> {
         let prints = context.authorities.iter().map(|print| print.parse::<Fingerprint>().ok());
         let authorities = prints.collect::<Option<Vec<_>>>().ok_or_else(|| {
             CliError::failed(format!("context {} is damaged; log in again", context.name))
         })?;
         let (way, token) = (Way::Https(context.addresses), Some(context.token));
-        Ok(Self { way, by, authorities, token })
+        let (name, epoch) = (context.name, context.authority_epoch);
+        let kept = store.map(|store| (KeptContext { store, name }, epoch));
+        Ok(Self { way, by, authorities, token, kept })
     }
 
     fn client(self) -> Result<Client, CliError> {
@@ -232,7 +244,9 @@ impl Choice {
                 Endpoint::Https { addresses, tls: None }.with_tls(tls(&self.authorities)?)
             }
         };
+        let (kept, epoch) = self.kept.unzip();
         let client = Client::new(endpoint).chosen_by(&self.by);
+        let client = following(client, &self.authorities, epoch.flatten(), kept);
         Ok(match self.token {
             Some(token) => client.with_token(token),
             None => client,
@@ -242,7 +256,7 @@ impl Choice {
 
 /// The way to the cell of a context that was named as such.
 pub(crate) fn of_context(context: &Context) -> Result<Client, CliError> {
-    Choice::of(context.clone(), format!("context {}", context.name))?.client()
+    Choice::of(context.clone(), format!("context {}", context.name), None)?.client()
 }
 
 /// What the way is called that nobody chose.

@@ -8,6 +8,7 @@
 use std::process::ExitCode;
 
 mod age;
+mod backup_key;
 mod cli;
 mod commands;
 mod consistency;
@@ -21,6 +22,7 @@ mod project;
 #[cfg(test)]
 mod reference;
 mod replica_line;
+mod rotation_follower;
 #[cfg(test)]
 mod sample;
 mod screen;

@@ -11,10 +11,10 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, OtherError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 use super::endpoint::{ChosenEndpoint, Endpoint};
 use super::error::Error;
 use crate::view::page::TOTAL;
-use crate::view::{Freshness, Problem};
+use crate::view::{AUTHORITIES, AuthorityNotice, Freshness, Problem};
 
 /// A daemon that is there accepts at once; beyond this the network has lost it.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
@@ -57,6 +57,31 @@ pub(super) struct Transport {
     token: Option<Token>,
     /// Shared by clones: one who asks and one who remarks on the answer may hold one each.
     fresh: Arc<Mutex<Option<Freshness>>>,
+    follow: Option<Follow>,
+    /// Who is a node of the cell by what was heard since. Shared by clones.
+    trust: Arc<Mutex<Option<Arc<ClientConfig>>>>,
+}
+
+/// Hears what a node says of the cell's authorities, with the certificates it was recognised by, and says by what the nodes of the
+/// cell are recognised from now on; none: as before.
+#[derive(Clone)]
+pub(super) struct Follow(pub(super) Arc<FollowFn>);
+
+pub(super) type FollowFn =
+    dyn Fn(&AuthorityNotice, &[CertificateDer<'static>]) -> Option<Arc<ClientConfig>> + Send + Sync;
+
+/// A connection for one request.
+struct Connected {
+    sender: http1::SendRequest<Full<Bytes>>,
+    driver: Driver,
+    /// What the node was recognised by; nothing on a socket.
+    shown: Vec<CertificateDer<'static>>,
+}
+
+impl fmt::Debug for Follow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Follow")
+    }
 }
 
 /// What its bearer is known by. It shows itself to nobody.
@@ -125,7 +150,8 @@ impl ApiRequest {
 impl Transport {
     pub(super) fn new(endpoint: Endpoint) -> Self {
         let endpoint = ChosenEndpoint { endpoint, by: None };
-        Self { endpoint, answered: Arc::default(), token: None, fresh: Arc::default() }
+        let (answered, fresh, trust) = (Arc::default(), Arc::default(), Arc::default());
+        Self { endpoint, answered, token: None, fresh, follow: None, trust }
     }
 
     pub(super) fn chosen_by(self, by: &str) -> Self {
@@ -135,6 +161,21 @@ impl Transport {
 
     pub(super) fn with_token(self, token: String) -> Self {
         Self { token: Some(Token(token)), ..self }
+    }
+
+    pub(super) fn following(self, follow: Follow) -> Self {
+        Self { follow: Some(follow), ..self }
+    }
+
+    /// Takes note of what this answer says of the cell's authorities.
+    fn heed(&self, headers: &HeaderMap, shown: &[CertificateDer<'static>]) {
+        let notice = headers.get(AUTHORITIES).and_then(|told| told.to_str().ok());
+        let notice = notice.and_then(|told| told.parse::<AuthorityNotice>().ok());
+        if let (Some(Follow(follow)), Some(notice)) = (&self.follow, notice)
+            && let Some(tls) = follow(&notice, shown)
+        {
+            *self.trust.lock().expect("no holder of it panics") = Some(tls);
+        }
     }
 
     /// What the last answer said that said anything.
@@ -168,7 +209,7 @@ impl Transport {
 
     async fn ask(&self, request: ApiRequest) -> Result<(StatusCode, StreamingResponse), Error> {
         let unreachable = |source| Error::Unreachable { endpoint: self.endpoint.clone(), source };
-        let (mut sender, driver) = self.connect().await?;
+        let Connected { mut sender, driver, shown } = self.connect().await?;
         let (within, is_write) = (request.patience, request.method != Method::GET);
         let late = |_| Error::TimedOut { endpoint: self.endpoint.clone(), within, is_write };
         let request = self.written(request)?;
@@ -177,6 +218,7 @@ impl Transport {
         if let Some(fresh) = Freshness::read(response.headers()) {
             *self.fresh.lock().expect("no holder of it panics") = Some(fresh);
         }
+        self.heed(response.headers(), &shown);
         let status = response.status();
         Ok((status, self.answer(response, driver)))
     }
@@ -214,17 +256,19 @@ impl Transport {
         })
     }
 
-    async fn connect(&self) -> Result<(http1::SendRequest<Full<Bytes>>, Driver), Error> {
+    async fn connect(&self) -> Result<Connected, Error> {
         let endpoint = || self.endpoint.clone();
         let unreachable = |source| Error::Unreachable { endpoint: endpoint(), source };
         let (addresses, tls) = match &self.endpoint.endpoint {
             Endpoint::Unix(path) => {
-                let connecting = async { shake_hands(UnixStream::connect(path).await?).await };
+                let connecting =
+                    async { shake_hands(UnixStream::connect(path).await?, Vec::new()).await };
                 return within(CONNECT_PATIENCE, connecting).await.map_err(unreachable);
             }
             Endpoint::Https { addresses, tls } => (addresses, tls),
         };
-        let Some(tls) = tls else {
+        let heard = self.trust.lock().expect("no holder of it panics").clone();
+        let Some(tls) = heard.or_else(|| tls.clone()) else {
             let why = "no authority is known to recognise it by".to_owned();
             return Err(Error::Untrusted { endpoint: endpoint(), why });
         };
@@ -233,7 +277,7 @@ impl Transport {
         let first = self.answered.load(Ordering::Relaxed);
         for nth in (0..addresses.len()).map(|nth| (nth + first) % addresses.len()) {
             let address = &addresses[nth];
-            match within(patience, shake_securely(address, Arc::clone(tls))).await {
+            match within(patience, shake_securely(address, Arc::clone(&tls))).await {
                 Ok(connected) => {
                     self.answered.store(nth, Ordering::Relaxed);
                     return Ok(connected);
@@ -269,14 +313,13 @@ async fn within<T>(
     timeout(patience, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn shake_securely(
-    address: &str,
-    tls: Arc<ClientConfig>,
-) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+async fn shake_securely(address: &str, tls: Arc<ClientConfig>) -> io::Result<Connected> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(NOMINAL).map_err(io::Error::other)?;
-    shake_hands(TlsConnector::from(tls).connect(name, stream).await?).await
+    let stream = TlsConnector::from(tls).connect(name, stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+    shake_hands(stream, shown).await
 }
 
 /// Why the other side is not believed to be what was meant; none where it is not that.
@@ -296,12 +339,13 @@ fn distrust(error: &io::Error) -> Option<String> {
 
 async fn shake_hands(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> io::Result<(http1::SendRequest<Full<Bytes>>, Driver)> {
+    shown: Vec<CertificateDer<'static>>,
+) -> io::Result<Connected> {
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(io::Error::other)?;
     // What goes wrong with the connection, the request and the body hear as well.
     let driver = Driver(tokio::spawn(async { drop(connection.await) }));
-    Ok((sender, driver))
+    Ok(Connected { sender, driver, shown })
 }
 
 impl StreamingResponse {

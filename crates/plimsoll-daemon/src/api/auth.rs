@@ -229,6 +229,7 @@ mod tests {
             (Method::POST, "/v1/tokens/join", Role::Admin),
             (Method::GET, "/v1/operators", Role::Admin),
             (Method::POST, "/v1/backup", Role::Admin),
+            (Method::GET, "/v1/backup/key", Role::Admin),
             (Method::GET, "/v1/cell", Role::Read),
             (Method::POST, "/v1/cell/rotation", Role::Admin),
             (Method::GET, "/v1/registries", Role::Admin),
@@ -249,6 +250,7 @@ mod tests {
             (Method::POST, "/v1/replicas/shop-web-1/exec", false),
             (Method::GET, "/v1/operators", false),
             (Method::GET, "/v1/backup", false),
+            (Method::GET, "/v1/backup/key", false),
             (Method::PUT, "/v1/deployments/shop", false),
             (Method::POST, "/v1/nodes/ash/drain", false),
         ] {

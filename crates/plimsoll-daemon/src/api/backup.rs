@@ -1,4 +1,5 @@
-//! A backup of the whole state, as one file that is written whole before any of it is sent.
+//! A backup of the whole state, as one encrypted file that is written whole before any of it is sent; and the key that opens
+//! it.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +16,14 @@ use plimsoll_model::{AuditEntry, Change, Writer};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
-use super::answer::{Answer, with_type};
+use super::answer::{Answer, json, with_type};
 use super::context::Context;
 use super::extract::By;
+use crate::cell::backup_key;
 use crate::context::WriteError;
 use crate::operations::Error;
+use plimsoll_api::view::{self, Problem, ProblemCode, Time};
+use plimsoll_store::backup as store_backup;
 
 /// What the files are called until they are sent.
 const UNSENT: &str = "backup.unsent.";
@@ -38,7 +42,7 @@ pub(super) fn clear(data_dir: &Path) {
     }
 }
 
-/// A backup of the cell's whole state, in one file
+/// A backup of the cell's whole state, in one encrypted file
 #[utoipa::path(post, path = "/v1/backup", tag = "read",
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>)))]
 pub(super) async fn backup(State(context): State<Arc<Context>>, By(caller): By) -> Answer {
@@ -47,6 +51,9 @@ pub(super) async fn backup(State(context): State<Arc<Context>>, By(caller): By) 
     let noted = context.cell.write(Writer::Operator, &caller.identity, vec![entry.free()]).await;
     if let Err(error) = noted {
         tracing::warn!(by = %caller.identity, %error, "cannot write the backup to the audit log");
+    }
+    if let Err(error) = backup_key::ensure(&context.cell).await {
+        tracing::warn!(%error, "the cell has no backup key yet");
     }
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = context.data_dir.join(format!("{UNSENT}{number}"));
@@ -62,6 +69,39 @@ pub(super) async fn backup(State(context): State<Arc<Context>>, By(caller): By) 
     let file = opened.map_err(disk)?;
     let length = file.metadata().await.map_err(disk)?.len();
     Ok(sent(file, length))
+}
+
+/// The key that backups are encrypted with
+#[utoipa::path(get, path = "/v1/backup/key", tag = "read",
+    responses((status = 200, body = view::BackupKey)))]
+pub(super) async fn key(State(context): State<Arc<Context>>, By(caller): By) -> Answer {
+    let entry = Change::Record { entry: AuditEntry::ShowBackupKey };
+    let noted = context.cell.write(Writer::Operator, &caller.identity, vec![entry.free()]).await;
+    if let Err(error) = noted {
+        tracing::warn!(by = %caller.identity, %error, "cannot write to the audit log that the backup key was shown");
+    }
+    Ok(json(&context.cell.engine.machine().read(shown)))
+}
+
+/// Encrypt backups with a new key from now on
+#[utoipa::path(post, path = "/v1/backup/key", tag = "write",
+    responses((status = 200, body = view::BackupKey)))]
+pub(super) async fn rotate_key(State(context): State<Arc<Context>>, By(caller): By) -> Answer {
+    let unmade = |error: std::io::Error| Problem::new(ProblemCode::Bug, error.to_string());
+    let change = Change::RotateBackupKey { secret: backup_key::fresh().map_err(unmade)? };
+    let written = context.cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await;
+    written.map_err(Error::Write)?;
+    Ok(json(&context.cell.engine.machine().read(shown)))
+}
+
+fn shown(state: &plimsoll_model::State) -> view::BackupKey {
+    let created_at = state.access().backup_key.as_ref().map(|key| Time(key.created_at));
+    let key = store_backup::key_of(state);
+    view::BackupKey {
+        id: key.as_ref().map(|key| key.id().to_string()),
+        key: key.map(|key| key.to_string()),
+        created_at,
+    }
 }
 
 fn sent(file: File, length: u64) -> Response {

@@ -19,7 +19,7 @@ use crate::routing::Routing;
 use crate::shared::Shared;
 use crate::views::{self, Responder, Source, Subjects};
 use plimsoll_api::view::leadership::millis;
-use plimsoll_api::view::{Freshness, LeadershipInfo, Page, Problem, ProblemCode};
+use plimsoll_api::view::{AuthorityNotice, Freshness, LeadershipInfo, Page, Problem, ProblemCode};
 use plimsoll_peer::PeerClient;
 
 pub(super) use plimsoll_model::level::VERSION;
@@ -36,6 +36,8 @@ pub(super) struct Context {
     pub(super) token_uses: Shared<BTreeMap<String, Timestamp>>,
     /// The state's last hash, with the index it is of.
     pub(super) hashed: Mutex<Option<(u64, String)>>,
+    /// What was last said of the cell's authorities.
+    pub(super) notice: Shared<Option<Arc<AuthorityNotice>>>,
     /// True once the daemon ends: then streams do too.
     pub(super) ending: watch::Receiver<bool>,
 }

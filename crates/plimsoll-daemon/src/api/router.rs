@@ -94,6 +94,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(read::audit))
         .routes(routes!(watching::watch))
         .routes(routes!(backup::backup))
+        .routes(routes!(backup::key, backup::rotate_key))
         .routes(routes!(cell::cell))
         .routes(routes!(operators::whoami))
         .routes(routes!(operators::authority))

@@ -15,6 +15,7 @@ use plimsoll_store::{Peer, ServerId};
 use plimsoll_store_etcd::{Etcd, EtcdEngineConfig, cell_at};
 use serde::{Deserialize, Serialize};
 
+use super::etcd_seal::SealKey;
 use super::node_file::NodeFile;
 use super::{Error, NodeOptions, name, store_dir};
 use crate::cell::log::{CellLog, Lock};
@@ -45,6 +46,9 @@ pub struct EtcdOptions {
     pub password_file: Option<PathBuf>,
     #[serde(skip)]
     pub password: Option<Password>,
+    /// With the key that the cell seals its values with. What is in it is kept, and it can go.
+    #[serde(skip)]
+    pub seal_key_file: Option<PathBuf>,
 }
 
 /// It shows itself to nobody.
@@ -91,6 +95,7 @@ impl EtcdOptions {
             user: said.user.or_else(|| before.user.clone()),
             password_file: said.password_file.or_else(|| before.password_file.clone()),
             password: said.password,
+            seal_key_file: said.seal_key_file,
         }
     }
 
@@ -100,8 +105,8 @@ impl EtcdOptions {
         let in_the_clear = self.endpoints.iter().find(|it| plimsoll_etcd::is_exposed(it));
         if let Some(endpoint) = in_the_clear.filter(|_| !self.allow_plaintext) {
             return Err(Error::Unfit(format!(
-                "{endpoint} is not encrypted and not on this host: the cell's state, its secrets and the key of its authority \
-                 would travel in the clear; use https:// with --etcd-ca, or say --etcd-allow-plaintext"
+                "{endpoint} is not encrypted and not on this host: etcd's passwords would travel in the clear, and others could \
+                 change what is read; use https:// with --etcd-ca, or say --etcd-allow-plaintext"
             )));
         }
         Ok(plimsoll_etcd::EtcdConfig { tls: self.tls()?, credentials: self.credentials()?, ..open })
@@ -219,7 +224,10 @@ pub(super) async fn take(
         Some(kept) => kept.server,
         None => name::number()?,
     };
-    let config = EtcdEngineConfig::scheduler(etcd, cell_id.clone(), ServerId(server));
+    let unlock = options.unlock.as_ref();
+    let seal = SealKey::of(&options.data_dir, &said, &cell_id, unlock).await?;
+    let config =
+        EtcdEngineConfig::scheduler(etcd, cell_id.clone(), ServerId(server), seal.key.clone());
     let address = facts.address.clone().unwrap_or_default();
     let config = EtcdEngineConfig {
         prefix: said.prefix_of(&cell_id),
@@ -228,7 +236,16 @@ pub(super) async fn take(
         is_known: kept.is_some(),
         ..config
     };
-    let engine = Etcd::start(config).await?;
+    let engine = match Etcd::start(config).await {
+        Ok(engine) => engine,
+        Err(error) => {
+            // After the claim something may be sealed with it, and then it must not be lost.
+            if error.is_before_claim() {
+                seal.take_back(unlock);
+            }
+            return Err(error.into());
+        }
+    };
     let log = CellLog::Etcd { engine, lock: Arc::new(lock) };
     Ok((log, EtcdRecord { cell_id, server, options: said }))
 }
@@ -250,7 +267,7 @@ async fn cell_id(
                 Some(prefix) => cell_at(etcd, &prefix).await?,
                 None => None,
             };
-            found.ok_or_else(|| {
+            found.map(|found| found.cell_id).ok_or_else(|| {
                 unfit(
                     "name the cell with --cell, the same on all its nodes: its keys in etcd go by that name",
                 )

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::etcd::{EngineKind, EtcdOptions, EtcdRecord, lock};
+use super::etcd_seal::SealKey;
 use super::node_file::NodeFile;
 use super::{bootstrap, name, store_dir};
 use crate::servers::ServerList;
@@ -82,7 +83,7 @@ pub async fn migrate(
     let memory = NodeFile::read(dir)?.ok_or_else(|| Error::NoNode { dir: dir.to_owned() })?;
     match (to, memory.etcd.clone()) {
         (EngineKind::Etcd, None) => to_etcd(dir, memory, etcd, unlock).await,
-        (EngineKind::Embedded, Some(kept)) => to_embedded(dir, memory, kept, etcd).await,
+        (EngineKind::Embedded, Some(kept)) => to_embedded(dir, memory, kept, etcd, unlock).await,
         (EngineKind::Etcd, Some(_)) => Err(Error::There { dir: dir.to_owned(), engine: "etcd" }),
         (EngineKind::Embedded, None) => {
             Err(Error::There { dir: dir.to_owned(), engine: "embedded" })
@@ -106,14 +107,19 @@ async fn to_etcd(
         error => error.into(),
     })?;
     let cell_id = stopped.state.cell_id().clone();
-    let place = EtcdLocation::scheduler(etcd.config()?, cell_id.clone(), etcd.prefix_of(&cell_id));
+    let prefix = etcd.prefix_of(&cell_id);
+    let seal = SealKey::of(dir, etcd, &cell_id, unlock).await?;
+    let place = EtcdLocation::scheduler(etcd.config()?, cell_id.clone(), prefix, seal.key.clone());
     let (applied, hash) = (stopped.last, hash(&stopped.state));
     let reached = Reached { last_term: stopped.last_term, last: applied, term: stopped.term };
-    let found = place.look().await?;
-    let has_followed = found.is_some();
-    if let Some(found) = found {
-        must_be_ours(dir, &place, &found, reached)?;
-    } else {
+    let has_followed = match is_there(dir, &place, reached).await {
+        Ok(is_there) => is_there,
+        Err(error) => {
+            seal.take_back(unlock);
+            return Err(error);
+        }
+    };
+    if !has_followed {
         place.settle(&stopped.state, applied, reached).await?;
         verify(&place, applied, &hash).await?;
     }
@@ -125,6 +131,13 @@ async fn to_etcd(
     drop(stopped);
     let kept = Some(bootstrap::set_aside(&store, "migrated")?);
     Ok(Migrated { cell_id, node, applied, hash, has_followed, kept })
+}
+
+/// Whether another server has brought the cell.
+async fn is_there(dir: &Path, place: &EtcdLocation, reached: Reached) -> Result<bool, Error> {
+    let Some(found) = place.look().await? else { return Ok(false) };
+    must_be_ours(dir, place, &found, reached)?;
+    Ok(true)
 }
 
 /// Whether what is there is this cell, brought by a server that had all that this one has.
@@ -160,12 +173,14 @@ async fn to_embedded(
     memory: NodeFile,
     kept: EtcdRecord,
     etcd: &EtcdOptions,
+    unlock: Option<&UnlockKey>,
 ) -> Result<Migrated, Error> {
     let _lock = lock(dir)?;
     let said = etcd.or(&kept.options);
     let (cell_id, node) = (kept.cell_id, memory.name.clone());
     let prefix = said.prefix_of(&cell_id);
-    let place = EtcdLocation::scheduler(said.config()?, cell_id.clone(), prefix.clone());
+    let seal = SealKey::of(dir, &said, &cell_id, unlock).await?.key;
+    let place = EtcdLocation::scheduler(said.config()?, cell_id.clone(), prefix.clone(), seal);
     let found = place.look().await?.ok_or(MigrateError::NoCell { prefix })?;
     let (applied, hash) = (found.applied, hash(&found.state));
     let is_other = |moved: &Moved| moved.to.name != node.as_str();
@@ -287,7 +302,9 @@ mod tests {
             members: BTreeMap::new(),
         };
         let etcd = plimsoll_etcd::EtcdConfig::open(["http://127.0.0.1:2379"]);
-        let place = EtcdLocation::scheduler(etcd, cell_id.clone(), "/plimsoll/home/".to_owned());
+        let seal = plimsoll_store::keys::CellKey::generate().unwrap();
+        let prefix = "/plimsoll/home/".to_owned();
+        let place = EtcdLocation::scheduler(etcd, cell_id.clone(), prefix, seal);
         let moved = Moved { to: Peer::default(), incarnation: serde_json::Value::Null };
         for (case, came, moved, ours, refused) in [
             ("the same", Some(at(3, 80)), None, at(3, 80), None),

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_model::{CellId, NodeId, Term};
 use plimsoll_store::backup::{self, Summary};
+use plimsoll_store::keys::{CellKey, UnlockKey};
 use plimsoll_store::recovery::TERM_STEP;
 use plimsoll_store_etcd::migrate::{EtcdLocation, MigrateError, Reached};
 use thiserror::Error;
 
 use super::etcd::{EtcdOptions, EtcdRecord};
+use super::etcd_seal::SealKey;
 use super::migration::{self, hash, verify};
 use super::node_file::NodeFile;
 
@@ -71,10 +73,16 @@ fn kept(dir: &Path) -> Result<(NodeFile, EtcdRecord), Error> {
     Ok((memory, kept))
 }
 
-/// Takes the state in a backup, and the node of a data directory, to where the options say.
-pub async fn recover(dir: &Path, state: &Path, etcd: &EtcdOptions) -> Result<RecoveredEtcd, Error> {
+/// Takes the state in a backup, which these keys open, and the node of a data directory, to where the options say.
+pub async fn recover(
+    dir: &Path,
+    state: &Path,
+    keys: &[CellKey],
+    etcd: &EtcdOptions,
+    unlock: Option<&UnlockKey>,
+) -> Result<RecoveredEtcd, Error> {
     let (memory, kept) = kept(dir)?;
-    let (Summary { cell_id, applied, term }, state) = backup::state(state)?;
+    let (Summary { cell_id, applied, term }, state) = backup::state(state, keys)?;
     if cell_id != kept.cell_id {
         let (found, wanted) = (cell_id, kept.cell_id);
         return Err(Error::OtherCell { dir: dir.to_owned(), found, wanted });
@@ -84,7 +92,8 @@ pub async fn recover(dir: &Path, state: &Path, etcd: &EtcdOptions) -> Result<Rec
     if prefix == kept.options.prefix_of(&cell_id) {
         return Err(Error::SamePrefix { prefix });
     }
-    let place = EtcdLocation::scheduler(said.config()?, cell_id.clone(), prefix.clone());
+    let seal = SealKey::of(dir, &said, &cell_id, unlock).await?.key;
+    let place = EtcdLocation::scheduler(said.config()?, cell_id.clone(), prefix.clone(), seal);
     // Leaders may have come and gone that this server never heard of.
     let reached = Reached { last_term: term, last: applied, term: Term(term.0 + TERM_STEP) };
     let hash = hash(&state);

@@ -2,8 +2,8 @@
 
 use super::Txn;
 use crate::access::{
-    Access, Authority, Digest, JoinCheck, JoinToken, KEY_MEMORY, MAX_PATTERNS, MAX_TOKENS,
-    Operator, Role, Scope, TOKEN_MEMORY,
+    Access, Authority, BackupKey, BackupKeyStep, Digest, JoinCheck, JoinToken, KEY_MEMORY,
+    KeyBytes, MAX_PATTERNS, MAX_TOKENS, Operator, Role, Scope, TOKEN_MEMORY,
 };
 use crate::audit::AuditKind;
 use crate::command::Refusal;
@@ -36,6 +36,27 @@ impl Txn<'_> {
         let access = Access { authority: Some(authority.clone()), next_server, ..access.clone() };
         self.set_access(access);
         self.enroll(node, key, 1)
+    }
+
+    /// The first one, which comes with the cell. Of two servers that make one at the same time the first was quicker, and
+    /// backups may have been taken since.
+    pub(super) fn create_backup_key(&mut self, secret: KeyBytes) {
+        if self.state.access.backup_key.is_none() {
+            self.set_backup_key(secret);
+        }
+    }
+
+    pub(super) fn rotate_backup_key(&mut self, secret: KeyBytes) {
+        let known = self.state.access.backup_key.as_ref();
+        if known.is_none_or(|known| known.secret != secret) {
+            self.set_backup_key(secret);
+            self.audit(AuditKind::BackupKey { step: BackupKeyStep::Rotated });
+        }
+    }
+
+    fn set_backup_key(&mut self, secret: KeyBytes) {
+        let key = BackupKey { secret, created_at: self.at };
+        self.set_access(Access { backup_key: Some(key), ..self.state.access.clone() });
     }
 
     pub(super) fn create_join_token(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::access::{Authority, DeploymentPattern, Digest, JoinCheck, Role, Scope};
+use crate::access::{Authority, DeploymentPattern, Digest, JoinCheck, KeyBytes, Role, Scope};
 use crate::audit::{Author, MAX_AUDIT};
 use crate::cell_files::{CellFileKind, FileBytes};
 use crate::command::{Change, Command, Guarded, Refusal, Require};
@@ -193,6 +193,14 @@ fn any_access() -> impl Strategy<Value = Change> {
                 Change::PutOperator { name, token, role, scope, expires_at: at.map(Timestamp) }
             }),
         name.prop_map(|name| Change::RevokeOperator { name }),
+        (any::<bool>(), 0_u8..2).prop_map(|(is_first, byte)| {
+            let secret = KeyBytes([byte; 32]);
+            if is_first {
+                Change::CreateBackupKey { secret }
+            } else {
+                Change::RotateBackupKey { secret }
+            }
+        }),
         any_file_change(),
         any_registry_change(),
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {

@@ -91,6 +91,7 @@ impl Display for Kind {
             Self::RebalanceMoved { relief } => write!(f, "{relief}"),
             Self::RebalanceSkipped { skipped, times } => rebalance_skipped(f, skipped, *times),
             Self::AuthorityRotation { step } => write!(f, "{step}"),
+            Self::BackupKey { step } => write!(f, "{step}"),
             Self::Survived { node, lost } => survived(f, node, *lost),
         }
     }

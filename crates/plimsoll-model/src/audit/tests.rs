@@ -94,6 +94,7 @@ fn all() -> Vec<AuditKind> {
         | H::RebalanceMoved { .. }
         | H::RebalanceSkipped { .. }
         | H::AuthorityRotation { .. }
+        | H::BackupKey { .. }
         | H::FileCreated { .. }
         | H::FileRotated { .. }
         | H::FileRemoved { .. }
@@ -125,7 +126,8 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
         H::LevelRaised { .. } => H::RebalanceMoved { relief: Box::new(relief()) },
         H::RebalanceMoved { .. } => skip(Skip::NoCandidate, 0),
         H::RebalanceSkipped { .. } => H::AuthorityRotation { step: RotationStep::Started },
-        H::AuthorityRotation { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
+        H::AuthorityRotation { .. } => H::BackupKey { step: BackupKeyStep::Shown },
+        H::BackupKey { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
         H::FileCreated { kind: CellFileKind::Secret, .. } => {
             H::FileCreated { kind: CellFileKind::Config, name }
         }

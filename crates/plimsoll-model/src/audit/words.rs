@@ -6,7 +6,7 @@ use crate::node::NodeStatus;
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 50] = [
+    pub const WORDS: [&'static str; 51] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -49,6 +49,7 @@ impl AuditKind {
         "rebalance_moved",
         "rebalance_skipped",
         "authority_rotation",
+        "backup_key",
         "secret_created",
         "config_created",
         "secret_rotated",
@@ -103,6 +104,7 @@ impl AuditKind {
             Self::RebalanceMoved { .. } => "rebalance_moved",
             Self::RebalanceSkipped { .. } => "rebalance_skipped",
             Self::AuthorityRotation { .. } => "authority_rotation",
+            Self::BackupKey { .. } => "backup_key",
             Self::FileCreated { kind: CellFileKind::Secret, .. } => "secret_created",
             Self::FileCreated { kind: CellFileKind::Config, .. } => "config_created",
             Self::FileRotated { kind: CellFileKind::Secret, .. } => "secret_rotated",

@@ -72,7 +72,7 @@ impl Anchor {
 }
 
 /// Whether the key of this certificate has signed a text.
-pub(super) fn has_signed(signer: &CertificateDer<'_>, text: &[u8], signature: &[u8]) -> bool {
+pub fn has_signed(signer: &CertificateDer<'_>, text: &[u8], signature: &[u8]) -> bool {
     let Ok(key) = super::caller::public_key(signer) else { return false };
     let mapping = provider().signature_verification_algorithms.mapping;
     let found = mapping.iter().find(|(it, _)| *it == SignatureScheme::ECDSA_NISTP256_SHA256);

@@ -64,6 +64,8 @@ pub enum Draw {
     RotateAuthority,
     /// It is rotated, and then that is taken back.
     AbortRotation,
+    /// Backups are encrypted with another key.
+    RotateBackupKey,
     Raise,
 
     CreateSecret,
@@ -116,6 +118,7 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::Backup, 1),
     (Draw::RotateAuthority, 3),
     (Draw::AbortRotation, 2),
+    (Draw::RotateBackupKey, 1),
     (Draw::Raise, 1),
     (Draw::CreateSecret, 3),
     (Draw::RotateSecret, 4),
@@ -184,6 +187,10 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::SwitchAuthority => ("switch_authority", Cause::Leader),
         Change::RetireAuthority => ("retire_authority", Cause::Leader),
         Change::AbortRotation => ("abort_rotation", Cause::Drawn(Draw::AbortRotation)),
+        Change::CreateBackupKey { .. } => ("create_backup_key", Cause::Beginning),
+        Change::RotateBackupKey { .. } => {
+            ("rotate_backup_key", Cause::Drawn(Draw::RotateBackupKey))
+        }
         Change::Acme { change } => (change.word(), Cause::Drawn(Draw::Certify)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
         Change::CreateFile { .. } => ("create_file", Cause::Drawn(Draw::CreateSecret)),

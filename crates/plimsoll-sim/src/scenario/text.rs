@@ -356,6 +356,7 @@ fn event(action: &Action) -> String {
         Action::RotateAuthority => "rotate_authority: true".to_owned(),
         Action::RotateWithoutDown => "rotate_without_down: true".to_owned(),
         Action::AbortRotation => "abort_rotation: true".to_owned(),
+        Action::RotateBackupKey => "rotate_backup_key: true".to_owned(),
         Action::Raise => "raise: true".to_owned(),
         Action::CreateSecret(name) => format!("create_secret: {name}"),
         Action::RotateSecret(name) => format!("rotate_secret: {name}"),

@@ -1,7 +1,7 @@
 //! What happens to the machines and to the leader. What operators ask for is in [`operations`](super::operations).
 
 use plimsoll_kernel::agent::ContainerPhase;
-use plimsoll_model::access::{Authority, Digest};
+use plimsoll_model::access::{Authority, Digest, KeyBytes};
 use plimsoll_model::{
     Change, Generation, Guarded, Millis, NodeFacts, NodeId, ObservedCode, ReplicaId, ServiceKey,
     Writer,
@@ -56,6 +56,7 @@ impl World<'_> {
             let authority = Authority { certificate: vec![1], key: vec![1] };
             let key = self.give_key(&node);
             batch.push(Change::Found { authority, node, key }.free());
+            batch.push(Change::CreateBackupKey { secret: KeyBytes([1; 32]) }.free());
         }
         for (node, facts) in scenario.nodes.iter().skip(1) {
             let (key, facts) = (self.give_key(node), facts.clone());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use plimsoll_kernel::depends;
-use plimsoll_model::access::{DeploymentPattern, Role};
+use plimsoll_model::access::{DeploymentPattern, KeyBytes, Role};
 use plimsoll_model::cell_files::{CellFileKind, FileBytes};
 use plimsoll_model::registries::RegistryPassword;
 use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
@@ -68,6 +68,10 @@ impl World<'_> {
                 vec![Change::RotateWithout { nodes: self.absentees() }.free()]
             }
             Action::AbortRotation => vec![Change::AbortRotation.free()],
+            Action::RotateBackupKey => {
+                let secret = KeyBytes(self.secret().0);
+                vec![Change::RotateBackupKey { secret }.free()]
+            }
             Action::Raise => vec![Change::Raise { level: Level::BUILD }.free()],
             Action::CreateSecret(name) => {
                 let (kind, content) = (CellFileKind::Secret, self.value());

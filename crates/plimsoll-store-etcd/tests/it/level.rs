@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_etcd::{EtcdClient, Keys};
 use plimsoll_model::{Author, Change, Command, Level, Term, Timestamp, Writer};
+use plimsoll_seal::Keyring;
 use plimsoll_store::{Engine, Error};
 use plimsoll_store_etcd::{Etcd, StartError};
 use serde_json::json;
@@ -26,19 +27,25 @@ fn newer() -> Vec<u8> {
     bytes
 }
 
+/// As a server of the cell would seal it.
+fn sealed(context: &str) -> Vec<u8> {
+    Keyring::of_cell([&seal_key()], "plimsoll etcd").unwrap().seal(context, &newer()).unwrap()
+}
+
 async fn put_entry(client: &EtcdClient, index: u64) {
+    let key = format!("/plimsoll/test/scheduler/entry/{index:020}");
     let mut value = vec![1];
     value.extend_from_slice(&7_u64.to_le_bytes());
-    value.extend(newer());
-    client.put(format!("/plimsoll/test/scheduler/entry/{index:020}"), value).await.unwrap();
+    value.extend(sealed(&format!("{key} 1 7")));
+    client.put(key, value).await.unwrap();
 }
 
 async fn put_snapshot(client: &EtcdClient, index: u64) {
-    let (state, base) = (newer(), "/plimsoll/test/scheduler");
-    let (bytes, checksum) = (state.len(), crc32c::crc32c(&state));
-    let meta =
-        json!({ "format": 1, "index": index, "term": 7, "bytes": bytes, "checksum": checksum });
-    client.put(format!("{base}/state/{index:020}-{:020}/{:06}", 7, 0), state).await.unwrap();
+    let (bytes, base) = (newer().len(), "/plimsoll/test/scheduler");
+    let meta = json!({ "format": 1, "index": index, "term": 7, "bytes": bytes });
+    let key = format!("{base}/state/{index:020}-{:020}/{:06}", 7, 0);
+    let state = sealed(&format!("{key} part of {bytes}"));
+    client.put(key, state).await.unwrap();
     client.put(format!("{base}/snapshot"), meta.to_string()).await.unwrap();
 }
 

@@ -9,5 +9,6 @@ mod lost;
 mod outage;
 mod proxy;
 mod refused;
+mod sealed;
 mod stalled;
 mod support;

@@ -7,6 +7,7 @@ use plimsoll_etcd::testkit::EtcdLab;
 use plimsoll_etcd::{EtcdClient, Keys, Range};
 use plimsoll_model::testkit::{cpus, node_id};
 use plimsoll_model::{Author, CellId, Change, Command, State, Term, Timestamp, Writer};
+use plimsoll_seal::CellKey;
 use plimsoll_store::{Engine, Peer, ServerId};
 use plimsoll_store_etcd::{Etcd, EtcdEngineConfig};
 
@@ -19,13 +20,18 @@ pub(crate) fn cell_id() -> CellId {
     CellId::new("test").unwrap()
 }
 
+/// What the cell of these tests seals its values with.
+pub(crate) fn seal_key() -> CellKey {
+    CellKey::from_bytes(&[9; 32]).unwrap()
+}
+
 pub(crate) fn config(etcd: plimsoll_etcd::EtcdConfig, server: u64) -> EtcdEngineConfig {
     let peer =
         Peer { name: format!("n{server}"), address: format!("127.0.0.1:{}", 7_000 + server) };
     EtcdEngineConfig {
         ttl: TTL,
         peer,
-        ..EtcdEngineConfig::scheduler(etcd, cell_id(), ServerId(server))
+        ..EtcdEngineConfig::scheduler(etcd, cell_id(), ServerId(server), seal_key())
     }
 }
 
@@ -38,7 +44,10 @@ pub(crate) fn client(lab: &EtcdLab) -> EtcdClient {
 }
 
 pub(crate) fn join(name: &str) -> Command {
-    let change = Change::PutNode { node: node_id(name), facts: cpus(4) };
+    command(Change::PutNode { node: node_id(name), facts: cpus(4) })
+}
+
+pub(crate) fn command(change: Change) -> Command {
     let by = Author::new(Writer::Operator, "test");
     Command::new(Timestamp(1_000), Term(1), by, vec![change.free()])
 }

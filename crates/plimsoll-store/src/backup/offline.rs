@@ -4,22 +4,41 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_model::{NodeId, State, Term, Timestamp};
-use plimsoll_seal::UnlockKey;
+use plimsoll_seal::{CellKey, UnlockKey};
 
-use super::{BackupContent, Error, Restored, Summary};
-use crate::checked_file::Unreadable;
+use super::{Error, Restored, Summary, key_of};
 use crate::disk::Disk;
 use crate::embedded::Incarnation;
-use crate::embedded::replay::{ReplayUntil, TERM_STEP, replay};
+use crate::embedded::replay::{LogEnd, ReplayUntil, TERM_STEP, replay};
 use crate::embedded::snapshot::{Snapshots, stream_state};
-use crate::embedded::start::{self, ServerIdentity};
+use crate::embedded::start::{self, OpenedStore, ServerIdentity};
 use crate::embedded::store::Meta;
 use crate::embedded::types::{Ballot, Header, Mark, MembershipRecord};
 use crate::engine::{Peer, ServerId};
 use crate::keys;
-use crate::level;
 use crate::log::{self, Log};
 use crate::recovery::{salt, survive};
+
+/// A store that no process runs, with all that its log is known to have committed.
+fn stopped(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    unlock: Option<&UnlockKey>,
+) -> Result<(OpenedStore, LogEnd), Error> {
+    let mut opened = start::open(disk, data_dir, None, unlock)?;
+    let failed =
+        |source| Error::Io { action: "read the log in", path: data_dir.to_owned(), source };
+    let ended = replay(&mut opened, ReplayUntil::Committed).map_err(failed)?;
+    Ok((opened, ended))
+}
+
+pub(super) fn stopped_key_on(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    unlock: Option<&UnlockKey>,
+) -> Result<CellKey, Error> {
+    key_of(&stopped(disk, data_dir, unlock)?.0.state).ok_or(Error::NoKey)
+}
 
 pub(crate) fn take_stopped_on(
     disk: &Arc<dyn Disk>,
@@ -27,23 +46,18 @@ pub(crate) fn take_stopped_on(
     file: &Path,
     unlock: Option<&UnlockKey>,
 ) -> Result<Summary, Error> {
-    let mut opened = start::open(disk, data_dir, None, unlock)?;
-    let failed =
-        |source| Error::Io { action: "read the log in", path: data_dir.to_owned(), source };
-    let ended = replay(&mut opened, ReplayUntil::Committed).map_err(failed)?;
+    let (opened, ended) = stopped(disk, data_dir, unlock)?;
     super::write(disk.as_ref(), file, &opened.state, ended.last.index, Term(ended.term))
 }
 
 pub(crate) fn restore_on(
     disk: &Arc<dyn Disk>,
-    file: &Path,
+    summary: Summary,
+    mut state: State,
     data_dir: &Path,
     node: &NodeId,
     at: Timestamp,
 ) -> Result<Restored, Error> {
-    let BackupContent { summary, state } = BackupContent::read(disk.as_ref(), file)?;
-    let mut state: State =
-        level::decode(&state).map_err(|why| Unreadable::undecoded(file, &why))?;
     must_be_empty(disk, data_dir)?;
 
     // The old servers may live, so this one has a number that none of them ever had.

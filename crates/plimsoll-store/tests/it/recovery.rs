@@ -70,6 +70,7 @@ async fn three() -> Cell {
     for at in 0..3 {
         servers.push(cell.start(at).await);
     }
+    servers[0].propose(give_backup_key()).await.unwrap();
     for name in NAMES {
         servers[0].propose(join(name)).await.unwrap();
     }
@@ -133,7 +134,7 @@ async fn a_survivor_goes_on_alone_with_all_that_it_held() {
         .to_string();
     assert!(error.contains("is the only one, so there is nothing to recover"), "{error}");
     let before = plimsoll_store::backup::verify(&backup).unwrap();
-    assert_eq!(before.applied, found.last, "what was there before is kept");
+    assert_eq!(before.summary.applied, found.last, "what was there before is kept");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

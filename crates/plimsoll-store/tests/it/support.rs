@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use plimsoll_model::access::KeyBytes;
 use plimsoll_model::testkit::{cpus, node_id};
 use plimsoll_model::{Author, CellId, Change, Command, State, Term, Timestamp, Writer};
 use plimsoll_store::disk::sim::SimDisk;
 use plimsoll_store::embedded::{EmbeddedConfig, Timing};
+use plimsoll_store::keys::CellKey;
 use plimsoll_store::{Embedded, Engine};
 
 /// A directory that goes when the test ends.
@@ -60,6 +62,15 @@ pub(crate) fn command(change: Change) -> Command {
 
 pub(crate) fn join(name: &str) -> Command {
     command(Change::PutNode { node: node_id(name), facts: cpus(4) })
+}
+
+/// What gives the cell its backup key.
+pub(crate) fn give_backup_key() -> Command {
+    command(Change::CreateBackupKey { secret: KeyBytes([7; 32]) })
+}
+
+pub(crate) fn backup_key() -> CellKey {
+    CellKey::from_bytes(&[7; 32]).unwrap()
 }
 
 /// A node that has so much to say of itself.

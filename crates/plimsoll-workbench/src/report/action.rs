@@ -55,6 +55,7 @@ pub(super) fn words(action: &Action) -> String {
         Action::RotateWithoutDown => {
             "the rotation does not wait for nodes that are down".to_owned()
         }
+        Action::RotateBackupKey => "the backup key is rotated".to_owned(),
         Action::AbortRotation => "the rotation of the authority is aborted".to_owned(),
         Action::Raise => "every server reads this level".to_owned(),
         Action::CreateSecret(name) => format!("secret {name} is created"),

@@ -330,6 +330,7 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
         ("rotate_authority", &event.rotate_authority, Action::RotateAuthority),
         ("rotate_without_down", &event.rotate_without_down, Action::RotateWithoutDown),
         ("abort_rotation", &event.abort_rotation, Action::AbortRotation),
+        ("rotate_backup_key", &event.rotate_backup_key, Action::RotateBackupKey),
         ("raise", &event.raise, Action::Raise),
     ] {
         match flag {

@@ -18,14 +18,17 @@ Examples:
   plimsoll cell recover           go on with one server when most are lost for good
   plimsoll cell authority > ca.pem    the certificate to check nodes with
   plimsoll cell rotate-authority  replace the certificate authority, without downtime
-  plimsoll cell unlock-key        a key to lock the store of a server with";
+  plimsoll cell unlock-key        a key to lock the store of a server with
+  plimsoll cell backup-key        the key that backups are encrypted with";
 
+mod backup_key;
 mod lock;
 mod recover;
 mod recover_etcd;
 mod rotate;
+mod seal_key;
 
-/// Show the servers of the cell, recover it after losing the quorum, rotate its authority, lock the store of a server.
+/// Show the servers of the cell, recover it after losing the quorum, manage its authority and its keys.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -39,6 +42,8 @@ pub(crate) enum CellCommand {
     Authority(AuthorityArgs),
     Recover(Box<recover::Args>),
     RotateAuthority(rotate::Args),
+    BackupKey(backup_key::BackupKeyArgs),
+    EtcdSealKey(seal_key::SealKeyArgs),
     UnlockKey(lock::UnlockKeyArgs),
     ChangeLock(lock::ChangeArgs),
 }
@@ -69,6 +74,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         CellCommand::Authority(args) => return authority(args),
         CellCommand::Recover(args) => return recover::run(args),
         CellCommand::RotateAuthority(args) => return rotate::run(args),
+        CellCommand::BackupKey(args) => return backup_key::run(args),
+        CellCommand::EtcdSealKey(args) => return seal_key::run(args),
         CellCommand::UnlockKey(_) => return lock::create(),
         CellCommand::ChangeLock(args) => return lock::change(args),
     };

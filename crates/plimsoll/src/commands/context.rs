@@ -251,6 +251,7 @@ mod tests {
             expires_at,
             addresses: vec!["10.0.0.1:7654".to_owned(), "10.0.0.2:7654".to_owned()],
             authorities: vec!["4f".repeat(32)],
+            authority_epoch: None,
             token: "hush".to_owned(),
         };
         let at = |millis| Some(Time(Timestamp(millis)));

@@ -23,7 +23,7 @@ pub(crate) struct EtcdArgs {
     /// TTL of the leader's lease, 2 to 60 seconds [default: 15]
     #[arg(long = "etcd-ttl", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(TTL))]
     ttl: Option<u64>,
-    /// Allow http:// to an etcd on another host: the cell's state and keys travel unencrypted
+    /// Allow http:// to an etcd on another host: its passwords, and what the cell does not seal, travel unencrypted
     #[arg(long = "etcd-allow-plaintext")]
     allow_plaintext: bool,
     /// CA certificate of etcd, for https
@@ -41,6 +41,9 @@ pub(crate) struct EtcdArgs {
     /// File with the password of the etcd user [default: `PLIMSOLL_ETCD_PASSWORD`]
     #[arg(long = "etcd-password-file", value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// File with the key that the cell's values in etcd are sealed with; only the first server of a cell needs none
+    #[arg(long = "etcd-seal-key-file", value_name = "FILE")]
+    seal_key_file: Option<PathBuf>,
 }
 
 impl EtcdArgs {
@@ -62,6 +65,7 @@ impl EtcdArgs {
             user: self.user.clone(),
             password_file: absolute(&self.password_file),
             password: password.map(Password),
+            seal_key_file: absolute(&self.seal_key_file),
         }
     }
 }

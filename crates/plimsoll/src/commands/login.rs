@@ -108,6 +108,7 @@ fn context(name: Option<&str>, login: &Login, who: &WhoAmI) -> Context {
         expires_at: None,
         addresses: login.addresses.clone(),
         authorities: login.fingerprints.iter().map(Fingerprint::to_string).collect(),
+        authority_epoch: None,
         token: login.token.to_string(),
     };
     learn(&mut context, who);

@@ -143,6 +143,7 @@ fn trouble(error: &Error) -> CliError {
         | Error::NoLog { .. }
         | Error::Etcd(
             MigrateError::OtherCell { .. }
+            | MigrateError::OtherSeal { .. }
             | MigrateError::NotEmpty { .. }
             | MigrateError::NoCell { .. },
         ) => CliError::refused(text),

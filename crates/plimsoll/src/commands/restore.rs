@@ -8,6 +8,7 @@ use plimsoll_store::backup::{self, Restored};
 
 use super::backup::{facts, trouble};
 use super::up::unstarted;
+use crate::backup_key::BackupKeyArgs;
 use crate::error::CliError;
 use crate::output::{Format, note, print};
 use crate::wait::now;
@@ -15,10 +16,10 @@ use plimsoll_workbench::input::beside;
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll restore cell.backup --data-dir /var/lib/plimsoll.new
+  plimsoll restore cell.backup --key-file backup.key --data-dir /var/lib/plimsoll.new
   plimsoll up --data-dir /var/lib/plimsoll.new
 
-The directory becomes that of a cell of one. It must be empty or not there yet, so that nothing is lost. The new cell does not
+The key is what `plimsoll cell backup-key` printed for the cell that the backup is of. The directory becomes that of a cell of one. It must be empty or not there yet, so that nothing is lost. The new cell does not
 wait for the nodes of the old one: their replicas are placed again, but for those with data there, and they can join with
 new tokens. Operators keep their tokens; join tokens are void. The old cell, should it still run, is another one from now on:
 stop it, or two cells run the same deployments.";
@@ -35,6 +36,8 @@ pub(crate) struct Args {
     /// Node to become, from the backup or a new one [default: the only one, else the host name]
     #[arg(long, value_name = "NODE", value_parser = named)]
     name: Option<NodeId>,
+    #[command(flatten)]
+    keys: BackupKeyArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -54,13 +57,16 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         let hint = beside(file).unwrap_or_else(|| "check the path".to_owned());
         return Err(CliError::refused(format!("there is no file {}", file.display())).hint(hint));
     }
-    let known = backup::nodes(file).map_err(|error| trouble(&error))?;
+    let keys = args.keys.keys()?;
+    let label = backup::verify(file).map_err(|error| trouble(&error))?;
+    let held = backup::state(file, &keys).map_err(|error| trouble(&error))?;
+    let known: Vec<NodeId> = held.1.nodes().keys().cloned().collect();
     let name = name(args, &known)?;
-    let restored = backup::restore(file, &store_dir(dir), &name, now());
+    let restored = backup::restore(held, &store_dir(dir), &name, now());
     let Restored { summary, lost, .. } = restored.map_err(|error| trouble(&error))?;
     node::remember(dir, &name).map_err(|error| unstarted(&error))?;
     let shown = dir.display();
-    print(args.output, &facts(file, &summary), |_| {
+    print(args.output, &facts(file, &label), |_| {
         let (cell_id, applied) = (&summary.cell_id, summary.applied);
         format!("{shown} holds cell {cell_id} as of entry {applied}, for node {name}\n")
     })?;

@@ -181,6 +181,7 @@ fn chaos_does_every_operation_of_the_api() {
         ("DELETE /v1/secrets/{name}", Draw::RemoveSecret),
         ("DELETE /v1/tokens/join/{name}", Draw::RevokeJoinToken),
         ("POST /v1/backup", Draw::Backup),
+        ("POST /v1/backup/key", Draw::RotateBackupKey),
         ("POST /v1/cell/rotation", Draw::RotateAuthority),
         ("POST /v1/configs", Draw::CreateSecret),
         ("POST /v1/configs/{name}/rotate", Draw::RotateSecret),

@@ -14,17 +14,31 @@ mod lost;
 mod migration;
 mod refusals;
 mod rotation;
+mod sealed;
 mod status;
 
 /// How long a leader that crashed still counts.
 const TTL: Duration = Duration::from_secs(2);
 
+/// The key that the cells of these tests seal their values with.
+const SEAL_KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/etcd/seal.key");
+
 /// What every node of the cell is told.
 fn flags(lab: &EtcdLab) -> Vec<String> {
     let ttl = TTL.as_secs().to_string();
     let endpoints = lab.endpoints.join(",");
-    let flags =
-        ["--engine", "etcd", "--cell", "home", "--etcd-ttl", &ttl, "--etcd-endpoints", &endpoints];
+    let flags = [
+        "--engine",
+        "etcd",
+        "--cell",
+        "home",
+        "--etcd-ttl",
+        &ttl,
+        "--etcd-endpoints",
+        &endpoints,
+        "--etcd-seal-key-file",
+        SEAL_KEY,
+    ];
     flags.map(str::to_owned).into()
 }
 

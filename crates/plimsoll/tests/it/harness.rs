@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use plimsoll_kernel::voters::MAX_SERVERS;
 use plimsoll_lab::{Lab, NAMES, Process};
 use plimsoll_peer::pki::{Fingerprint, Identity};
+use plimsoll_store::keys::CellKey;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -138,6 +139,13 @@ impl Cell {
 
     pub(crate) fn others(&self, at: usize) -> Vec<usize> {
         self.nodes().filter(|other| *other != at).collect()
+    }
+
+    /// The key that the cell's backups are encrypted with, as an admin of it gets it.
+    pub(crate) fn backup_key(&self, at: usize) -> CellKey {
+        let shown = self.run(at, "cell backup-key");
+        assert_eq!(shown.code(), 0, "{}", shown.text());
+        shown.stdout().parse().unwrap()
     }
 
     /// A token to join with. One that was asked for while nobody led was not made, and is asked for again.

@@ -20,6 +20,8 @@ use crate::harness::{Cell, Site};
 use crate::run::{Ran, run_in};
 
 mod api;
+mod backups;
+mod contexts;
 mod deploy;
 mod files;
 mod join;

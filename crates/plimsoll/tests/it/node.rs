@@ -282,7 +282,15 @@ fn a_daemon_that_stops_leaves_its_replicas_and_takes_them_over_again() {
         "{}",
         saved.text()
     );
-    let restored = node.run("restore cell.backup --data-dir again");
+    let refused = node.run("restore cell.backup --data-dir again");
+    assert_eq!(refused.code(), 1, "{}", refused.text());
+    assert!(refused.stderr().contains("and no key is given"), "{}", refused.text());
+    assert!(refused.stderr().contains("hint: give the key with --key-file"), "{}", refused.text());
+    assert!(!node.path("again").exists(), "nothing is begun");
+    let key = node.run("cell backup-key --data-dir node");
+    assert_eq!(key.code(), 0, "{}", key.text());
+    fs::write(node.path("backup.key"), key.stdout()).unwrap();
+    let restored = node.run("restore cell.backup --key-file backup.key --data-dir again");
     assert!(
         restored.stdout().starts_with("again holds cell demo as of entry "),
         "{}",

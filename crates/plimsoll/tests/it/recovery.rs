@@ -245,10 +245,12 @@ fn a_restored_cell_waits_for_no_node_of_the_old_one_and_hears_none() {
     let void = cell.token(0);
     assert_eq!(cell.run(0, "token create ann --role deploy").code(), 0);
     assert_eq!(cell.run(0, "backup cell.backup").code(), 0);
+    fs::write(cell.dir.path().join("backup.key"), cell.backup_key(0).to_string()).unwrap();
     assert_eq!(cell.run(0, "delete shop").code(), 0);
     cell.kill(2);
     fs::rename(cell.path(2), cell.dir.path().join("lost")).unwrap();
-    let restored = cell.offline("restore cell.backup --data-dir cedar --name cedar");
+    let restored =
+        cell.offline("restore cell.backup --key-file backup.key --data-dir cedar --name cedar");
     assert_eq!(restored.code(), 0, "{}", restored.text());
     assert!(restored.stderr().contains("given up: ash, birch"), "{}", restored.text());
 

@@ -24,6 +24,7 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/audit get
         /v1/authority get
         /v1/backup post
+        /v1/backup/key get post
         /v1/cell get
         /v1/cell/rotation delete post
         /v1/certificates get

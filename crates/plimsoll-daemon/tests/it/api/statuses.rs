@@ -67,6 +67,8 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
     ("GET /v1/watch", "/v1/watch", ""),
     ("POST /v1/replicas/{id}/exec", "/v1/replicas/shop-web-1/exec", r#"{"command":["true"]}"#),
     ("POST /v1/backup", "/v1/backup", ""),
+    ("GET /v1/backup/key", "/v1/backup/key", ""),
+    ("POST /v1/backup/key", "/v1/backup/key", ""),
     ("GET /v1/whoami", "/v1/whoami", ""),
     ("GET /v1/authority", "/v1/authority", ""),
     ("GET /v1/tokens/join", "/v1/tokens/join", ""),

@@ -4,6 +4,7 @@ use plimsoll_api::view::AuditQuery;
 use plimsoll_model::testkit::{cpus, node_id, spread};
 use plimsoll_model::{Change, Writer};
 use plimsoll_store::backup;
+use plimsoll_store::keys::CellKey;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
@@ -94,8 +95,12 @@ async fn a_backup_comes_whole_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("backup");
     std::fs::write(&file, bytes).unwrap();
-    let summary = backup::verify(&file).unwrap();
-    assert_eq!(summary.cell_id.as_str(), "test");
+    let label = backup::verify(&file).unwrap();
+    assert_eq!(label.summary.cell_id.as_str(), "test");
+    let shown = daemon.client.backup_key().await.unwrap();
+    assert_eq!(shown.id, Some(label.key.to_string()));
+    let key: CellKey = shown.key.unwrap().parse().unwrap();
+    assert_eq!(backup::state(&file, &[key]).unwrap().1.deployments().len(), 1);
     let left = std::fs::read_dir(&daemon.listen.data_dir).unwrap();
     let mut left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(!left.any(|name| name.starts_with("backup")));

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use plimsoll_daemon::node::store_dir;
+use plimsoll_daemon::node::recovery::is_on_etcd;
+use plimsoll_daemon::node::{etcd_seal, store_dir};
 use plimsoll_store::backup::chain;
 use plimsoll_store::embedded::OpenError;
 use plimsoll_store::keys::{UnlockKey, change_lock};
 
+use crate::commands::up::unstarted;
 use crate::default_paths::Who;
 use crate::error::CliError;
 use crate::output::note;
@@ -54,8 +56,14 @@ pub(crate) struct ChangeArgs {
 pub(super) fn change(args: &ChangeArgs) -> Result<(), CliError> {
     let dir = args.data_dir.clone().unwrap_or_else(|| Who::of_process().data_dir());
     let to = args.to.as_deref().map(unlock::read).transpose()?;
-    let changed = change_lock(&store_dir(&dir), args.unlock.key()?.as_ref(), to.as_ref());
-    changed.map_err(|error| trouble(&error))?;
+    let from = args.unlock.key()?;
+    if is_on_etcd(&dir) {
+        let changed = etcd_seal::change_lock(&dir, from.as_ref(), to.as_ref());
+        changed.map_err(|error| unstarted(&error))?;
+    } else {
+        let changed = change_lock(&store_dir(&dir), from.as_ref(), to.as_ref());
+        changed.map_err(|error| trouble(&error))?;
+    }
     let shown = dir.display();
     match to {
         Some(_) => note(&format!("the store in {shown} is locked with the new unlock key")),

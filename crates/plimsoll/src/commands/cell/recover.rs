@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value_t)]
     pub(super) output: Format,
     #[command(flatten)]
-    unlock: UnlockArgs,
+    pub(super) unlock: UnlockArgs,
     #[command(flatten)]
     pub(super) etcd: EtcdArgs,
     #[command(flatten)]

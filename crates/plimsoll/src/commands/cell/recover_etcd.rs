@@ -7,6 +7,7 @@ use plimsoll_api::view::{Cell, ProblemCode};
 use plimsoll_daemon::node::EtcdOptions;
 use plimsoll_daemon::node::recovery::{self, Error, RecoveredEtcd};
 use plimsoll_store::backup::chain;
+use plimsoll_store::keys::CellKey;
 use plimsoll_store_etcd::migrate::MigrateError;
 use serde::Serialize;
 
@@ -48,9 +49,13 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<(), CliError> {
     }
     let backup = unused(dir, cell.applied);
     live::block_on(from_daemon(&client, &backup))?;
+    let key = live::block_on(async { Ok(client.backup_key().await?) })?.key;
+    let keys: Vec<CellKey> = key.and_then(|key| key.parse().ok()).into_iter().collect();
     let etcd = EtcdOptions { prefix: Some(prefix), ..etcd };
+    let unlock = args.unlock.key()?;
     let recovered = live::block_on(async {
-        recovery::recover(dir, &backup, &etcd).await.map_err(|error| trouble(&error))
+        let recovered = recovery::recover(dir, &backup, &keys, &etcd, unlock.as_ref()).await;
+        recovered.map_err(|error| trouble(&error))
     })?;
     let facts = facts(recovered, backup);
     print(args.output, &facts, done)?;
@@ -127,9 +132,11 @@ fn trouble(error: &Error) -> CliError {
         | Error::SamePrefix { .. }
         | Error::OtherCell { .. }
         | Error::Ahead { .. }
-        | Error::Etcd(MigrateError::NotEmpty { .. } | MigrateError::OtherCell { .. }) => {
-            CliError::refused(text)
-        }
+        | Error::Etcd(
+            MigrateError::NotEmpty { .. }
+            | MigrateError::OtherCell { .. }
+            | MigrateError::OtherSeal { .. },
+        ) => CliError::refused(text),
         _ => CliError::failed(text),
     }
 }

@@ -54,8 +54,16 @@ fn a_cell_goes_to_an_etcd_and_back_with_all_it_has_and_nothing_that_runs_is_touc
     assert!(fs::exists(kept).unwrap(), "what was there is kept: {kept}");
     let refused = migrate(&cell, 2, "etcd", &to);
     assert!(refused.stderr().contains("of the etcd engine already"), "{}", refused.text());
+    let keyless = migrate(&cell, 0, "etcd", &to);
+    let said = "print it on a server of the cell with `plimsoll cell etcd-seal-key`";
+    assert!(keyless.code() == 1 && keyless.stderr().contains(said), "{}", keyless.text());
+    let key = format!("cell etcd-seal-key --data-dir {}", cell.path(2).display());
+    let key = run_in(cell.dir.path(), &key, "", &[]);
+    assert_eq!(key.code(), 0, "{}", key.text());
+    fs::write(cell.dir.path().join("seal.key"), key.stdout()).unwrap();
+    let with_key = format!("{to} --etcd-seal-key-file seal.key");
     for at in [0, 1] {
-        assert_eq!(migrated(&cell, at, "etcd", &to)["has_followed"], true);
+        assert_eq!(migrated(&cell, at, "etcd", &with_key)["has_followed"], true);
     }
     (0..3).for_each(|at| cell.up(at, None));
     cell.until_led(&[0, 1, 2]);

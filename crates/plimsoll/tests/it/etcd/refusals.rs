@@ -5,7 +5,7 @@ use std::path::Path;
 
 use plimsoll_etcd::testkit::EtcdLab;
 
-use super::{cell_of, flags};
+use super::{SEAL_KEY, cell_of, flags};
 use crate::harness::loopback;
 use crate::run::binary;
 
@@ -155,6 +155,7 @@ fn a_prefix_and_a_data_directory_have_one_owner_each() {
     let mut command = binary();
     command.args(["up", "--runtime", "process", "--name", "ash", "--address", &loopback(AT)]);
     command.arg("--data-dir").arg(&dir).args(on).args(["--cell", "home"]);
+    command.args(["--etcd-seal-key-file", SEAL_KEY]);
     let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
     assert!(said.contains("a server called ash runs at"), "{said}");
 

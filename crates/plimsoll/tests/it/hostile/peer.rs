@@ -51,7 +51,7 @@ fn forged(cell: &Cell, name: &str) -> Impostor {
         let taken = cell.run(0, &format!("backup {}", file.display()));
         assert_eq!(taken.code(), 0, "{}", taken.text());
     }
-    let (_, state) = backup::state(&file).unwrap();
+    let (_, state) = backup::state(&file, &[cell.backup_key(0)]).unwrap();
     let kept = state.access().authority.clone().unwrap();
     let (cell_id, certificate, key) = (state.cell_id().clone(), kept.certificate, kept.key);
     let authority = Authority::from_parts(&AuthorityParts { cell_id, certificate, key }).unwrap();

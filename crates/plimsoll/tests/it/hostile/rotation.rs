@@ -13,6 +13,7 @@ use plimsoll_peer::pki::{
 };
 use plimsoll_peer::{Error, PeerClient, Target, meet};
 use plimsoll_store::backup;
+use plimsoll_store::keys::CellKey;
 
 use crate::harness::{Cell, Site};
 
@@ -23,11 +24,11 @@ fn stolen(cell: &Cell, file: &str) -> Authority {
     let file = cell.dir.path().join(file);
     let taken = cell.run(0, &format!("backup {}", file.display()));
     assert_eq!(taken.code(), 0, "{}", taken.text());
-    kept(&file)
+    kept(&file, cell.backup_key(0))
 }
 
-fn kept(file: &Path) -> Authority {
-    let (_, state) = backup::state(file).unwrap();
+fn kept(file: &Path, key: CellKey) -> Authority {
+    let (_, state) = backup::state(file, &[key]).unwrap();
     let kept = state.access().authority.clone().unwrap();
     let (cell_id, certificate, key) = (state.cell_id().clone(), kept.certificate, kept.key);
     Authority::from_parts(&AuthorityParts { cell_id, certificate, key }).unwrap()

@@ -16,6 +16,8 @@ fn what_was_deleted_comes_back_from_a_backup() {
     lab.steady("blog");
     lab.steady_at("shop", revision);
     lab.run("backup cell.backup").done();
+    let key = lab.run("cell backup-key").done();
+    fs::write(lab.path("backup.key"), key.stdout).unwrap();
     for name in ["shop", "blog"] {
         lab.run(&format!("delete {name}")).done();
         lab.gone(name);
@@ -36,13 +38,13 @@ fn what_was_deleted_comes_back_from_a_backup() {
     for (case, bytes) in [("cut", &whole[..whole.len() / 2]), ("flipped", &flipped), ("empty", &[])]
     {
         fs::write(lab.path("bad.backup"), bytes).unwrap();
-        let said = run("restore bad.backup --data-dir new");
+        let said = run("restore bad.backup --key-file backup.key --data-dir new");
         assert_eq!(said.code, 1, "{case}: {said:#?}");
         assert!(said.stderr.contains("bad.backup"), "{case}: {said:#?}");
         assert!(!lab.path("new/store/identity").exists(), "{case}: nothing is begun");
     }
     let _ = fs::remove_dir_all(lab.path("new"));
-    let said = run("restore cell.backup --data-dir new");
+    let said = run("restore cell.backup --key-file backup.key --data-dir new");
     assert_eq!(said.code, 0, "{said:#?}");
 
     let back = Lab::beside(&lab, "new");
