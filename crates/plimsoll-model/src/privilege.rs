@@ -367,7 +367,7 @@ impl ContainerSpec {
         attached(&mut found, networks);
         logged(&mut found, logging.as_ref());
         declared(&mut found, volumes);
-        mounts.iter().for_each(|mount| mounted(&mut found, mount, volumes, runtimes));
+        mounted(&mut found, mounts, volumes, runtimes);
         if !runtimes.is_empty() && runtimes.iter().all(|runtime| runtime.root_is_host) {
             self.host_user(&mut found);
         }
@@ -482,30 +482,31 @@ fn declared(found: &mut Privileges, volumes: &BTreeMap<String, VolumeSpec>) {
 
 fn mounted(
     found: &mut Privileges,
-    mount: &Mount,
+    mounts: &[Mount],
     volumes: &BTreeMap<String, VolumeSpec>,
     runtimes: &[&RuntimeFacts],
 ) {
-    let Mount { source, target, read_only: _, consistency: _ } = mount;
-    match source {
-        MountSource::Bind { path, propagation, create_host_path: _, selinux } => {
-            let roots = runtimes.iter().flat_map(|runtime| &runtime.bind_roots);
-            if !roots.into_iter().any(|root| is_below(path, root)) {
-                found.add(Field::BindMount, format!("{path}:{target}"));
+    for Mount { source, target, read_only: _, consistency: _ } in mounts {
+        match source {
+            MountSource::Bind { path, propagation, create_host_path: _, selinux } => {
+                let roots = runtimes.iter().flat_map(|runtime| &runtime.bind_roots);
+                if !roots.into_iter().any(|root| is_below(path, root)) {
+                    found.add(Field::BindMount, format!("{path}:{target}"));
+                }
+                for option in propagation.iter().chain(selinux) {
+                    found.add(Field::BindMount, format!("{path}:{target}:{option}"));
+                }
             }
-            for option in propagation.iter().chain(selinux) {
-                found.add(Field::BindMount, format!("{path}:{target}:{option}"));
+            MountSource::Volume { name, subpath: _, nocopy: _ } => {
+                // One that nothing declares is the deployment's own; the engine would take a path for a bind mount.
+                if !volumes.contains_key(name) && name.contains('/') {
+                    found.add(Field::Volume, name);
+                }
             }
-        }
-        MountSource::Volume { name, subpath: _, nocopy: _ } => {
-            // One that nothing declares is the deployment's own; the engine would take a path for a bind mount.
-            if !volumes.contains_key(name) && name.contains('/') {
-                found.add(Field::Volume, name);
+            MountSource::Anonymous => {}
+            MountSource::Tmpfs { size: _, mode: _, options } => {
+                found.add_all(Field::Tmpfs, options.iter().filter(|option| *option == "dev"));
             }
-        }
-        MountSource::Anonymous => {}
-        MountSource::Tmpfs { size: _, mode: _, options } => {
-            found.add_all(Field::Tmpfs, options.iter().filter(|option| *option == "dev"));
         }
     }
 }

@@ -108,7 +108,9 @@ impl SealedBackup {
         };
         let read = |at: u64, to: &mut [u8]| self.file.read_at(self.pieces_at + at, to);
         let plain = stream.read(self.pieces, 0, usize::MAX, read).map_err(|source| {
-            if source.get_ref().is_some_and(|it| it.is::<OpenError>()) {
+            if let Some(inner) = source.get_ref()
+                && inner.is::<OpenError>()
+            {
                 return Error::Changed { path: path.clone(), key };
             }
             Error::Io { action: "read", path: path.clone(), source }
