@@ -135,13 +135,10 @@ impl Writer {
             Draw::Drain => {
                 let all = [DRAIN_TIMEOUT, Millis::seconds(20), Millis::minutes(1)];
                 let timeout = *self.chance.pick(&all).unwrap_or(&DRAIN_TIMEOUT);
-                self.say(at, Action::Drain { node: node.clone(), timeout, force: false });
-                self.say(back, Action::Uncordon(node));
+                self.drain(at, back, Action::Drain { node, timeout, force: false });
             }
             Draw::DrainByForce => {
-                let timeout = DRAIN_TIMEOUT;
-                self.say(at, Action::Drain { node: node.clone(), timeout, force: true });
-                self.say(back, Action::Uncordon(node));
+                self.drain(at, back, Action::Drain { node, timeout: DRAIN_TIMEOUT, force: true });
             }
             Draw::Remove => {
                 self.say(at, Action::drain(node.clone()));
@@ -208,6 +205,15 @@ impl Writer {
             }
             Draw::LoginRegistry => self.of_a_registry(at, Action::LoginRegistry),
             Draw::LogoutRegistry => self.of_a_registry(at, Action::LogoutRegistry),
+        }
+    }
+
+    /// It is called off in the end.
+    fn drain(&mut self, at: Millis, back: Millis, drain: Action) {
+        if let Action::Drain { node, .. } = &drain {
+            let node = node.clone();
+            self.say(at, drain);
+            self.say(back, Action::Uncordon(node));
         }
     }
 
