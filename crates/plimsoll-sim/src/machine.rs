@@ -133,7 +133,12 @@ impl Container {
 
     /// Whether nothing more is tried: it failed too often, or its job is done.
     pub fn is_at_its_end(&self) -> bool {
-        self.is_exhausted() || self.code == Some(ObservedCode::Completed)
+        self.is_exhausted() || self.has_completed()
+    }
+
+    /// Whether it had one job, and has done it.
+    pub fn has_completed(&self) -> bool {
+        self.code == Some(ObservedCode::Completed)
     }
 
     /// Whether it failed too often to be tried again.
@@ -153,20 +158,17 @@ impl Container {
     /// What the machine says of it.
     pub(crate) fn observed(&self) -> ObservedState {
         match self.local.phase {
-            ContainerPhase::Pulling => ObservedState::Pulling,
+            // It waits, and says for what.
+            ContainerPhase::Pulled if self.code.is_some() => ObservedState::Pending,
+            ContainerPhase::Pulling | ContainerPhase::Pulled => ObservedState::Pulling,
             ContainerPhase::Stopping if self.retry.is_some() => ObservedState::Degraded,
             ContainerPhase::Up | ContainerPhase::Stopping if self.is_healthy => {
                 ObservedState::Running
             }
-            // It waits, and says for what.
-            ContainerPhase::Pulled if self.code.is_some() => ObservedState::Pending,
-            ContainerPhase::Pulled => ObservedState::Pulling,
             ContainerPhase::Starting | ContainerPhase::Up | ContainerPhase::Stopping => {
                 ObservedState::Starting
             }
-            ContainerPhase::Exited if self.code == Some(ObservedCode::Completed) => {
-                ObservedState::Running
-            }
+            ContainerPhase::Exited if self.has_completed() => ObservedState::Running,
             ContainerPhase::Exited => ObservedState::Failed,
         }
     }

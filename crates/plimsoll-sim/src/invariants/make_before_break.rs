@@ -40,8 +40,10 @@ impl Invariant for MakeBeforeBreak {
                 continue;
             }
             let Some(machine) = world.machines.get(&now.node) else { continue };
-            let runs =
-                machine.container(id, now.generation).is_some_and(|c| c.is_up() && c.is_healthy);
+            // A job may be done by then.
+            let runs = machine
+                .container(id, now.generation)
+                .is_some_and(|c| (c.is_up() && c.is_healthy) || c.has_completed());
             // It may be lost, or end by itself, in the moment between its report and the commit.
             let just_lost = machine.link != Link::Up
                 || machine

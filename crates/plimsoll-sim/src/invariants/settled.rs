@@ -3,7 +3,7 @@
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::{Scope, Signals, depends, reconcile};
 use plimsoll_model::rollout::RolloutPhase;
-use plimsoll_model::{Assignment, Mode, Node, NodeId, NodeStatus, ReplicaId, ServiceKey};
+use plimsoll_model::{Assignment, Mode, Node, NodeId, NodeStatus, Replica, ReplicaId, ServiceKey};
 
 use super::Broken;
 use super::reasons::{is_refused, live};
@@ -22,55 +22,7 @@ fn find(world: &World<'_>) -> Result<(), String> {
     // What is poisoned to the end has no end.
     let is_sane = |key: &ServiceKey| !world.poisoned.contains(key);
     for (id, replica) in state.replicas().filter(|(id, _)| is_sane(&id.service)) {
-        let on_down =
-            |node: &NodeId| state.node(node).is_none_or(|node| node.status == NodeStatus::Down);
-        let is_broken = |held: &Assignment| {
-            let spec = state.service(&id.service).and_then(|service| service.spec_of(held));
-            spec.is_some_and(|spec| world.broken.contains(&spec.container.image))
-        };
-        // What it depends on never comes, or is looked at for itself.
-        let is_held = |held: &Assignment| !awaited(world, &id, held).is_empty();
-        // The way to something that never starts has no end either.
-        if let Some(successor) = replica.successor.as_ref().filter(|successor| {
-            !is_broken(&successor.assignment) && !is_held(&successor.assignment)
-        }) {
-            return Err(format!("{id} is still moving to {}", successor.assignment.node));
-        }
-        let is_stopping = |it: &&Assignment| !on_down(&it.node) && !is_broken(it);
-        if let Some(leaving) = replica.leaving.iter().find(is_stopping) {
-            return Err(format!("{id} still leaves {}", leaving.node));
-        }
-        let Some(assignment) = &replica.assignment else { continue };
-        let is_broken = is_broken(assignment);
-        let container = world.machines.get(&assignment.node);
-        let runs = container.and_then(|machine| machine.container(&id, assignment.generation));
-        // What failed too often waits for an operator, and says so.
-        let has_given_up = replica.has_given_up() && runs.is_none_or(Container::is_exhausted);
-        // What cannot leave a node that is drained by force is stopped there, and says so, as long as it may not run there
-        // and can go nowhere else.
-        let is_cleared = state.node(&assignment.node).is_some_and(Node::is_cleared);
-        let is_stopped =
-            replica.waiting.is_some() && (is_cleared || replica.is_stopped(assignment));
-        let is_excused = is_broken
-            || has_given_up
-            || is_stopped
-            || on_down(&assignment.node)
-            || is_held(assignment);
-        if !replica.is_running() && !is_excused {
-            return Err(format!("{id} does not run on {}", assignment.node));
-        }
-        let is_done = replica.has_completed(assignment);
-        let is_job = depends::is_job(state, &id.service);
-        if replica.is_running() && is_job && !is_done && !on_down(&assignment.node) {
-            return Err(format!("{id} does not end the job that others wait for"));
-        }
-        if replica.is_running()
-            && !is_done
-            && !on_down(&assignment.node)
-            && !runs.is_some_and(|c| c.is_healthy)
-        {
-            return Err(format!("{id} is said to run on {} and does not", assignment.node));
-        }
+        find_in_replica(world, &id, replica)?;
     }
     for (key, service) in state.services().iter().filter(|(key, _)| is_sane(key)) {
         if is_refused(service) {
@@ -136,4 +88,56 @@ fn find(world: &World<'_>) -> Result<(), String> {
         Some((guarded, _)) => Err(format!("a pass still wants {:?}", guarded.change)),
         None => Ok(()),
     }
+}
+
+fn find_in_replica(world: &World<'_>, id: &ReplicaId, replica: &Replica) -> Result<(), String> {
+    let state = &world.state;
+    let on_down =
+        |node: &NodeId| state.node(node).is_none_or(|node| node.status == NodeStatus::Down);
+    let is_broken = |held: &Assignment| {
+        let spec = state.service(&id.service).and_then(|service| service.spec_of(held));
+        spec.is_some_and(|spec| world.broken.contains(&spec.container.image))
+    };
+    // What it depends on never comes, or is looked at for itself.
+    let is_held = |held: &Assignment| !awaited(world, id, held).is_empty();
+    // The way to something that never starts has no end either.
+    if let Some(successor) = replica
+        .successor
+        .as_ref()
+        .filter(|successor| !is_broken(&successor.assignment) && !is_held(&successor.assignment))
+    {
+        return Err(format!("{id} is still moving to {}", successor.assignment.node));
+    }
+    let is_stopping = |it: &&Assignment| !on_down(&it.node) && !is_broken(it);
+    if let Some(leaving) = replica.leaving.iter().find(is_stopping) {
+        return Err(format!("{id} still leaves {}", leaving.node));
+    }
+    let Some(assignment) = &replica.assignment else { return Ok(()) };
+    let is_broken = is_broken(assignment);
+    let container = world.machines.get(&assignment.node);
+    let runs = container.and_then(|machine| machine.container(id, assignment.generation));
+    // What failed too often waits for an operator, and says so.
+    let has_given_up = replica.has_given_up() && runs.is_none_or(Container::is_exhausted);
+    // What cannot leave a node that is drained by force is stopped there, and says so, as long as it may not run there
+    // and can go nowhere else.
+    let is_cleared = state.node(&assignment.node).is_some_and(Node::is_cleared);
+    let is_stopped = replica.waiting.is_some() && (is_cleared || replica.is_stopped(assignment));
+    let is_excused =
+        is_broken || has_given_up || is_stopped || on_down(&assignment.node) || is_held(assignment);
+    if !replica.is_running() && !is_excused {
+        return Err(format!("{id} does not run on {}", assignment.node));
+    }
+    let is_done = replica.has_completed(assignment);
+    let is_job = depends::is_job(state, &id.service);
+    if replica.is_running() && is_job && !is_done && !on_down(&assignment.node) {
+        return Err(format!("{id} does not end the job that others wait for"));
+    }
+    if replica.is_running()
+        && !is_done
+        && !on_down(&assignment.node)
+        && !runs.is_some_and(|c| c.is_healthy)
+    {
+        return Err(format!("{id} is said to run on {} and does not", assignment.node));
+    }
+    Ok(())
 }

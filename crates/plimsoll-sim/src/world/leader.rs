@@ -169,8 +169,8 @@ impl World<'_> {
         mut pieces: VecDeque<Vec<Guarded>>,
     ) {
         let (is_fresh, step) = (self.commands == decided_on, LeaderStep::TURN[nth]);
-        let batch = &pieces.pop_front().unwrap_or_default();
-        if let Err(rejection) = self.apply(step.writer(), batch.to_vec()) {
+        let batch = pieces.pop_front().unwrap_or_default();
+        if let Err(rejection) = self.apply(step.writer(), batch.clone()) {
             let poisoned = batch.get(rejection.position).and_then(poisoned_service).cloned();
             if is_fresh && poisoned.is_none() {
                 self.complaints.push(format!("a batch decided on this very state: {rejection}"));
@@ -179,7 +179,7 @@ impl World<'_> {
             self.refused += 1;
             let now = self.leader_time();
             if let Some(leading) = &mut self.leading {
-                let waits = leading.leader.refused(step, &self.state, batch, &rejection, now);
+                let waits = leading.leader.refused(step, &self.state, &batch, &rejection, now);
                 self.poison_refusal = poisoned.map(|service| PoisonRefusal { service, waits });
             }
         } else if !pieces.is_empty() {
