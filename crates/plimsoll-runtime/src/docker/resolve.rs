@@ -23,11 +23,12 @@ pub(super) async fn resolve(
         Err(fault) if fault.is_absent() => None,
         Err(fault) => return Err(classify(fault)),
     };
-    // It was built or loaded here. A registry may have another image of that name, which is not the one that is meant.
-    if pull.policy != PullPolicy::Always && local.as_ref().is_some_and(Vec::is_empty) {
+    let reference = ImageReference::parse(&pull.image);
+    let known = local.as_deref().and_then(|digests| digest_of(&reference, digests));
+    // It was built, loaded or tagged here. A registry may have another image of that name, which is not the one that is meant.
+    if pull.policy != PullPolicy::Always && local.is_some() && known.is_none() {
         return Ok(ImageResolution::Local);
     }
-    let reference = ImageReference::parse(&pull.image);
     let asked = async {
         let credentials = credentials(&docker, keyring, pull).await?;
         let found = docker.inspect_registry_image(&pull.image, credentials).await?;
@@ -38,7 +39,6 @@ pub(super) async fn resolve(
         Ok(digest) => return Ok(ImageResolution::Registry { digest }),
         Err(fault) => classify(fault),
     };
-    let known = local.as_deref().and_then(|digests| digest_of(&reference, digests));
     match (known, &error) {
         // It says that there is no such image, or not for us: what is here may have been taken back.
         (_, PullError::NotFound { .. } | PullError::Denied { .. }) | (None, _) => Err(error),

@@ -49,14 +49,14 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/nodes/{node}/explain get
         /v1/operators get post
         /v1/operators/{name} delete
+        /v1/registries get post
+        /v1/registries/{host} delete
         /v1/replicas get
         /v1/replicas/{id} get
         /v1/replicas/{id}/exec post
         /v1/replicas/{id}/logs get
         /v1/routes get
         /v1/routes/explain get
-        /v1/registries get post
-        /v1/registries/{host} delete
         /v1/secrets get post
         /v1/secrets/{name} delete get
         /v1/secrets/{name}/rotate post
