@@ -57,6 +57,11 @@ pub enum AuditKind {
         node: NodeId,
         status: NodeStatus,
     },
+    /// Its container runtime does not answer, and why; none: it answers again.
+    NodeRuntime {
+        node: NodeId,
+        why: Option<String>,
+    },
     NodeAvailability {
         node: NodeId,
         availability: Availability,
@@ -224,11 +229,13 @@ pub enum AuditKind {
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 48] = [
+    pub const WORDS: [&'static str; 50] = [
         "node_joined",
         "node_changed",
         "node_ready",
         "node_down",
+        "runtime_unavailable",
+        "runtime_available",
         "node_availability",
         "drain_timeout",
         "node_removed",
@@ -281,6 +288,8 @@ impl AuditKind {
             Self::NodeChanged { .. } => "node_changed",
             Self::NodeStatus { status: NodeStatus::Ready, .. } => "node_ready",
             Self::NodeStatus { status: NodeStatus::Down, .. } => "node_down",
+            Self::NodeRuntime { why: Some(_), .. } => "runtime_unavailable",
+            Self::NodeRuntime { why: None, .. } => "runtime_available",
             Self::NodeAvailability { .. } => "node_availability",
             Self::DrainTimedOut { .. } => "drain_timeout",
             Self::NodeRemoved { .. } => "node_removed",
@@ -376,6 +385,12 @@ impl fmt::Display for AuditKind {
             Self::NodeChanged { node } => write!(f, "{node} changed what it offers"),
             Self::NodeStatus { node, status: NodeStatus::Ready } => write!(f, "{node} is ready"),
             Self::NodeStatus { node, status: NodeStatus::Down } => write!(f, "{node} is down"),
+            Self::NodeRuntime { node, why: Some(why) } => {
+                write!(f, "the container runtime of {node} does not answer: {why}")
+            }
+            Self::NodeRuntime { node, why: None } => {
+                write!(f, "the container runtime of {node} answers again")
+            }
             Self::NodeAvailability { node, availability } => match availability {
                 Availability::Active => write!(f, "{node} uncordoned"),
                 Availability::Cordoned => write!(f, "{node} is cordoned"),
@@ -557,6 +572,12 @@ mod tests {
                 Some(H::NodeStatus { node: node.clone(), status: NodeStatus::Down })
             }
             H::NodeStatus { status: NodeStatus::Down, .. } => {
+                Some(H::NodeRuntime { node: node.clone(), why: Some("no socket".to_owned()) })
+            }
+            H::NodeRuntime { why: Some(_), .. } => {
+                Some(H::NodeRuntime { node: node.clone(), why: None })
+            }
+            H::NodeRuntime { why: None, .. } => {
                 Some(H::NodeAvailability { node: node.clone(), availability: Availability::Active })
             }
             H::NodeAvailability { .. } => Some(H::DrainTimedOut { node: node.clone(), left: 1 }),

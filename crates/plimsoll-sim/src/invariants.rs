@@ -16,6 +16,7 @@ mod lint;
 mod make_before_break;
 mod one_at_a_time;
 mod orphans;
+mod outages;
 mod ports;
 mod reasons;
 mod restless;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<make_before_break::MakeBeforeBreak>::default(),
         Box::<one_at_a_time::OneAtATime>::default(),
         Box::<orphans::Orphans>::default(),
+        Box::<outages::Outages>::default(),
         Box::<ports::Ports>::default(),
         Box::<reasons::Reasons>::default(),
         Box::<restless::Restless>::default(),

@@ -23,9 +23,17 @@ pub enum Link {
     Off,
 }
 
+/// Whether the container engine of the machine answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    Up,
+    Down,
+}
+
 #[derive(Debug, Clone)]
 pub struct Machine {
     pub link: Link,
+    pub engine: Engine,
     /// When the link last changed.
     pub since: Timestamp,
     /// Of this life of it, and no other machine's: what was set going in an earlier one never ends.
@@ -82,13 +90,15 @@ pub struct Container {
     pub(crate) code: Option<ObservedCode>,
     /// It stops because it failed so, and is to start again.
     pub(crate) retry: Option<ObservedCode>,
+    /// It ended while its engine was down: nobody has counted that yet.
+    pub(crate) has_died: bool,
 }
 
 impl Container {
     pub(crate) fn new(local: LocalContainer, spec: Arc<ServiceSpec>, usage: Option<usize>) -> Self {
         let tries = RestartHistory::default();
         let (due, code, retry) = (None, None, None);
-        Self { local, is_healthy: false, spec, usage, tries, due, code, retry }
+        Self { local, is_healthy: false, spec, usage, tries, due, code, retry, has_died: false }
     }
 
     /// It failed, as an agent has it: tried again later, or not any more.
@@ -115,16 +125,22 @@ impl Container {
 
     /// Whether it ended by itself, or turned unhealthy, of late.
     pub fn has_failed(&self) -> bool {
-        self.tries.failures() > 0 || self.retry.is_some()
+        self.tries.failures() > 0 || self.retry.is_some() || self.has_died
     }
 
     pub fn is_up(&self) -> bool {
         matches!(self.local.phase, ContainerPhase::Up | ContainerPhase::Stopping)
     }
 
+    /// Why it is as the machine says.
+    pub(crate) fn said(&self) -> Option<ObservedCode> {
+        if self.has_died { Some(ObservedCode::RuntimeUnavailable) } else { self.code.clone() }
+    }
+
     /// What the machine says of it.
     pub(crate) fn observed(&self) -> ObservedState {
         match self.local.phase {
+            _ if self.has_died => ObservedState::Unknown,
             ContainerPhase::Pulling => ObservedState::Pulling,
             ContainerPhase::Stopping if self.retry.is_some() => ObservedState::Degraded,
             ContainerPhase::Up | ContainerPhase::Stopping if self.is_healthy => {
@@ -143,6 +159,7 @@ impl Machine {
     pub(crate) fn new(now: Timestamp, boot: u64, facts: NodeFacts) -> Self {
         Self {
             link: Link::Up,
+            engine: Engine::Up,
             since: now,
             boot,
             facts,
@@ -185,6 +202,11 @@ impl Machine {
                         && other.spec.host_ports().any(|port| ports.contains(&port))
                 })
             })
+    }
+
+    /// Whether it hears that it should stop something, and can.
+    pub(crate) fn can_stop(&self) -> bool {
+        self.link == Link::Up && self.engine == Engine::Up
     }
 
     pub(crate) fn has_any_of(&self, deployment: &DeploymentName) -> bool {
