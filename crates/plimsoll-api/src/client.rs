@@ -15,17 +15,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
+use crate::exec_stream::ExecStart;
 use crate::view;
 use crate::view::page::MAX_LIMIT;
 use plimsoll_model::cell_files::CellFileKind;
 
 mod endpoint;
 mod error;
+mod exec_session;
 mod stream;
 mod transport;
 
 pub use endpoint::{BadEndpoint, ChosenEndpoint, Endpoint, address};
 pub use error::Error;
+pub use exec_session::{ExecSender, ExecSession};
 pub use stream::Stream;
 
 use transport::{ApiRequest, Follow, Transport};
@@ -322,6 +325,12 @@ impl Client {
     pub async fn exec(&self, id: &str, exec: &view::Exec) -> Result<view::Executed> {
         let request = ApiRequest::new(Method::POST, &path(&["v1", "replicas", id, "exec"]));
         self.answer(request.json(exec).patience(EXEC_PATIENCE)).await
+    }
+
+    /// Runs a command in a replica with its input and output passed on as they come.
+    pub async fn attach(&self, id: &str, start: &ExecStart) -> Result<ExecSession> {
+        let request = ApiRequest::new(Method::POST, &path(&["v1", "replicas", id, "exec"]));
+        ExecSession::begin(&self.transport, request, start).await
     }
 
     pub async fn explain(&self, replica: &str) -> Result<view::Explanation> {

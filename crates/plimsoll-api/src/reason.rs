@@ -116,6 +116,8 @@ codes! {
         "Causes of a move":
         /// The replica's node is down beyond its grace period, or was removed.
         NodeLost = "node_lost" => "",
+        /// The container runtime of the replica's node has not answered beyond its grace period, and the replica does not run.
+        RuntimeLost = "runtime_lost" => "",
         /// The replica's node may not hold it any more: constraints changed, or the node is draining.
         Misplaced = "misplaced" => "",
         /// The replica runs an older spec; its turn in the rollout will come.
@@ -210,7 +212,9 @@ codes! {
         /// A published port cannot be bound on a node.
         PortUnavailable = "port_unavailable" => "stop what holds the port on that node, or publish another one",
         /// The container runtime of the node does not answer.
-        RuntimeUnavailable = "runtime_unavailable" => "start the runtime; the node resumes by itself",
+        RuntimeUnavailable = "runtime_unavailable"
+            => "start the container engine of the node; replicas that do not run there are replaced after a minute, and \
+                the node resumes by itself",
         /// The runtime does not isolate what the file asks to isolate.
         NotIsolated = "not_isolated" => "use a node with Docker where isolation matters",
         /// The node was started without a port for HTTP routes.

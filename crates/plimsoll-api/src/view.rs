@@ -91,7 +91,7 @@ impl CellSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
     pub name: String,
-    /// `ready` or `down`.
+    /// `ready`, `down`, or `runtime_unavailable`: it is heard, and its container runtime does not answer.
     pub status: String,
     pub since: Time,
     /// `active`, `cordoned` or `draining`.
@@ -252,7 +252,7 @@ pub struct Assignment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// `assigned` until its node has said anything; then `pending`, `pulling`, `starting`, `running`, `degraded`, `failed`
-    /// or `stopped`; `lost` while its node is down.
+    /// or `stopped`; `lost` while its node is down, `unknown` while the container runtime of its node does not answer.
     pub state: String,
     pub since: Time,
     /// Why it is in that state.

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use crate::measurements::{FailedChecks, SharedMeasurements};
 
 mod clock;
 mod container;
+mod outage;
 mod resync;
 mod volumes;
 mod work;
@@ -41,6 +43,7 @@ mod tests;
 
 use clock::AgentClock;
 use container::{Seen, Sight, Then, Unit};
+use outage::KnownProcesses;
 use resync::Sweeps;
 use volumes::Doomed;
 use work::{FinishedWork, ReplicaHealth, WorkOutcome};
@@ -82,6 +85,9 @@ pub struct Agent {
     reports: mpsc::UnboundedSender<Report>,
     sweeps: Sweeps,
     doomed: Doomed,
+    processes: KnownProcesses,
+    /// What was told to be unknown before the runtime was ever looked at.
+    unseen: BTreeSet<(ReplicaId, Generation)>,
     traffic: Option<Arc<dyn Traffic>>,
     bind_roots: BindRoots,
 }
@@ -119,6 +125,8 @@ impl Agent {
             reports,
             sweeps: Sweeps::default(),
             doomed: Doomed::default(),
+            processes: KnownProcesses::default(),
+            unseen: BTreeSet::new(),
             traffic: None,
             bind_roots: BindRoots::default(),
         }
@@ -128,6 +136,13 @@ impl Agent {
     #[must_use]
     pub fn beside_traffic(mut self, traffic: Arc<dyn Traffic>) -> Self {
         self.traffic = Some(traffic);
+        self
+    }
+
+    /// From now on it keeps below this directory which processes its containers have.
+    #[must_use]
+    pub fn with_data_dir(mut self, data_dir: &Path) -> Self {
+        self.processes = KnownProcesses::read(data_dir);
         self
     }
 
@@ -151,7 +166,7 @@ impl Agent {
             let wake = self.wake();
             tokio::select! {
                 // What is here is learnt before what is asked: else everything would be started a second time.
-                update = orders.recv(), if self.sweeps.has_looked() => match update {
+                update = orders.recv(), if self.sweeps.has_looked() || self.sweeps.is_out() => match update {
                     Some(update) => self.hear(update),
                     None => return,
                 },
@@ -216,6 +231,11 @@ impl Agent {
                 some.into_iter().map(put).collect()
             }
         };
+        // Without a look nothing is begun: everything would be started a second time.
+        if !self.sweeps.has_looked() {
+            self.tell_unseen(&changed);
+            return;
+        }
         for id in changed {
             self.advance(&id);
         }
@@ -355,6 +375,7 @@ impl Agent {
                 WorkOutcome::Cleared { deployment, revision, result } => {
                     self.cleared(&deployment, revision, result);
                 }
+                WorkOutcome::Kept(written) => self.kept_processes(written),
                 _ => {}
             }
             return;
@@ -364,8 +385,10 @@ impl Agent {
             WorkOutcome::Started(result) => self.started(&id, generation, result),
             WorkOutcome::Stopped => self.stopped(&id, generation),
             WorkOutcome::Removed => self.forget(&id, generation),
-            WorkOutcome::Swept { .. } | WorkOutcome::Described(_) | WorkOutcome::Cleared { .. } => {
-            }
+            WorkOutcome::Swept { .. }
+            | WorkOutcome::Described(_)
+            | WorkOutcome::Cleared { .. }
+            | WorkOutcome::Kept(_) => {}
         }
         self.advance(&id);
     }

@@ -104,6 +104,9 @@ impl<'c> LeaderLoop<'c> {
                     leader.heartbeat(node, at);
                 }
                 leader.sample(node, measured.sample(), now());
+                if let Some(runtime) = &measured.runtime {
+                    leader.runtime(node, runtime.trouble.as_deref());
+                }
             }
         });
     }

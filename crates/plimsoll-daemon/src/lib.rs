@@ -8,6 +8,7 @@
 pub mod acme;
 pub mod agent;
 pub mod api;
+pub mod attached;
 pub mod authorities;
 pub mod cell;
 pub mod clock;

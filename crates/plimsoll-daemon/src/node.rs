@@ -11,6 +11,7 @@
 //! process/   what the process runtime keeps
 //! docker/    configs and secrets that containers have mounted
 //! names.json  the virtual IPs of services
+//! processes.json  the first process of each container, by which it is known to run on while its engine is down
 //! certificates/  those of routes with `tls: files`, which somebody else puts there
 //! ```
 
@@ -430,8 +431,10 @@ impl RunningNode {
         let reach = Arc::new(Reach(client.apart()));
         self.keep("link", link::run(cell.clone(), dispatch, reach, fence, ends, stop.clone()));
         let bind_roots = options.bind_roots.iter().map(PathBuf::from).collect();
-        let agent =
-            Agent::new(&cell, reports.clone()).beside_traffic(routing).with_bind_roots(bind_roots);
+        let agent = Agent::new(&cell, reports.clone())
+            .beside_traffic(routing)
+            .with_bind_roots(bind_roots)
+            .with_data_dir(&options.data_dir);
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));

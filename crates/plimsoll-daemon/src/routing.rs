@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plimsoll_dns::{Directory, ServiceDns};
+use plimsoll_dns::{Directory, KernelPart, ServiceDns};
 use plimsoll_kernel::endpoints::Endpoints;
-use plimsoll_model::{Event, Generation, ReplicaId, ServiceKey};
+use plimsoll_model::{Event, Generation, NodeId, ReplicaId, ServiceKey};
 use plimsoll_router::metrics::RouterReading;
 use plimsoll_router::sockets::{SharedSocket, Sockets};
 use plimsoll_router::{
@@ -30,6 +30,7 @@ use tokio::time::{sleep, timeout};
 pub mod arrivals;
 pub mod certificates;
 pub mod naming;
+mod port_holder;
 pub mod router_config;
 pub mod tunnel;
 mod warm_up;
@@ -121,6 +122,11 @@ impl Routing {
         self.router.explain(host, path)
     }
 
+    /// How often each part of what service names need was put back into the kernel; none where engines answer for names.
+    pub fn name_repairs(&self) -> Option<Vec<(KernelPart, u64)>> {
+        self.names.as_ref().map(ServiceDns::repairs)
+    }
+
     /// What this node's router has counted.
     pub fn read(&self) -> RouterReading {
         self.router.metrics()
@@ -196,7 +202,7 @@ impl Routing {
     async fn watch_names(&self, mut stage: watch::Receiver<RouterStage>) {
         if let Some(names) = &self.names {
             tokio::select! {
-                () = names.watch_rules() => {}
+                () = names.watch_kernel() => {}
                 _ = stage.wait_for(|stage| *stage != RouterStage::Open) => {}
             }
         }
@@ -233,7 +239,8 @@ impl Routing {
             self.fed.send_replace(());
             if listens == Listens::Yes {
                 let troubles = troubles.borrow_and_update();
-                tell(&mut self.cell.ingress.lock(), &asked, &troubles);
+                let (ingress, node) = (&self.cell.ingress, &self.cell.node);
+                tell(&mut ingress.lock(), node, &asked, &troubles, port_holder::holder);
             }
             let is_over = tokio::select! {
                 () = self.keep_drawing(&mut drawing) => false,
@@ -413,15 +420,19 @@ fn addresses(measured: &Measurements) -> Addresses {
     reached.filter_map(|(key, it)| Some((key.clone(), it.address?))).collect()
 }
 
-/// Says which ports this node does not listen on for their services, and why.
+/// Says which ports this node does not listen on for their services, why, and who holds them.
 fn tell(
     ingress: &mut IngressStatus,
+    node: &NodeId,
     asked: &NodeRouterConfig,
     troubles: &BTreeMap<PublishedPort, String>,
+    holder: impl Fn(&PublishedPort) -> Option<String>,
 ) {
     let unbound = troubles.iter().filter_map(|(at, text)| {
         let service: &ServiceKey = asked.owners.get(at)?;
-        Some(((service.clone(), at.address), text.clone()))
+        let holder = holder(at).map(|who| format!("; {who} holds it"));
+        let text = format!("{node} {text}{}", holder.unwrap_or_default());
+        Some(((service.clone(), at.address), text))
     });
     ingress.unbound_ports = unbound.collect();
 }

@@ -16,6 +16,9 @@ mod redirect;
 mod resolver;
 mod virtual_ips;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -32,6 +35,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 pub use directory::{Directory, NetworkNames};
+pub use firewall::KernelPart;
 use firewall::{Firewall, NetworkRules};
 use virtual_ips::VirtualIps;
 
@@ -41,8 +45,8 @@ const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long connections wait for the router of a daemon that takes over from another.
 const ROUTER_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// How often the firewall rules are checked: whoever reloads the host's firewall may have flushed them.
-const RULES_CHECK_INTERVAL: Duration = Duration::from_secs(20);
+/// How often the kernel is compared with what should be in it: whoever reloads the host's firewall may have flushed it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Service discovery on the networks of this node. Clones share one state.
 #[derive(Debug, Clone)]
@@ -52,11 +56,16 @@ struct DnsInner {
     router: watch::Sender<Option<Router>>,
     directory: watch::Sender<Arc<Directory>>,
     virtual_ips: Mutex<VirtualIps>,
-    /// Networks are opened and closed one at a time.
+    /// By the engine's id for them: a network that is gone must not take away what another has by now. They are opened and
+    /// closed one at a time.
     networks: AsyncMutex<BTreeMap<String, ServedNetwork>>,
-    /// The virtual addresses of the networks that are open.
+    /// Networks that could not be opened, to be tried again.
+    unopened: Mutex<BTreeMap<String, Bridge>>,
+    /// The virtual addresses of the networks that are open, by their names.
     open: watch::Sender<BTreeMap<String, Block>>,
     firewall: Firewall,
+    /// How often each part of the kernel's rules was put back.
+    repairs: Mutex<BTreeMap<KernelPart, u64>>,
     /// The file system in which the host's name servers are configured.
     root: PathBuf,
 }
@@ -93,8 +102,10 @@ impl ServiceDns {
             directory: watch::Sender::default(),
             virtual_ips: Mutex::new(virtual_ips),
             networks: AsyncMutex::default(),
+            unopened: Mutex::default(),
             open: watch::Sender::default(),
             firewall,
+            repairs: Mutex::default(),
             root: PathBuf::from("/"),
         };
         Ok(Self(Arc::new(inner)))
@@ -120,19 +131,56 @@ impl ServiceDns {
         self.0.virtual_ip(network, service)
     }
 
-    /// Restores firewall rules that were flushed, for as long as it is polled.
-    pub async fn watch_rules(&self) {
+    /// How often something was found missing in the kernel and put back, since this daemon started.
+    pub fn repairs(&self) -> Vec<(KernelPart, u64)> {
+        let repairs = self.0.repairs.lock().expect("no holder panics");
+        KernelPart::ALL.map(|part| (part, repairs.get(&part).copied().unwrap_or(0))).into()
+    }
+
+    /// Keeps routes, rules and listeners as they should be, for as long as it is polled.
+    pub async fn watch_kernel(&self) {
         loop {
-            sleep(RULES_CHECK_INTERVAL).await;
-            let networks = self.0.networks.lock().await;
-            if networks.is_empty() {
-                continue;
-            }
-            let rules = networks.values().map(|network| &network.rules);
-            if let Err(why) = self.0.firewall.restore_if_flushed(rules).await {
-                tracing::warn!(why, "cannot restore firewall rules: service names may not resolve");
+            sleep(CHECK_INTERVAL).await;
+            if let Err(why) = self.reconcile().await {
+                tracing::warn!(
+                    why,
+                    "cannot repair the rules for virtual IPs: service names may not resolve"
+                );
             }
         }
+    }
+
+    /// Compares what is there with what should be, and puts back what is missing.
+    pub async fn reconcile(&self) -> Result<(), String> {
+        let unopened: Vec<Bridge> = self.0.unopened().values().cloned().collect();
+        for bridge in unopened {
+            if let Err(why) = self.open(&bridge).await {
+                tracing::debug!(why, network = bridge.name, "still cannot serve names");
+            }
+        }
+        let mut networks = self.0.networks.lock().await;
+        if networks.is_empty() {
+            return Ok(());
+        }
+        let mut repaired = self.0.listen_again(&mut networks).await?;
+        let rules: Vec<&NetworkRules> = networks.values().map(|network| &network.rules).collect();
+        if repaired.is_empty() {
+            repaired = self.0.firewall.reconcile(&rules).await?;
+        } else {
+            // They listen on other ports from here on.
+            self.0.apply_rules(&networks).await?;
+        }
+        drop(networks);
+        if !repaired.is_empty() {
+            let parts: Vec<&str> = repaired.iter().map(|part| part.word()).collect();
+            let parts = parts.join(", ");
+            tracing::warn!(parts, "something removed what service names need; it is back");
+        }
+        let mut repairs = self.0.repairs.lock().expect("no holder panics");
+        for part in repaired {
+            *repairs.entry(part).or_default() += 1;
+        }
+        Ok(())
     }
 }
 
@@ -140,15 +188,23 @@ impl Names for ServiceDns {
     fn open<'a>(&'a self, bridge: &'a Bridge) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let mut networks = self.0.networks.lock().await;
-            if networks.get(&bridge.name).is_some_and(|network| network.bridge == *bridge) {
+            if networks.get(&bridge.id).is_some_and(|network| network.bridge == *bridge) {
                 return Ok(());
             }
-            let network = self.0.listen(bridge).await?;
-            let before = networks.insert(bridge.name.clone(), network);
+            let network = match self.0.listen(bridge).await {
+                Ok(network) => network,
+                Err(why) => {
+                    self.0.unopened().insert(bridge.id.clone(), bridge.clone());
+                    return Err(why);
+                }
+            };
+            let before = networks.insert(bridge.id.clone(), network);
             if let Err(why) = self.0.apply_rules(&networks).await {
-                networks.remove(&bridge.name);
+                networks.remove(&bridge.id);
+                self.0.unopened().insert(bridge.id.clone(), bridge.clone());
                 return Err(why);
             }
+            self.0.unopened().remove(&bridge.id);
             drop((before, networks));
             self.0.open.send_modify(|open| {
                 open.insert(bridge.name.clone(), bridge.virtual_block);
@@ -159,15 +215,28 @@ impl Names for ServiceDns {
         })
     }
 
-    fn close<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, bridge: &'a Bridge) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut networks = self.0.networks.lock().await;
-            let Some(network) = networks.remove(name) else { return };
+            self.0.unopened().remove(&bridge.id);
+            let Some(network) = networks.remove(&bridge.id) else { return };
+            let name = network.bridge.name.as_str();
+            // Another network may have its name by now, as after a deployment was deleted and applied again.
+            let heir = networks.values().find(|other| other.bridge.name == name);
+            let heir = heir.map(|other| other.bridge.virtual_block);
             self.0.open.send_modify(|open| {
-                open.remove(name);
+                match heir {
+                    Some(block) => open.insert(name.to_owned(), block),
+                    None => open.remove(name),
+                };
             });
-            self.0.virtual_ips().forget(name);
-            self.0.firewall.unroute(&network.rules).await;
+            if heir.is_none() {
+                self.0.virtual_ips().forget(name);
+            }
+            // Engines give the addresses of a removed network to the next one at once.
+            if !networks.values().any(|other| other.rules.block == network.rules.block) {
+                self.0.firewall.unroute(&network.rules).await;
+            }
             if let Err(why) = self.0.apply_rules(&networks).await {
                 tracing::debug!(why, network = name, "cannot remove firewall rules");
             }
@@ -207,6 +276,25 @@ impl DnsInner {
     fn service(&self, bridge: &Bridge, address: Ipv4Addr) -> Option<Arc<str>> {
         let offset = address.to_bits().checked_sub(bridge.virtual_block.at(0)?.to_bits())?;
         self.virtual_ips().service_at(&bridge.name, offset)
+    }
+
+    fn unopened(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Bridge>> {
+        self.unopened.lock().expect("no holder panics")
+    }
+
+    /// Serves the networks again of which a task has ended.
+    async fn listen_again(
+        self: &Arc<Self>,
+        networks: &mut BTreeMap<String, ServedNetwork>,
+    ) -> Result<Vec<KernelPart>, String> {
+        let mut repaired = Vec::new();
+        for network in networks.values_mut() {
+            if network.tasks.iter().any(AbortHandle::is_finished) {
+                *network = self.listen(&network.bridge).await?;
+                repaired.push(KernelPart::Listener);
+            }
+        }
+        Ok(repaired)
     }
 
     async fn apply_rules(&self, networks: &BTreeMap<String, ServedNetwork>) -> Result<(), String> {

@@ -7,11 +7,12 @@ use std::fmt;
 use plimsoll_model::reason::{Filter, WaitReason};
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Mode, MoveCause, NodeId, NodeStatus, Observation, ObservedState, Replica, SpecHash,
-    State, Timestamp,
+    Assignment, Mode, MoveCause, Node, NodeId, NodeStatus, Observation, ObservedState, Replica,
+    SpecHash, State, Timestamp,
 };
 
 use crate::explain::misplaced;
+use crate::moves::runtime_lost_at;
 use crate::policy::Policy;
 
 #[cfg(test)]
@@ -27,6 +28,10 @@ pub(crate) enum PlacementCondition {
     },
     /// Its node is down beyond the grace period, or no longer of the cell.
     Lost,
+    /// The container runtime of its node does not answer, and it runs on: it is left alone.
+    Unattended,
+    /// The container runtime of its node does not answer beyond the grace period, and it does not run.
+    RuntimeLost,
     /// Its node may not hold it any more.
     Misplaced,
     /// It runs an older spec than it should.
@@ -40,9 +45,9 @@ impl PlacementCondition {
     pub(crate) fn severity(self) -> u8 {
         match self {
             Self::Settled | Self::Outdated | Self::RestartDue => 0,
-            Self::InGrace { .. } => 1,
+            Self::InGrace { .. } | Self::Unattended => 1,
             Self::Misplaced => 2,
-            Self::Lost => 3,
+            Self::Lost | Self::RuntimeLost => 3,
         }
     }
 
@@ -60,10 +65,25 @@ pub(crate) enum NodeCondition {
     Down {
         since: Timestamp,
     },
+    /// It is up, its container runtime is not, and whether it may keep a replica of the service.
+    RuntimeDown {
+        lost_at: Timestamp,
+        may_keep: bool,
+    },
     /// It is up, and whether it may keep a replica of the service.
     Up {
         may_keep: bool,
     },
+}
+
+impl NodeCondition {
+    /// Of a node that is up.
+    pub(crate) fn up(node: &Node, may_keep: bool, policy: &Policy) -> Self {
+        match runtime_lost_at(node, policy) {
+            Some(lost_at) => Self::RuntimeDown { lost_at, may_keep },
+            None => Self::Up { may_keep },
+        }
+    }
 }
 
 /// The one judgement of an assignment where it is.
@@ -85,7 +105,16 @@ pub(crate) fn placement(
                 PlacementCondition::Lost
             }
         }
-        NodeCondition::Up { may_keep: false } => PlacementCondition::Misplaced,
+        NodeCondition::Up { may_keep: false }
+        | NodeCondition::RuntimeDown { may_keep: false, .. } => PlacementCondition::Misplaced,
+        // Where containers outlive their engine nothing is moved, and nothing can be renewed either.
+        NodeCondition::RuntimeDown { .. } if replica.runs(assignment) => {
+            PlacementCondition::Unattended
+        }
+        NodeCondition::RuntimeDown { lost_at, .. } if now < lost_at => {
+            PlacementCondition::InGrace { until: lost_at }
+        }
+        NodeCondition::RuntimeDown { .. } => PlacementCondition::RuntimeLost,
         NodeCondition::Up { may_keep: true } if assignment.spec != desired => {
             PlacementCondition::Outdated
         }
@@ -128,6 +157,12 @@ pub enum ReplicaCondition {
     NodeDown {
         node: NodeId,
     },
+    /// The container runtime of its node does not answer.
+    RuntimeDown {
+        node: NodeId,
+        why: String,
+        stage: BehindOutage,
+    },
     /// Its node may not hold it any more.
     Misplaced {
         node: NodeId,
@@ -143,6 +178,31 @@ pub enum ReplicaCondition {
     Outdated,
     /// It runs, and is to be recreated with the same spec.
     RestartDue,
+}
+
+/// What becomes of a replica behind a container runtime that does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BehindOutage {
+    /// Its process was seen to run on.
+    RunsOn,
+    /// The runtime has until then to come back.
+    InGrace {
+        until: Timestamp,
+    },
+    Lost,
+    /// A `global` service has no other node for it.
+    Global,
+}
+
+impl fmt::Display for BehindOutage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RunsOn => "it runs on, and nothing can be done to it",
+            Self::InGrace { .. } => "it is replaced elsewhere unless the runtime returns soon",
+            Self::Lost => "it is being replaced elsewhere",
+            Self::Global => "global has no other place for it",
+        })
+    }
 }
 
 /// An assignment on its way to running, as far as its node has reported.
@@ -189,16 +249,23 @@ impl ReplicaCondition {
             Some(row) if row.status == NodeStatus::Down => {
                 NodeCondition::Down { since: row.status_since }
             }
-            Some(_) => NodeCondition::Up { may_keep: misfit.is_none() },
+            Some(row) => NodeCondition::up(row, misfit.is_none(), policy),
         };
         let condition = placement(replica, assignment, spec.hash, found, policy, now);
         let is_global = spec.placement.mode == Mode::Global;
+        let outage =
+            row.filter(|row| row.status == NodeStatus::Ready).and_then(|it| it.outage.as_ref());
+        if let (Some(outage), Some(stage)) = (outage, behind_outage(condition, is_global)) {
+            return Self::RuntimeDown { node: node(), why: outage.why.clone(), stage };
+        }
         let replaced_for = match condition {
             PlacementCondition::InGrace { .. } | PlacementCondition::Lost if is_global => {
                 return Self::NodeDown { node: node() };
             }
             PlacementCondition::InGrace { until } => return Self::InGrace { node: node(), until },
-            PlacementCondition::Lost => return Self::Lost { node: node() },
+            PlacementCondition::Lost
+            | PlacementCondition::RuntimeLost
+            | PlacementCondition::Unattended => return Self::Lost { node: node() },
             PlacementCondition::Misplaced => {
                 let why = misfit.expect("a node that may not keep it says why");
                 return Self::Misplaced { node: node(), why };
@@ -226,11 +293,29 @@ impl ReplicaCondition {
             Self::Moving { cause, successor } => successor.word().unwrap_or(cause.word()),
             Self::Waiting(why) => why.word(),
             Self::InGrace { .. } | Self::Lost { .. } | Self::NodeDown { .. } => "node_down",
+            Self::RuntimeDown { .. } => "runtime_unavailable",
             Self::Misplaced { .. } => "misplaced",
             Self::Starting { startup, .. } => startup.word().unwrap_or("starting"),
             Self::Outdated => "outdated",
             Self::RestartDue => "restart",
         }
+    }
+}
+
+/// What becomes of a replica on a node whose runtime does not answer; none where something else is the matter with it.
+fn behind_outage(condition: PlacementCondition, is_global: bool) -> Option<BehindOutage> {
+    match condition {
+        PlacementCondition::Unattended => Some(BehindOutage::RunsOn),
+        PlacementCondition::InGrace { .. } | PlacementCondition::RuntimeLost if is_global => {
+            Some(BehindOutage::Global)
+        }
+        PlacementCondition::InGrace { until } => Some(BehindOutage::InGrace { until }),
+        PlacementCondition::RuntimeLost => Some(BehindOutage::Lost),
+        PlacementCondition::Settled
+        | PlacementCondition::Lost
+        | PlacementCondition::Misplaced
+        | PlacementCondition::Outdated
+        | PlacementCondition::RestartDue => None,
     }
 }
 
@@ -256,6 +341,9 @@ impl fmt::Display for ReplicaCondition {
             Self::InGrace { node, .. } | Self::Lost { node } | Self::NodeDown { node } => {
                 write!(f, "{node} is down")
             }
+            Self::RuntimeDown { node, why, stage } => {
+                write!(f, "the container runtime of {node} does not answer: {why}; {stage}")
+            }
             Self::Misplaced { node, why } => write!(f, "its turn to leave {node} will come: {why}"),
             Self::Starting { startup, .. } => startup.fmt(f),
             Self::Outdated => f.write_str("its turn to get the new spec will come"),
@@ -279,6 +367,7 @@ impl fmt::Display for Startup {
             ObservedState::Degraded => write!(f, "unhealthy on {node}"),
             ObservedState::Failed => write!(f, "it failed on {node} and is retried"),
             ObservedState::Stopped => write!(f, "it stopped on {node}"),
+            ObservedState::Unknown => write!(f, "{node} cannot tell whether it runs"),
         }
     }
 }

@@ -109,6 +109,11 @@ impl Leader {
         self.heard.note(node, at);
     }
 
+    /// A node says why its container runtime does not answer, or that it does.
+    pub fn runtime(&mut self, node: &NodeId, trouble: Option<&str>) {
+        self.heard.note_runtime(node, trouble);
+    }
+
     /// How busy a node last said it is; none where it has not said so.
     pub fn sample(&mut self, node: &NodeId, sample: Option<PressureSample>, now: Timestamp) {
         self.rebalancer.sample(node, sample);

@@ -1,8 +1,10 @@
-//! Which nodes are down and which are back, from when the leader last heard of each.
+//! Which nodes are down and which are back, from when the leader last heard of each; and whose container runtime is, from
+//! what they said of it.
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Change, Guarded, NodeId, NodeStatus, State, Timestamp};
+use plimsoll_model::node::MAX_OUTAGE_TEXT;
+use plimsoll_model::{Change, Guarded, Node, NodeId, NodeStatus, State, Timestamp};
 
 use crate::policy::Policy;
 
@@ -12,11 +14,21 @@ pub struct Heartbeats {
     /// When this leader began to listen: every node gets one TTL from here.
     since: Timestamp,
     last: BTreeMap<NodeId, Timestamp>,
+    /// What each node last said of its container runtime: why it does not answer, or that it does.
+    runtimes: BTreeMap<NodeId, Option<String>>,
 }
 
 impl Heartbeats {
     pub fn from(since: Timestamp) -> Self {
-        Self { since, last: BTreeMap::new() }
+        Self { since, last: BTreeMap::new(), runtimes: BTreeMap::new() }
+    }
+
+    /// A node says why its container runtime does not answer, or that it answers.
+    pub fn note_runtime(&mut self, node: &NodeId, trouble: Option<&str>) {
+        let known = self.runtimes.get(node);
+        if known.is_none_or(|known| known.as_deref() != trouble) {
+            self.runtimes.insert(node.clone(), trouble.map(str::to_owned));
+        }
     }
 
     pub fn note(&mut self, node: &NodeId, at: Timestamp) {
@@ -37,11 +49,27 @@ pub fn judge(state: &State, heard: &Heartbeats, policy: &Policy, now: Timestamp)
             NodeStatus::Ready if is_silent => NodeStatus::Down,
             // Silence brought it down, so only its own word brings it back.
             NodeStatus::Down if last.is_some() && !is_silent => NodeStatus::Ready,
-            NodeStatus::Ready | NodeStatus::Down => continue,
+            NodeStatus::Ready | NodeStatus::Down => {
+                batch.extend(runtime(id, node, heard));
+                continue;
+            }
         };
         batch.push(Change::SetStatus { node: id.clone(), status }.free());
     }
     batch
+}
+
+/// What the node's word on its runtime changes. While nobody hears it, its last word stands.
+fn runtime(id: &NodeId, node: &Node, heard: &Heartbeats) -> Option<Guarded> {
+    let trouble = heard.runtimes.get(id).filter(|_| node.status == NodeStatus::Ready)?;
+    if trouble.is_some() == node.outage.is_some() {
+        return None;
+    }
+    let outage = trouble.clone().map(|mut why| {
+        why.truncate(why.floor_char_boundary(MAX_OUTAGE_TEXT));
+        why
+    });
+    Some(Change::SetRuntime { node: id.clone(), outage }.free())
 }
 
 #[cfg(test)]
@@ -79,5 +107,31 @@ mod tests {
         let mut back = cell.clone();
         back.apply(Writer::Liveness, judge(&cell.state, &heard, &policy, cell.now)).unwrap();
         assert!(back.state.nodes().values().all(|node| node.status == NodeStatus::Ready));
+    }
+
+    #[test]
+    fn the_word_of_a_node_on_its_runtime_is_written_down_once() {
+        let policy = Policy::default();
+        let mut cell = cell().node("ash", cpus(4));
+        let ash = node_id("ash");
+        let mut heard = Heartbeats::from(cell.now);
+        for (case, word, changes) in [
+            ("it has not said", None, 0),
+            ("it answers, as was known", Some(None), 0),
+            ("it does not answer", Some(Some("no socket")), 1),
+            ("for another reason", Some(Some("refused")), 0),
+            ("it answers again", Some(None), 1),
+        ] {
+            if let Some(word) = word {
+                heard.note_runtime(&ash, word);
+            }
+            let batch = judge(&cell.state, &heard, &policy, cell.now);
+            assert_eq!(batch.len(), changes, "{case}");
+            cell.apply(Writer::Liveness, batch).unwrap();
+        }
+        heard.note_runtime(&ash, Some(&"é".repeat(4_000)));
+        let batch = judge(&cell.state, &heard, &policy, cell.now);
+        cell.apply(Writer::Liveness, batch).expect("a long reason is cut");
+        assert!(cell.state.node(&ash).unwrap().outage.is_some());
     }
 }

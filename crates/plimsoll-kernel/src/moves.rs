@@ -51,6 +51,10 @@ pub(crate) fn step(replica: &Replica, given: &MoveContext<'_>) -> MoveStep {
     if replica.runs(&successor.assignment) {
         return MoveStep::Promote;
     }
+    let runtime_lost = given.dst.and_then(|node| runtime_lost_at(node, given.policy));
+    if runtime_lost.is_some_and(|lost| given.now >= lost) {
+        return MoveStep::Abandon(AbandonReason::DestinationLost);
+    }
     // Its node stopped it, for it cannot run twice and an older copy turned up elsewhere. What has stopped never starts
     // again; another successor does.
     if replica.is_stopped(&successor.assignment) {
@@ -64,8 +68,13 @@ pub(crate) fn step(replica: &Replica, given: &MoveContext<'_>) -> MoveStep {
     let limit = time_to_healthy(successor.cause, given.spec, given.src, given.policy);
     match deadline(replica, &successor.assignment, limit, given.policy) {
         Some(deadline) if given.now >= deadline => MoveStep::Abandon(AbandonReason::TimedOut),
-        deadline => MoveStep::Wait(deadline),
+        deadline => MoveStep::Wait([deadline, runtime_lost].into_iter().flatten().min()),
     }
+}
+
+/// When what does not run on the node is lost, because its container runtime does not answer; none while it does.
+pub(crate) fn runtime_lost_at(node: &Node, policy: &Policy) -> Option<Timestamp> {
+    node.outage.as_ref().map(|outage| outage.since.plus(policy.runtime_grace))
 }
 
 /// How long a successor may take to become healthy once its image is there. None: as long as it takes, for there is nothing
@@ -78,7 +87,7 @@ fn time_to_healthy(
 ) -> Option<Millis> {
     let own = step_limit(spec, policy);
     match cause {
-        MoveCause::NodeLost => None,
+        MoveCause::NodeLost | MoveCause::RuntimeLost => None,
         MoveCause::Misplaced => {
             let is_draining = |node: &&Node| node.availability == Availability::Draining;
             let drain = src.filter(is_draining).and_then(|node| node.drain);

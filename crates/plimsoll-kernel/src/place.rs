@@ -212,7 +212,9 @@ impl<'a> Placer<'a> {
             let Some(at) = self.roster.place_of(node) else { return false };
             match self.roster.slots[at].schedulability {
                 Schedulability::Schedulable => true,
-                Schedulability::Cordoned => self.tally.here(at) > 0,
+                Schedulability::Cordoned | Schedulability::RuntimeUnavailable => {
+                    self.tally.here(at) > 0
+                }
                 Schedulability::NotReady | Schedulability::Draining => false,
             }
         };

@@ -18,6 +18,9 @@ pub struct Policy {
     pub full_pass: Millis,
     /// How long a down node may come back before its replicas are replaced.
     pub loss_grace: Millis,
+    /// How long a container runtime that does not answer may come back before what does not run behind it is replaced. An
+    /// engine that is restarted or upgraded takes seconds; one that takes longer is down.
+    pub runtime_grace: Millis,
     /// How long a successor may take to get healthy once its image is there.
     pub step_timeout: Millis,
     /// How long it may take to get the image: a large one on a slow line is not a fault.
@@ -66,6 +69,7 @@ impl Default for Policy {
             sample_interval: Millis::seconds(30),
             full_pass: Millis::seconds(30),
             loss_grace: Millis::seconds(3),
+            runtime_grace: Millis::seconds(60),
             step_timeout: Millis::seconds(60),
             pull_timeout: Millis::minutes(15),
             restart_limit: 3,

@@ -14,7 +14,7 @@ use plimsoll_model::{
     NodeId, Replica, ReplicaId, Revision, Rollout, ServiceKey, ServiceSpec, Slot, State, Timestamp,
 };
 
-use crate::condition::{ReplicaCondition, Startup};
+use crate::condition::{BehindOutage, ReplicaCondition, Startup};
 use crate::explain::misplaced;
 use crate::policy::Policy;
 
@@ -206,6 +206,7 @@ fn runtime_down(
         ReplicaCondition::InGrace { .. }
             | ReplicaCondition::Lost { .. }
             | ReplicaCondition::NodeDown { .. }
+            | ReplicaCondition::RuntimeDown { .. }
     );
     let progresses = reason.pace() == Pace::Progressing && !is_node_down;
     if !progresses && !has_failed_to_start(condition) {
@@ -288,12 +289,21 @@ fn pace_of_replica(condition: &ReplicaCondition) -> Pace {
         | ReplicaCondition::Stopping { .. }
         | ReplicaCondition::InGrace { .. }
         | ReplicaCondition::Lost { .. }
+        | ReplicaCondition::RuntimeDown {
+            stage: BehindOutage::InGrace { .. } | BehindOutage::Lost,
+            ..
+        }
         // What is replaced is replaced however badly it does.
         | ReplicaCondition::Starting { replaced_for: Some(_), .. } => Pace::Progressing,
         ReplicaCondition::Misplaced { .. }
         | ReplicaCondition::Outdated
         | ReplicaCondition::RestartDue => Pace::Queued,
-        ReplicaCondition::Waiting(_) | ReplicaCondition::NodeDown { .. } => Pace::Blocked,
+        ReplicaCondition::Waiting(_)
+        | ReplicaCondition::NodeDown { .. }
+        | ReplicaCondition::RuntimeDown {
+            stage: BehindOutage::RunsOn | BehindOutage::Global,
+            ..
+        } => Pace::Blocked,
         ReplicaCondition::Moving { successor, .. } => pace_of_startup(successor),
         ReplicaCondition::Starting { startup, replaced_for: None } => pace_of_startup(startup),
     }
@@ -313,6 +323,7 @@ fn pace_of_startup(startup: &Startup) -> Pace {
             | ObservedCode::Exited { .. }
             | ObservedCode::OutOfMemory
             | ObservedCode::Vanished
+            | ObservedCode::RuntimeUnavailable
             | ObservedCode::Completed,
         )
         | None => Pace::Progressing,

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use plimsoll_model::reason::WaitReason;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Change, Guarded, Mode, NodeId, NodeStatus, Replica, ReplicaId, ServiceKey,
+    Assignment, Change, Guarded, Mode, Node, NodeId, NodeStatus, Replica, ReplicaId, ServiceKey,
     ServiceSpec, State, Timestamp,
 };
 
@@ -28,6 +28,8 @@ mod rolling;
 mod scale_down;
 mod unplaced;
 
+#[cfg(test)]
+mod outage_tests;
 #[cfg(test)]
 mod tests;
 
@@ -171,7 +173,11 @@ impl<'s> Pass<'s> {
             Some(at) if !roster.is_up(at) => {
                 down_since().map_or(NodeCondition::Gone, |since| NodeCondition::Down { since })
             }
-            Some(at) => NodeCondition::Up { may_keep: misplaced(ask, roster, at).is_none() },
+            Some(at) => {
+                let may_keep = misplaced(ask, roster, at).is_none();
+                let node = self.state.node(&assignment.node);
+                node.map_or(NodeCondition::Gone, |it| NodeCondition::up(it, may_keep, self.policy))
+            }
         };
         placement(replica, assignment, ask.spec.hash, node, self.policy, self.now)
     }
@@ -195,14 +201,15 @@ impl<'s> Pass<'s> {
         self.decision.wake = Some(self.decision.wake.map_or(at, |wake| wake.min(at)));
     }
 
-    /// When more than half of the nodes are down, it is more likely us: nothing is replaced.
+    /// When more than half of the nodes are down, or their runtimes are, it is more likely us: nothing is replaced.
     fn brake(&self) -> Option<WaitReason> {
         let state = self.state;
         self.brake
             .get_or_init(|| {
                 let nodes = state.nodes().len();
-                let is_down = |status: NodeStatus| status == NodeStatus::Down;
-                let down = state.nodes().values().filter(|node| is_down(node.status)).count();
+                let is_lost =
+                    |node: &&Node| node.status == NodeStatus::Down || node.outage.is_some();
+                let down = state.nodes().values().filter(is_lost).count();
                 let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
                 (2 * down > nodes)
                     .then_some(WaitReason::MassLoss { down: count(down), nodes: count(nodes) })

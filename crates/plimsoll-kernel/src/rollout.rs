@@ -3,7 +3,7 @@
 
 use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::spec::OnFailure;
-use plimsoll_model::{Replica, Rollout, ServiceSpec, Slot, Timestamp};
+use plimsoll_model::{ObservedState, Replica, Rollout, ServiceSpec, Slot, Timestamp};
 
 use crate::moves;
 use crate::policy::Policy;
@@ -71,6 +71,12 @@ fn rolling<'r>(
         let Some(assignment) = &replica.assignment else { continue };
         if let Some(seen) = replica.observation(assignment).filter(|_| replica.is_running()) {
             last_step = last_step.max(Some(seen.at));
+            continue;
+        }
+        // Its node cannot tell how it is, so its step has neither failed nor come to an end.
+        let seen = replica.observation(assignment).map(|seen| seen.state);
+        if seen == Some(ObservedState::Unknown) {
+            is_left = true;
             continue;
         }
         // It gave up its old copy beforehand: nobody but us notices that it does not come.

@@ -51,6 +51,11 @@ impl LabEngine {
         self.lab("kill")
     }
 
+    /// Ends it as an init does, and its containers with it. Its files are kept for the next start.
+    pub fn halt(&self) -> Result<(), Error> {
+        self.lab("halt")
+    }
+
     fn lab(&self, verb: &'static str) -> Result<(), Error> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/engine");
         let network = self.network.as_ref().filter(|_| verb == "start");

@@ -85,6 +85,7 @@ impl<'s> Txn<'s> {
         match &guarded.change {
             Change::PutNode { node, facts } => self.put_node(node, facts),
             Change::SetStatus { node, status } => self.set_status(node, *status),
+            Change::SetRuntime { node, outage } => self.set_runtime(node, outage.as_deref()),
             Change::SetAvailability { node, availability } => {
                 self.set_availability(node, *availability)
             }

@@ -61,6 +61,11 @@ pub enum AuditKind {
         node: NodeId,
         status: NodeStatus,
     },
+    /// Its container runtime does not answer, and why; none: it answers again.
+    NodeRuntime {
+        node: NodeId,
+        why: Option<String>,
+    },
     NodeAvailability {
         node: NodeId,
         availability: Availability,

@@ -74,6 +74,11 @@ pub enum Change {
         node: NodeId,
         status: NodeStatus,
     },
+    /// The container runtime of the node does not answer, and why; none: it answers again.
+    SetRuntime {
+        node: NodeId,
+        outage: Option<String>,
+    },
     SetAvailability {
         node: NodeId,
         availability: Availability,

@@ -43,7 +43,7 @@ pub use ids::{
 };
 pub use level::Level;
 pub use lookup::Lookup;
-pub use node::{Availability, Node, NodeFacts, NodeStatus};
+pub use node::{Availability, Node, NodeFacts, NodeStatus, RuntimeOutage};
 pub use pressure::{NodePressure, Pressure};
 pub use replica::{
     Assignment, MoveCause, Observation, ObservedCode, ObservedState, Replica, Successor,

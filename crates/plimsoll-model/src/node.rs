@@ -76,6 +76,19 @@ pub struct Node {
     pub drain: Option<Drain>,
     /// When a replica was last sent here from another node.
     pub received_at: Option<Timestamp>,
+    /// Since when its container runtime does not answer, while it does not. The node itself is heard.
+    pub outage: Option<RuntimeOutage>,
+}
+
+/// What is kept of why a runtime does not answer: a line or two.
+pub const MAX_OUTAGE_TEXT: usize = 512;
+
+/// The container runtime of a node does not answer. What ran behind it may run on, or be gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeOutage {
+    pub since: Timestamp,
+    /// What came instead of an answer.
+    pub why: String,
 }
 
 /// How long one replica may take to leave where nobody says otherwise.
@@ -109,8 +122,11 @@ impl Node {
             && self.drain.is_some_and(|drain| drain.is_forced)
     }
 
+    /// Whether it takes anything new.
     pub fn is_open(&self) -> bool {
-        self.status == NodeStatus::Ready && self.availability == Availability::Active
+        self.status == NodeStatus::Ready
+            && self.availability == Availability::Active
+            && self.outage.is_none()
     }
 }
 

@@ -15,6 +15,8 @@ use crate::units::{Bytes, MilliCpus, Millis, Resources, Timestamp};
 #[serde(rename_all = "snake_case")]
 pub enum Filter {
     NotReady,
+    /// The node is heard, and its container runtime does not answer.
+    RuntimeUnavailable,
     Cordoned,
     Draining,
     NotListed,
@@ -101,6 +103,7 @@ impl fmt::Display for GpusAsked {
 #[serde(rename_all = "snake_case")]
 pub enum FilterWord {
     NotReady,
+    RuntimeUnavailable,
     Cordoned,
     Draining,
     NotListed,
@@ -122,6 +125,7 @@ impl Filter {
     pub fn word(&self) -> FilterWord {
         match self {
             Self::NotReady => FilterWord::NotReady,
+            Self::RuntimeUnavailable => FilterWord::RuntimeUnavailable,
             Self::Cordoned => FilterWord::Cordoned,
             Self::Draining => FilterWord::Draining,
             Self::NotListed => FilterWord::NotListed,
@@ -143,6 +147,7 @@ impl fmt::Display for FilterWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::NotReady => "not_ready",
+            Self::RuntimeUnavailable => "runtime_unavailable",
             Self::Cordoned => "cordoned",
             Self::Draining => "draining",
             Self::NotListed => "not_listed",
@@ -166,6 +171,7 @@ impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady => f.write_str("the node is down"),
+            Self::RuntimeUnavailable => f.write_str("its container runtime does not answer"),
             Self::Cordoned => f.write_str("an operator cordoned it"),
             Self::Draining => f.write_str("it is being drained"),
             Self::NotListed => f.write_str("not among the service's hosts"),
@@ -309,7 +315,10 @@ impl fmt::Display for WaitReason {
         match self {
             Self::Stateful => f.write_str("its data lives on its node"),
             Self::MassLoss { down, nodes } => {
-                write!(f, "{down} of {nodes} nodes are down; replacement pauses above half")
+                write!(
+                    f,
+                    "{down} of {nodes} nodes are down or have no runtime; replacement pauses above half"
+                )
             }
             Self::NoPlace(why) => why.fmt(f),
             Self::NoRoomInPlace(filter) => {

@@ -44,6 +44,8 @@ pub struct Successor {
 pub enum MoveCause {
     /// Its node is down beyond the grace, or gone from the cell.
     NodeLost,
+    /// The container runtime of its node does not answer beyond the grace, and nothing of it runs there.
+    RuntimeLost,
     /// Its node may not hold it any more: hosts or constraints changed, or the node is draining.
     Misplaced,
     /// The service has a newer spec.
@@ -58,6 +60,7 @@ impl MoveCause {
     pub fn word(self) -> &'static str {
         match self {
             Self::NodeLost => "node_lost",
+            Self::RuntimeLost => "runtime_lost",
             Self::Misplaced => "misplaced",
             Self::Outdated => "outdated",
             Self::Pressure => "pressure",
@@ -162,6 +165,8 @@ pub enum ObservedState {
     Degraded,
     Failed,
     Stopped,
+    /// The container runtime does not answer, and its process is gone or cannot be seen.
+    Unknown,
 }
 
 impl ObservedState {
@@ -173,6 +178,7 @@ impl ObservedState {
         Self::Degraded,
         Self::Failed,
         Self::Stopped,
+        Self::Unknown,
     ];
 
     /// A report says how things are now. What lay between two reports may have gone with a leader or a boot, so any
@@ -184,6 +190,7 @@ impl ObservedState {
         Edge { from: Self::Running, to: Self::LIVE, by: Writer::Agent },
         Edge { from: Self::Degraded, to: Self::LIVE, by: Writer::Agent },
         Edge { from: Self::Failed, to: Self::LIVE, by: Writer::Agent },
+        Edge { from: Self::Unknown, to: Self::LIVE, by: Writer::Agent },
     ];
 
     pub fn word(self) -> &'static str {
@@ -195,6 +202,7 @@ impl ObservedState {
             Self::Degraded => "degraded",
             Self::Failed => "failed",
             Self::Stopped => "stopped",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -236,6 +244,8 @@ pub enum ObservedCode {
     SubnetPoolExhausted {
         error: String,
     },
+    /// The container runtime of its node does not answer. Whether it failed nobody knows, so it is not counted.
+    RuntimeUnavailable,
 }
 
 impl ObservedCode {
@@ -251,6 +261,7 @@ impl ObservedCode {
             Self::RestartExhausted { .. } => "restart_exhausted",
             Self::Completed => "completed",
             Self::SubnetPoolExhausted { .. } => "subnet_pool_exhausted",
+            Self::RuntimeUnavailable => "runtime_unavailable",
         }
     }
 
@@ -286,6 +297,7 @@ impl ObservedCode {
             | Self::Exited { .. }
             | Self::OutOfMemory
             | Self::Vanished
+            | Self::RuntimeUnavailable
             | Self::Completed => false,
         }
     }
@@ -307,6 +319,9 @@ impl fmt::Display for ObservedCode {
                 write!(f, "it failed {tries} times in a row; the last time {last}")
             }
             Self::Completed => f.write_str("it has done its job"),
+            Self::RuntimeUnavailable => {
+                f.write_str("the container runtime of its node does not answer")
+            }
         }
     }
 }

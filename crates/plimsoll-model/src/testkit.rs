@@ -230,6 +230,18 @@ impl Cell {
         self
     }
 
+    /// The container runtime of the node does not answer from now on.
+    pub fn runtime_down(mut self, name: &str) -> Self {
+        let outage = Some("no socket".to_owned());
+        self.change(Writer::Liveness, Change::SetRuntime { node: node_id(name), outage });
+        self
+    }
+
+    pub fn runtime_up(mut self, name: &str) -> Self {
+        self.change(Writer::Liveness, Change::SetRuntime { node: node_id(name), outage: None });
+        self
+    }
+
     pub fn cordon(mut self, name: &str) -> Self {
         let change =
             Change::SetAvailability { node: node_id(name), availability: Availability::Cordoned };
@@ -280,10 +292,25 @@ impl Cell {
         self
     }
 
+    /// What runs on the node is gone, and its runtime does not say so: only its processes did.
+    pub fn unknown_on(mut self, name: &str) -> Self {
+        let held = self.state.replicas().filter_map(|(id, replica)| {
+            let held = replica.assignment.as_ref().filter(|held| held.node == node_id(name))?;
+            Some((id, held.generation))
+        });
+        let held: Vec<_> = held.collect();
+        for (id, generation) in held {
+            let code = Some(ObservedCode::RuntimeUnavailable);
+            self.report(&id, generation, ObservedState::Unknown, code);
+        }
+        self
+    }
+
     /// Every node that is ready does at once as it was told: what should run runs, what leaves has stopped.
     pub fn obey(mut self) -> Self {
         let ready = |state: &State, node: &NodeId| {
-            state.node(node).is_some_and(|node| node.status == NodeStatus::Ready)
+            let node = state.node(node);
+            node.is_some_and(|node| node.status == NodeStatus::Ready && node.outage.is_none())
         };
         let mut reports = Vec::new();
         for (id, replica) in self.state.replicas() {

@@ -82,6 +82,9 @@ impl FromStr for Block {
 /// A network of a deployment on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bridge {
+    /// The engine's own id for it, which no other network ever has: one that is made again under its name, or with its
+    /// addresses, is another.
+    pub id: String,
     /// What specs call it: see [`joins`](plimsoll_model::ContainerSpec::joins).
     pub name: String,
     /// The host's side of it.
@@ -113,8 +116,8 @@ pub trait Names: Send + Sync + fmt::Debug {
     /// sentence why they are not.
     fn open<'a>(&'a self, bridge: &'a Bridge) -> BoxFuture<'a, Result<(), String>>;
 
-    /// The network is gone.
-    fn close<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()>;
+    /// This very network is gone. Another may have its name or its addresses by now.
+    fn close<'a>(&'a self, bridge: &'a Bridge) -> BoxFuture<'a, ()>;
 }
 
 /// A host's name servers, as they are written down now. What cannot be read is none.

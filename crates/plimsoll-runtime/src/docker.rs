@@ -4,6 +4,7 @@
 //! to be remembered here: a daemon that lost its memory asks the engine. The engine may be down when this opens and may
 //! go away later; calls then say [`Error::Unavailable`], and work again when it is back.
 
+mod attach;
 mod body;
 mod credentials;
 mod engine;
@@ -39,12 +40,13 @@ use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use crate::attach::{AttachRequest, AttachStreams};
 use crate::bridge::{Block, Names};
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
-    BoxFuture, Bus, ContainerInfo, Description, Events, ExecOutput, ExecRequest, ImageResolution,
-    Pull, Runtime, StartRequest, Tag, wall_clock,
+    BoxFuture, Bus, ContainerInfo, Description, Events, ExecOutcome, ExecOutput, ExecRequest,
+    ImageResolution, Pull, Runtime, StartRequest, Tag, wall_clock,
 };
 use crate::usage::Usage;
 use credentials::Keyring;
@@ -337,6 +339,30 @@ impl Runtime for DockerRuntime {
             let executed = async {
                 let docker = self.inner.engine.client().await?;
                 exec::run(&docker, &id, exec).await
+            };
+            executed.await.map_err(|fault| match fault {
+                // It ended between the look and the command, or is paused.
+                EngineError::Said { status: 404 | 409, .. } => not_running(),
+                fault => fault.error(Operation::Exec, tag),
+            })
+        })
+    }
+
+    fn attach<'a>(
+        &'a self,
+        tag: &'a Tag,
+        request: &'a AttachRequest,
+        streams: AttachStreams,
+    ) -> BoxFuture<'a, Result<ExecOutcome>> {
+        Box::pin(async move {
+            let (id, runs) = self.inner.here(Operation::Exec, tag).await?;
+            let not_running = || Error::NotRunning { operation: Operation::Exec, tag: tag.clone() };
+            if !runs {
+                return Err(not_running());
+            }
+            let executed = async {
+                let docker = self.inner.engine.client().await?;
+                attach::run(&docker, &id, request, streams).await
             };
             executed.await.map_err(|fault| match fault {
                 // It ended between the look and the command, or is paused.

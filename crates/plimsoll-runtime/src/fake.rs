@@ -12,8 +12,10 @@ use plimsoll_model::{Bytes, CellId, ContainerSpec, DeploymentName, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::attach::{AttachInput, AttachRequest, AttachStreams, WindowSize};
 use crate::error::{Error, Operation, PullError, Reason, Result};
-use crate::logs::{LogLine, LogQuery, Logs};
+use crate::logs::{LogLine, LogQuery, Logs, Output};
+use crate::process::table::ProcessIdentity;
 use crate::runtime::{
     BoxFuture, Bus, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,
     ExecOutcome, ExecOutput, ExecRequest, Exit, ImageResolution, Pull, Runtime, RuntimeEvent,
@@ -53,6 +55,7 @@ struct Container {
     run: u64,
     usage: Option<Usage>,
     lines: Vec<LogLine>,
+    process: Option<ProcessIdentity>,
 }
 
 impl FakeRuntime {
@@ -108,6 +111,13 @@ impl FakeRuntime {
         self.world().ill.get(tag).copied().flatten()
     }
 
+    /// From now on the container is this process of the host.
+    pub fn run_as(&self, tag: &Tag, pid: u32) {
+        if let Some(container) = self.world().containers.get_mut(tag) {
+            container.process = ProcessIdentity::of_number(pid.into());
+        }
+    }
+
     pub fn set_usage(&self, tag: &Tag, usage: Usage) {
         if let Some(container) = self.world().containers.get_mut(tag) {
             container.usage = Some(usage);
@@ -158,6 +168,7 @@ impl FakeRuntime {
             run,
             usage: None,
             lines: earlier.map_or_else(Vec::new, |container| container.lines),
+            process: None,
         };
         world.containers.insert(order.tag.clone(), container);
         drop(world);
@@ -324,7 +335,9 @@ impl Runtime for FakeRuntime {
             let found = world.containers.iter().map(|(tag, container)| {
                 let is_running = container.status.is_running();
                 let address = is_running.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-                ContainerInfo { tag: tag.clone(), status: container.status.clone(), address }
+                let (tag, status) = (tag.clone(), container.status.clone());
+                let process = container.process.clone().filter(|_| is_running);
+                ContainerInfo { tag, status, address, process }
             });
             Ok(found.collect())
         })
@@ -397,6 +410,44 @@ impl Runtime for FakeRuntime {
             }
             let outcome = ExecOutcome::Done { status: i32::from(!is_well) };
             Ok(ExecOutput { outcome, stdout: Vec::new(), stderr: Vec::new(), is_cut: false })
+        })
+    }
+
+    /// What is sent in is printed, and a signal ends it as it would a program.
+    fn attach<'a>(
+        &'a self,
+        tag: &'a Tag,
+        request: &'a AttachRequest,
+        mut streams: AttachStreams,
+    ) -> BoxFuture<'a, Result<ExecOutcome>> {
+        Box::pin(async move {
+            let runs = {
+                let world = self.enter(Call::Exec(tag.clone(), request.command.clone()))?;
+                world.containers.get(tag).is_some_and(|it| it.status.is_running())
+            };
+            if !runs {
+                return Err(Error::NotRunning { operation: Operation::Exec, tag: tag.clone() });
+            }
+            if let Some(WindowSize { rows, columns }) = request.terminal {
+                streams.print(Output::Stdout, format!("{rows}x{columns}\n").into_bytes()).await;
+            }
+            while request.has_input {
+                match streams.input.recv().await {
+                    Some(AttachInput::Bytes(bytes)) => {
+                        streams.print(Output::Stdout, bytes).await;
+                    }
+                    Some(AttachInput::Resize(WindowSize { rows, columns })) => {
+                        let text = format!("{rows}x{columns}\n").into_bytes();
+                        streams.print(Output::Stderr, text).await;
+                    }
+                    Some(AttachInput::Signal(signal)) => {
+                        return Ok(ExecOutcome::Done { status: 128 + signal.number() });
+                    }
+                    Some(AttachInput::End) => break,
+                    None => return Ok(ExecOutcome::Done { status: KILLED }),
+                }
+            }
+            Ok(ExecOutcome::Done { status: 0 })
         })
     }
 

@@ -5,6 +5,7 @@
 //! of this host; [`fake`] runs nothing and is for tests. [`health`] turns a spec's healthcheck into transitions over any runtime, and [`pressure`] reads how
 //! busy the node is. What to do next about a replica is decided in `plimsoll-kernel`; here it is only done.
 
+mod attach;
 pub mod bind_roots;
 pub mod bridge;
 pub mod docker;
@@ -20,6 +21,7 @@ mod refusal;
 pub mod runtime;
 pub mod usage;
 
+pub use attach::{AttachInput, AttachRequest, AttachSignal, AttachStreams, WindowSize};
 pub use bind_roots::BindRoots;
 pub use bridge::{Block, Bridge, Names};
 pub use docker::DockerRuntime;
@@ -27,6 +29,7 @@ pub use error::{Error, Operation, PullError, Reason, Result, chain};
 pub use fake::FakeRuntime;
 pub use logs::{LogLine, LogQuery, Logs, Output};
 pub use process::ProcessRuntime;
+pub use process::table::ProcessIdentity;
 pub use refusal::invalid;
 pub use runtime::{
     Binding, BoxFuture, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,

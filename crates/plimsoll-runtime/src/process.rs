@@ -4,6 +4,7 @@
 //! it ended. This runtime starts supervisors, adopts those it finds, and reads what they wrote; it remembers nothing
 //! that is not on disk. A lock that each supervisor holds makes a second one of the same generation impossible.
 
+mod attach;
 mod beneath;
 pub(crate) mod cgroup;
 mod clear;
@@ -36,11 +37,12 @@ use plimsoll_model::{Capability, CellId, ContainerSpec, DeploymentName, Generati
 use rustix::process::geteuid;
 use tokio::task::JoinSet;
 
+use crate::attach::{AttachRequest, AttachStreams};
 use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
-    BoxFuture, Bus, ContainerInfo, ContainerStatus, Description, Events, ExecOutput, ExecRequest,
-    Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
+    BoxFuture, Bus, ContainerInfo, ContainerStatus, Description, Events, ExecOutcome, ExecOutput,
+    ExecRequest, Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
 };
 use crate::usage::Usage;
 use cgroup::Cgroups;
@@ -359,6 +361,27 @@ impl Runtime for ProcessRuntime {
             match looked.await.map_err(failed)? {
                 (RunState::Running(..), Some(launch)) => {
                     exec::run(launch, exec).await.map_err(failed)
+                }
+                _ => Err(Error::NotRunning { operation: Operation::Exec, tag: tag.clone() }),
+            }
+        })
+    }
+
+    fn attach<'a>(
+        &'a self,
+        tag: &'a Tag,
+        request: &'a AttachRequest,
+        streams: AttachStreams,
+    ) -> BoxFuture<'a, Result<ExecOutcome>> {
+        Box::pin(async move {
+            let failed = |error| Error::failed(Operation::Exec, tag, error);
+            let Some(run) = self.0.own(Operation::Exec, tag)?.here() else {
+                return Err(Error::Absent { operation: Operation::Exec, tag: tag.clone() });
+            };
+            let looked = blocking(move || Ok((run.run_state()?, run.read_launch()?)));
+            match looked.await.map_err(failed)? {
+                (RunState::Running(..), Some(launch)) => {
+                    attach::run(launch, request, streams).await.map_err(failed)
                 }
                 _ => Err(Error::NotRunning { operation: Operation::Exec, tag: tag.clone() }),
             }

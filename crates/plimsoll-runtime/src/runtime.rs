@@ -19,8 +19,10 @@ use plimsoll_model::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
+use crate::attach::{AttachRequest, AttachStreams};
 use crate::error::{PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
+use crate::process::table::ProcessIdentity;
 use crate::usage::Usage;
 
 /// A future behind a pointer, so that a node holds one `Arc<dyn Runtime>` whatever it runs on.
@@ -87,6 +89,15 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
     /// Runs a command beside the service: same environment, user, directory and limits.
     fn exec<'a>(&'a self, tag: &'a Tag, exec: &'a ExecRequest)
     -> BoxFuture<'a, Result<ExecOutput>>;
+
+    /// Runs a command beside the service as [`exec`](Self::exec) does, with what is sent to it and what it prints passed on
+    /// as they come. It is killed when it takes too long, and when nobody is at the other end any more.
+    fn attach<'a>(
+        &'a self,
+        tag: &'a Tag,
+        request: &'a AttachRequest,
+        streams: AttachStreams,
+    ) -> BoxFuture<'a, Result<ExecOutcome>>;
 
     /// Deletes the deployment's named volumes and says which. Never done unless a person asked for it.
     fn remove_volumes<'a>(
@@ -203,6 +214,8 @@ pub struct ContainerInfo {
     pub status: ContainerStatus,
     /// Where this node reaches its ports, while it runs.
     pub address: Option<IpAddr>,
+    /// Its first process, while it runs and this host sees it: by that it is known to run on while the runtime does not answer.
+    pub process: Option<ProcessIdentity>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -113,6 +113,12 @@ impl Writer {
             Draw::Wipe => self.for_a_while(at, back, Action::Wipe, Action::Return, node),
             Draw::Kill => self.say(at, Action::Kill(node)),
             Draw::Sicken => self.say(at, Action::Sicken(node)),
+            Draw::StopEngine => {
+                self.for_a_while(at, back, Action::StopEngine, Action::StartEngine, node);
+            }
+            Draw::LoseEngine => {
+                self.for_a_while(at, back, Action::LoseEngine, Action::StartEngine, node);
+            }
             Draw::Fail => self.fail(at, back, name),
             Draw::Withdraw => {
                 let image = self.image_of(&name);
@@ -374,6 +380,7 @@ impl Writer {
         for (node, facts) in self.nodes.clone() {
             self.say(until, Action::FreeSubnets(node.clone()));
             self.say(until, Action::Return(node.clone()));
+            self.say(until, Action::StartEngine(node.clone()));
             self.say(until, Action::Join(node.clone(), facts));
             self.say(until, Action::Uncordon(node));
         }

@@ -17,6 +17,7 @@ mod make_before_break;
 mod networks;
 mod one_at_a_time;
 mod orphans;
+mod outages;
 mod ports;
 mod reasons;
 mod restless;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<networks::Networks>::default(),
         Box::<one_at_a_time::OneAtATime>::default(),
         Box::<orphans::Orphans>::default(),
+        Box::<outages::Outages>::default(),
         Box::<ports::Ports>::default(),
         Box::<reasons::Reasons>::default(),
         Box::<restless::Restless>::default(),

@@ -23,9 +23,17 @@ pub enum Link {
     Off,
 }
 
+/// Whether the container engine of the machine answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    Up,
+    Down,
+}
+
 #[derive(Debug, Clone)]
 pub struct Machine {
     pub link: Link,
+    pub engine: Engine,
     /// When the link last changed.
     pub since: Timestamp,
     /// Of this life of it, and no other machine's: what was set going in an earlier one never ends.
@@ -88,14 +96,28 @@ pub struct Container {
     pub(crate) subnet_failures: u32,
     /// When it has done what others wait for, should it have a job.
     pub(crate) ends_at: Option<Timestamp>,
+    /// It ended while its engine was down: nobody has counted that yet.
+    pub(crate) has_died: bool,
 }
 
 impl Container {
     pub(crate) fn new(local: LocalContainer, spec: Arc<ServiceSpec>, usage: Option<usize>) -> Self {
         let tries = RestartHistory::default();
         let (due, code, retry, ends_at) = (None, None, None, None);
-        let (is_healthy, subnet_failures) = (false, 0);
-        Self { local, is_healthy, spec, usage, tries, due, code, retry, subnet_failures, ends_at }
+        let (is_healthy, subnet_failures, has_died) = (false, 0, false);
+        Self {
+            local,
+            is_healthy,
+            spec,
+            usage,
+            tries,
+            due,
+            code,
+            retry,
+            subnet_failures,
+            ends_at,
+            has_died,
+        }
     }
 
     /// It failed, as an agent has it: tried again later, or not any more.
@@ -148,16 +170,22 @@ impl Container {
 
     /// Whether it ended by itself, or turned unhealthy, of late.
     pub fn has_failed(&self) -> bool {
-        self.tries.failures() > 0 || self.retry.is_some()
+        self.tries.failures() > 0 || self.retry.is_some() || self.has_died
     }
 
     pub fn is_up(&self) -> bool {
         matches!(self.local.phase, ContainerPhase::Up | ContainerPhase::Stopping)
     }
 
+    /// Why it is as the machine says.
+    pub(crate) fn said(&self) -> Option<ObservedCode> {
+        if self.has_died { Some(ObservedCode::RuntimeUnavailable) } else { self.code.clone() }
+    }
+
     /// What the machine says of it.
     pub(crate) fn observed(&self) -> ObservedState {
         match self.local.phase {
+            _ if self.has_died => ObservedState::Unknown,
             // It waits, and says for what.
             ContainerPhase::Pulled if self.code.is_some() => ObservedState::Pending,
             ContainerPhase::Pulling | ContainerPhase::Pulled => ObservedState::Pulling,
@@ -178,6 +206,7 @@ impl Machine {
     pub(crate) fn new(now: Timestamp, boot: u64, facts: NodeFacts) -> Self {
         Self {
             link: Link::Up,
+            engine: Engine::Up,
             since: now,
             boot,
             facts,
@@ -238,6 +267,11 @@ impl Machine {
         let joined = of.spec.container.joins(&replica.service.deployment).into_iter();
         let own = joined.filter(|(_, how)| !how.external).map(|(name, _)| name);
         own.filter(|_| self.lacks_subnets).find(|name| !has(name))
+    }
+
+    /// Whether it hears that it should stop something, and can.
+    pub(crate) fn can_stop(&self) -> bool {
+        self.link == Link::Up && self.engine == Engine::Up
     }
 
     pub(crate) fn has_any_of(&self, deployment: &DeploymentName) -> bool {

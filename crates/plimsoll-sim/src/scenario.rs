@@ -92,6 +92,12 @@ pub enum Action {
     Kill(NodeId),
     /// The healthcheck of a running container fails.
     Sicken(NodeId),
+    /// The container engine of the machine goes down, and its containers with it. The machine is heard.
+    StopEngine(NodeId),
+    /// The container engine goes down, and its containers run on.
+    LoseEngine(NodeId),
+    /// The container engine is back.
+    StartEngine(NodeId),
     /// Every running container of the service ends by itself.
     Fail(ServiceKey),
     NewLeader,
@@ -220,6 +226,9 @@ impl Action {
             | Self::Return(node)
             | Self::Kill(node)
             | Self::Sicken(node)
+            | Self::StopEngine(node)
+            | Self::LoseEngine(node)
+            | Self::StartEngine(node)
             | Self::Join(node, _)
             | Self::Describe(node, _)
             | Self::Cordon(node)

@@ -19,6 +19,7 @@ use crate::scenario::{Action, Scenario};
 
 mod actions;
 mod certificates;
+mod engine;
 mod hosts;
 mod leader;
 mod operations;

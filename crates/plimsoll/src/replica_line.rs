@@ -127,6 +127,12 @@ pub(crate) fn silence(node: &Node) -> Option<String> {
     Some(format!("{text} (retrying)"))
 }
 
+/// What an operator allows on the node: one that has given everything away is drained, and no longer draining.
+pub(crate) fn availability(node: &Node) -> &str {
+    let is_drained = node.availability == "draining" && node.replicas == 0;
+    if is_drained { "drained" } else { &node.availability }
+}
+
 /// Whether it runs what it should, and nothing of it is on its way.
 pub(crate) fn is_ready(service: &Service, replica: &Replica) -> bool {
     let runs = |now: &Assignment| now.state == "running" && now.spec == service.spec;
@@ -155,7 +161,9 @@ pub(crate) fn progress_word(deployment: &Deployment) -> &'static str {
 pub(crate) fn coloured(word: &str) -> String {
     match word {
         "running" | "completed" | "steady" | "ready" => word.green().to_string(),
-        "degraded" | "failed" | "lost" | "stuck" | "down" => word.red().to_string(),
+        "degraded" | "failed" | "lost" | "unknown" | "stuck" | "down" | "runtime_unavailable" => {
+            word.red().to_string()
+        }
         "assigned" | "pending" | "pulling" | "starting" | "working" | "cordoned" | "draining" => {
             word.yellow().to_string()
         }

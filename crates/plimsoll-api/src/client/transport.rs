@@ -1,15 +1,18 @@
 //! How a request gets to the daemon and its answer back: HTTP/1.1 over a Unix connection made for it alone, or one under TLS.
 //! Of several nodes the first that answers and is of the cell gets it; nobody else gets anything.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
@@ -20,6 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -94,11 +98,51 @@ impl fmt::Debug for Token {
     }
 }
 
+/// What is sent: all of it at once, or as it comes.
+#[derive(Debug)]
+enum RequestBody {
+    Whole(Full<Bytes>),
+    Fed(mpsc::Receiver<Bytes>),
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(body) => Pin::new(body).poll_frame(cx),
+            Self::Fed(pieces) => {
+                pieces.poll_recv(cx).map(|piece| piece.map(|it| Ok(Frame::data(it))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.is_end_stream(),
+            Self::Fed(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Fed(_) => SizeHint::default(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct ApiRequest {
     method: Method,
     path: String,
     body: Vec<u8>,
+    /// What comes instead of the body, and its content type.
+    fed: Option<(mpsc::Receiver<Bytes>, &'static str)>,
     accept: &'static str,
     patience: Duration,
 }
@@ -128,7 +172,13 @@ impl ApiRequest {
     pub(super) fn new(method: Method, path: &str) -> Self {
         let (path, body) = (path.to_owned(), Vec::new());
         let patience = if method == Method::GET { READ_PATIENCE } else { WRITE_PATIENCE };
-        Self { method, path, body, accept: "application/json", patience }
+        Self { method, path, body, fed: None, accept: "application/json", patience }
+    }
+
+    /// Sends what is put there until that is closed.
+    pub(super) fn fed(mut self, pieces: mpsc::Receiver<Bytes>, kind: &'static str) -> Self {
+        (self.fed, self.accept) = (Some((pieces, kind)), kind);
+        self
     }
 
     pub(super) fn json(mut self, body: &impl Serialize) -> Self {
@@ -232,7 +282,7 @@ impl Transport {
         StreamingResponse { endpoint, is_events, total, body, _driver: driver }
     }
 
-    fn written(&self, request: ApiRequest) -> Result<hyper::Request<Full<Bytes>>, Error> {
+    fn written(&self, request: ApiRequest) -> Result<hyper::Request<RequestBody>, Error> {
         let host = match &self.endpoint.endpoint {
             Endpoint::Unix(_) => "localhost",
             Endpoint::Https { .. } => NOMINAL,
@@ -243,13 +293,18 @@ impl Transport {
             .uri(request.path)
             .header(HOST, host)
             .header(ACCEPT, request.accept);
-        if !request.body.is_empty() {
+        if let Some((_, kind)) = &request.fed {
+            builder = builder.header(CONTENT_TYPE, *kind);
+        } else if !request.body.is_empty() {
             builder = builder.header(CONTENT_TYPE, "application/json");
         }
         if let Some(token) = token {
             builder = builder.header(AUTHORIZATION, format!("Bearer {token}"));
         }
-        let body = Full::new(Bytes::from(request.body));
+        let body = match request.fed {
+            Some((pieces, _)) => RequestBody::Fed(pieces),
+            None => RequestBody::Whole(Full::new(Bytes::from(request.body))),
+        };
         builder.body(body).map_err(|error| Error::Protocol {
             endpoint: self.endpoint.clone(),
             what: format!("the request cannot be written ({error})"),

@@ -42,6 +42,7 @@ impl From<&StayReason> for ReasonCode {
             StayReason::Moving(_) => Self::Moving,
             StayReason::InGrace { .. } => Self::InGrace,
             StayReason::NodeDown => Self::NodeDown,
+            StayReason::RuntimeDown(_) => Self::RuntimeUnavailable,
             StayReason::InTurn(_) => Self::InTurn,
             StayReason::Waiting(why) => why.into(),
         }
@@ -63,6 +64,7 @@ impl From<FilterWord> for ReasonCode {
     fn from(filter: FilterWord) -> Self {
         match filter {
             FilterWord::NotReady => Self::NotReady,
+            FilterWord::RuntimeUnavailable => Self::RuntimeUnavailable,
             FilterWord::Cordoned => Self::Cordoned,
             FilterWord::Draining => Self::Draining,
             FilterWord::NotListed => Self::NotListed,
@@ -100,6 +102,7 @@ impl From<&ObservedCode> for ReasonCode {
             ObservedCode::Vanished => Self::Vanished,
             ObservedCode::RestartExhausted { .. } => Self::RestartExhausted,
             ObservedCode::Completed => Self::Completed,
+            ObservedCode::RuntimeUnavailable => Self::RuntimeUnavailable,
         }
     }
 }
@@ -114,6 +117,7 @@ impl From<ObservedState> for ReasonCode {
             ObservedState::Degraded => Self::Degraded,
             ObservedState::Failed => Self::Failed,
             ObservedState::Stopped => Self::Stopped,
+            ObservedState::Unknown => Self::Unknown,
         }
     }
 }
@@ -122,6 +126,7 @@ impl From<MoveCause> for ReasonCode {
     fn from(cause: MoveCause) -> Self {
         match cause {
             MoveCause::NodeLost => Self::NodeLost,
+            MoveCause::RuntimeLost => Self::RuntimeLost,
             MoveCause::Misplaced => Self::Misplaced,
             MoveCause::Outdated => Self::Outdated,
             MoveCause::Pressure => Self::Pressure,
@@ -151,6 +156,9 @@ impl From<&EndpointEligibility> for ReasonCode {
             EndpointEligibility::Eligible => Self::TakesRequests,
             EndpointEligibility::Draining => Self::Leaves,
             EndpointEligibility::NotReported => Self::Unseen,
+            EndpointEligibility::Unhealthy { state: ObservedState::Unknown, .. } => {
+                Self::RuntimeUnavailable
+            }
             EndpointEligibility::Unhealthy { state, .. } => (*state).into(),
             EndpointEligibility::NodeDown { .. } => Self::NodeDown,
             EndpointEligibility::Standby { .. } => Self::TakesOver,
@@ -187,6 +195,7 @@ impl From<&ReplicaCondition> for ReasonCode {
             ReplicaCondition::InGrace { .. }
             | ReplicaCondition::Lost { .. }
             | ReplicaCondition::NodeDown { .. } => Self::NodeDown,
+            ReplicaCondition::RuntimeDown { .. } => Self::RuntimeUnavailable,
             ReplicaCondition::Misplaced { .. } => Self::Misplaced,
             ReplicaCondition::Starting { startup, .. } => {
                 observed(startup).unwrap_or(Self::Starting)

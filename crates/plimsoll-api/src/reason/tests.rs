@@ -55,6 +55,7 @@ fn the_models_words_are_the_apis() {
     }
     for cause in [
         MoveCause::NodeLost,
+        MoveCause::RuntimeLost,
         MoveCause::Misplaced,
         MoveCause::Outdated,
         MoveCause::Pressure,
@@ -81,6 +82,7 @@ fn the_models_words_are_the_apis() {
     for code in [
         ObservedCode::OutOfMemory,
         ObservedCode::Vanished,
+        ObservedCode::RuntimeUnavailable,
         ObservedCode::Completed,
         exited.clone(),
         ObservedCode::RestartExhausted { tries: 3, last: Box::new(exited) },

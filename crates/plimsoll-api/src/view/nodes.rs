@@ -33,6 +33,9 @@ pub struct DrainPlan {
     pub plan: Plan,
     /// About how long it takes, by how long the replicas took when they last started.
     pub estimate_ms: u64,
+    /// How much longer it takes where replicas use their whole stop grace.
+    #[serde(default)]
+    pub stop_grace_ms: u64,
     /// The log index it was written at; none for a plan that is not carried out.
     pub index: Option<u64>,
 }

@@ -52,6 +52,9 @@ pub struct SnapshotNode {
     /// As `1500ms`; none while it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_for: Option<String>,
+    /// As `1500ms`; none while its container runtime answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_down_for: Option<String>,
     #[schema(value_type = String)]
     #[serde(default = "active", skip_serializing_if = "is_active")]
     pub availability: Availability,
@@ -256,6 +259,7 @@ fn node(state: &State, id: &NodeId, node: &Node, now: Timestamp) -> SnapshotNode
         lacks: node.facts.runtime.lacks.clone(),
         status: node.status,
         down_for: is_down.then(|| format!("{}ms", now.since(node.status_since).0)),
+        runtime_down_for: node.outage.as_ref().map(|it| format!("{}ms", now.since(it.since).0)),
         availability: node.availability,
         received_at: node.received_at,
     }

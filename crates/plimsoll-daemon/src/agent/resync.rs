@@ -11,6 +11,7 @@ use plimsoll_runtime::{ContainerInfo, ContainerStatus, Description, Error, Exit,
 use tokio::time::Instant;
 
 use super::container::Sight;
+use super::outage::Survivors;
 use super::work::{FinishedWork, WorkOutcome};
 use super::{Agent, Unit};
 use plimsoll_api::view;
@@ -31,11 +32,14 @@ pub(super) struct Sweeps {
     is_under_way: bool,
     has_looked: bool,
     answers: bool,
+    /// The last look got no answer.
+    is_out: bool,
 }
 
 impl Default for Sweeps {
     fn default() -> Self {
-        Self { due: Instant::now(), is_under_way: false, has_looked: false, answers: false }
+        let (is_under_way, has_looked, answers, is_out) = (false, false, false, false);
+        Self { due: Instant::now(), is_under_way, has_looked, answers, is_out }
     }
 }
 
@@ -47,6 +51,11 @@ impl Sweeps {
 
     pub(super) fn has_looked(&self) -> bool {
         self.has_looked
+    }
+
+    /// Whether the runtime did not answer when it was last asked.
+    pub(super) fn is_out(&self) -> bool {
+        self.is_out
     }
 
     pub(super) fn want_now(&mut self) {
@@ -74,6 +83,8 @@ impl Agent {
         self.sweeps.is_under_way = false;
         match found {
             Ok(found) => {
+                self.sweeps.is_out = false;
+                self.note_processes(&found);
                 self.compare(began, found);
                 if !self.sweeps.answers {
                     self.answered();
@@ -89,7 +100,7 @@ impl Agent {
     fn compare(&mut self, began: u64, found: Vec<ContainerInfo>) {
         let is_first = !std::mem::replace(&mut self.sweeps.has_looked, true);
         let mut here: BTreeSet<(ReplicaId, Generation)> = BTreeSet::new();
-        for ContainerInfo { tag, status, address } in found {
+        for ContainerInfo { tag, status, address, .. } in found {
             let key = (tag.replica, tag.generation);
             self.measurements.reach(key.0.clone(), key.1, address);
             self.see(&key.0, key.1, &status, began);
@@ -134,8 +145,12 @@ impl Agent {
             (Some(ContainerPhase::Up), ContainerStatus::Exited { exit, .. }) => {
                 self.ended(id, generation, *exit)
             }
-            (Some(ContainerPhase::Up), ContainerStatus::Running { .. }) => {
+            (Some(ContainerPhase::Up), ContainerStatus::Running { since }) => {
                 let before = std::mem::replace(&mut unit.sight, Sight::Seen);
+                // It was taken for gone, and runs: it is watched from here on, and told anew.
+                if unit.told.as_ref().is_some_and(|(state, _)| *state == ObservedState::Unknown) {
+                    unit.since = Some(*since);
+                }
                 if before == Sight::UnseenHealthy {
                     self.tell(id, generation, (ObservedState::Running, None));
                 }
@@ -204,6 +219,10 @@ impl Agent {
 
     fn answered(&mut self) {
         self.sweeps.answers = true;
+        self.unseen.clear();
+        if self.is_silent() {
+            tracing::info!("the container runtime answers again");
+        }
         let runtime = Arc::clone(&self.runtime);
         self.beside(async move { WorkOutcome::Described(runtime.describe().await) });
         // What failed for want of an answer is tried at once.
@@ -218,13 +237,19 @@ impl Agent {
     }
 
     fn silent(&mut self, error: &Error) {
+        self.sweeps.is_out = true;
+        let survivors = self.look_for_survivors();
         let trouble = chain(error);
         let runtime = match error {
             Error::Unavailable { runtime, .. } => runtime,
             _ => "the runtime",
         };
         if std::mem::replace(&mut self.sweeps.answers, false) || !self.is_silent() {
-            tracing::error!(%trouble, "the runtime does not answer; containers keep running, no new ones start");
+            let Survivors { running, gone } = survivors;
+            tracing::error!(
+                %trouble, running, gone,
+                "the container runtime does not answer; nothing can be started or stopped"
+            );
             let name = (*runtime).to_owned();
             let trouble = Some(trouble);
             self.put_runtime(view::Runtime { name, version: None, trouble, limits: Vec::new() });

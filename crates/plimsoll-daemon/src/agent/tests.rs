@@ -11,6 +11,7 @@ use super::*;
 use crate::dispatcher::{AssignmentSender, slot};
 
 mod checks;
+mod outage;
 
 /// An agent over a fake runtime, in paused time; the test is the cell.
 struct Bench {
@@ -82,6 +83,19 @@ impl Bench {
     }
 
     fn with(runtime: Arc<FakeRuntime>, traffic: Option<Arc<dyn Traffic>>) -> Self {
+        Self::set_up(runtime, traffic, None)
+    }
+
+    /// One that keeps what it has to know below the directory.
+    fn keeping(runtime: Arc<FakeRuntime>, directory: &Path) -> Self {
+        Self::set_up(runtime, None, Some(directory))
+    }
+
+    fn set_up(
+        runtime: Arc<FakeRuntime>,
+        traffic: Option<Arc<dyn Traffic>>,
+        directory: Option<&Path>,
+    ) -> Self {
         let (orders, inbox) = slot();
         let (sender, reports) = mpsc::unbounded_channel();
         let measurements = SharedMeasurements::default();
@@ -89,6 +103,9 @@ impl Bench {
         let mut agent =
             Agent::reporting(sender, over, measured, cell_id(), node_id("ash"), Policy::default());
         agent.traffic = traffic;
+        if let Some(directory) = directory {
+            agent = agent.with_data_dir(directory);
+        }
         let (shutdown, stopping) = watch::channel(false);
         let agent = tokio::spawn(agent.run(inbox, stopping));
         Self {

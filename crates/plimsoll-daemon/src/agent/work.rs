@@ -52,6 +52,8 @@ pub(super) enum WorkOutcome {
         revision: Revision,
         result: Result<Vec<String>, Error>,
     },
+    /// The processes of containers are on disk, or are not.
+    Kept(std::io::Result<()>),
 }
 
 /// What a check says of one run.

@@ -11,11 +11,12 @@ use plimsoll_runtime::{LogQuery, Tag};
 
 use super::answer::ErrorResponse;
 use super::context::Context;
+use crate::attached;
 use crate::context::NodeContext;
 use crate::log_merge::{self, Lines, MergedLine, Told};
 use crate::peer_api::containers;
 use plimsoll_api::view::{Executed, MissingLogs, Problem, ProblemCode};
-use plimsoll_peer::{PeerClient, Target};
+use plimsoll_peer::{Inward, PeerClient, Target};
 
 /// How the nodes of the cell are asked for their containers, on behalf of one request.
 #[derive(Debug)]
@@ -88,6 +89,26 @@ impl FanOut {
         }
         let (client, target) = self.way(node)?;
         Ok(containers::run(client, &target, tag, command, timeout, by).await?)
+    }
+
+    /// Runs a command beside a container of that node with its input and output passed on, as frames of the stream.
+    pub(super) async fn attach(
+        &self,
+        node: &NodeId,
+        tag: Tag,
+        by: &str,
+        stream: Inward,
+        ending: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Problem> {
+        if *node == self.cell.node {
+            let runtime = Arc::clone(&self.cell.runtime);
+            tokio::spawn(attached::while_open(attached::serve(runtime, tag, stream), ending));
+            return Ok(());
+        }
+        let (client, target) = self.way(node)?;
+        let far = containers::attach_to(client, &target, &tag, by).await?;
+        tokio::spawn(attached::while_open(attached::relay(stream, far), ending));
+        Ok(())
     }
 
     fn way(&self, node: &NodeId) -> Result<(&PeerClient, Target), Problem> {

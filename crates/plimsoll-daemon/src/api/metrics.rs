@@ -8,10 +8,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 
+use plimsoll_dns::KernelPart;
 use plimsoll_kernel::certificates::hosts;
-use plimsoll_model::Timestamp;
 use plimsoll_model::reason::UnplacedReason;
 use plimsoll_model::spec::Tls;
+use plimsoll_model::{Node, NodeStatus, Timestamp};
 
 use super::answer::with_type;
 use super::context::Context;
@@ -41,11 +42,18 @@ pub(super) async fn metrics(State(context): State<Arc<Context>>) -> Response {
     let mut page = text(&health);
     if context.cell.holds_log() {
         let refused = context.cell.refused_batches.load(Ordering::Relaxed);
-        decisions(&mut page, refused, context.cell.engine.machine().read(waiting_services));
+        let machine = context.cell.engine.machine();
+        decisions(&mut page, refused, machine.read(waiting_services));
+        nodes(&mut page, machine.read(node_counts));
+    }
+    if let Some(answers) = runtime_answers(&context) {
+        let what = "Whether the container runtime of this node answers";
+        page.number("plimsoll_runtime_up", "gauge", what, answers.into());
     }
     certificates(&mut page, &certificates_of(&context), now());
     if let Some(routing) = context.routing.get() {
         routed(&mut page, &routing.read());
+        name_repairs(&mut page, &routing.name_repairs().unwrap_or_default());
     }
     with_type(TYPE, Body::from(page.0))
 }
@@ -98,6 +106,43 @@ fn decisions(page: &mut MetricsPage, refused: u64, waiting: u64) {
     page.number("plimsoll_batches_refused_total", "counter", what, refused);
     let what = "Services that wait because a decision for them was refused twice";
     page.number("plimsoll_services_decision_refused", "gauge", what, waiting);
+}
+
+/// How many nodes the cell knows to be ready, down, and heard without a container runtime.
+fn node_counts(state: &plimsoll_model::State) -> [(&'static str, u64); 3] {
+    let count =
+        |is_it: fn(&Node) -> bool| state.nodes().values().filter(|it| is_it(it)).count() as u64;
+    let is_ready = |node: &Node| node.status == NodeStatus::Ready && node.outage.is_none();
+    let is_out = |node: &Node| node.status == NodeStatus::Ready && node.outage.is_some();
+    let is_down = |node: &Node| node.status == NodeStatus::Down;
+    [("ready", count(is_ready)), ("runtime_unavailable", count(is_out)), ("down", count(is_down))]
+}
+
+fn nodes(page: &mut MetricsPage, counts: [(&'static str, u64); 3]) {
+    page.head("plimsoll_nodes", "gauge", "Nodes of the cell by their status");
+    for (status, count) in counts {
+        let _ = writeln!(page.0, "plimsoll_nodes{{status=\"{status}\"}} {count}");
+    }
+}
+
+/// Something else on the host took it out, and it was put back.
+fn name_repairs(page: &mut MetricsPage, repairs: &[(KernelPart, u64)]) {
+    if repairs.is_empty() {
+        return;
+    }
+    let what = "What service names need in the kernel that was found missing and put back";
+    page.head("plimsoll_names_repairs_total", "counter", what);
+    for (part, count) in repairs {
+        let _ =
+            writeln!(page.0, "plimsoll_names_repairs_total{{part=\"{}\"}} {count}", part.word());
+    }
+}
+
+/// None until it was asked for the first time.
+fn runtime_answers(context: &Context) -> Option<bool> {
+    let measured = context.cell.measurements.lock();
+    let runtime = measured.nodes.get(&context.cell.node)?.runtime.as_ref()?;
+    Some(runtime.trouble.is_none())
 }
 
 /// A certificate as it is counted: its host, where it comes from, when it runs out, and how many tries have failed in a row.
@@ -189,6 +234,23 @@ mod tests {
     use plimsoll_model::reason::Unplaced;
     use plimsoll_model::testkit::{cell, service_key, spread};
     use plimsoll_model::{Change, Writer};
+
+    #[test]
+    fn nodes_are_counted_by_their_status() {
+        let cpus = plimsoll_model::testkit::cpus;
+        let cell = cell().node("ash", cpus(1)).node("birch", cpus(1)).node("cedar", cpus(1));
+        let cell = cell.runtime_down("birch").down("cedar");
+        let mut page = MetricsPage::default();
+        nodes(&mut page, node_counts(&cell.state));
+        expect![[r#"
+            # HELP plimsoll_nodes Nodes of the cell by their status
+            # TYPE plimsoll_nodes gauge
+            plimsoll_nodes{status="ready"} 1
+            plimsoll_nodes{status="runtime_unavailable"} 1
+            plimsoll_nodes{status="down"} 1
+        "#]]
+        .assert_eq(&page.0);
+    }
 
     #[test]
     fn services_whose_decisions_are_refused_are_counted_from_the_state() {

@@ -194,7 +194,7 @@ pub(super) async fn explain_node(
             let leader = leader.lock();
             let (state, now) = (source.state, source.here.now);
             let weighing = leader.as_ref().and_then(|leader| leader.weigh(state, &node, now));
-            Ok(views::account(&node, weighing.as_ref()))
+            Ok(views::account(state, &node, weighing.as_ref()))
         })
         .await
 }

@@ -12,8 +12,17 @@ use super::node_file::NodeFile;
 use super::{Error, NodeOptions, RuntimeKind};
 
 /// What a daemon keeps for itself, as trees. A data directory may have been somebody's before: nothing else is touched.
-const OWN: [&str; 8] =
-    ["store", "lock", "tls", "term", "node.json", "servers.json", "names.json", "api.token"];
+const OWN: [&str; 9] = [
+    "store",
+    "lock",
+    "tls",
+    "term",
+    "node.json",
+    "servers.json",
+    "names.json",
+    "processes.json",
+    "api.token",
+];
 
 /// What is mounted into containers lies in it, readable for whoever they run as; the directory keeps all others out.
 const MOUNTED: &str = "docker";

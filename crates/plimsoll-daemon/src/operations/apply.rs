@@ -201,6 +201,9 @@ fn unserved(cell: &NodeContext, changed: &[String], content: &DeploymentContent)
     })
 }
 
+/// Runtimes that isolate what they run.
+const CONTAINER_ENGINES: [&str; 2] = ["docker", "podman"];
+
 /// What to know of this node's runtime before relying on it. How it isolates is said once, not at every apply.
 fn warnings(cell: &NodeContext, with_limits: bool) -> Vec<Reason> {
     let measured = cell.measurements.lock();
@@ -209,7 +212,8 @@ fn warnings(cell: &NodeContext, with_limits: bool) -> Vec<Reason> {
     let Some(runtime) = runtime else { return Vec::new() };
     match &runtime.trouble {
         Some(trouble) => vec![about(ReasonCode::RuntimeUnavailable, trouble)],
-        None if with_limits => {
+        // What an engine does not do is no want of isolation; the node says it when it starts.
+        None if with_limits && !CONTAINER_ENGINES.contains(&runtime.name.as_str()) => {
             let limits: BTreeSet<&String> = runtime.limits.iter().collect();
             limits.into_iter().map(|limit| about(ReasonCode::NotIsolated, limit)).collect()
         }

@@ -101,14 +101,16 @@ fn planned(
     change: Change,
     now: Timestamp,
 ) -> Result<DrainPlan, Rejection> {
-    let starts = starts(&state, node);
+    let (starts, graces) = (starts(&state, node), graces(&state, node));
     let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
     let services: BTreeSet<ServiceKey> = tenants.map(|id| id.service.clone()).collect();
     let changes = (Writer::Operator, vec![change]);
     let (plan, _) = plan::what_if(state, signals, policy, changes, now)?;
     let plan = plan.about(&services);
     let estimate_ms = estimate(&starts, &plan).0;
-    Ok(DrainPlan { node: node.to_string(), plan: (&plan).into(), estimate_ms, index: None })
+    let stop_grace_ms = stopping(&graces, &plan).0;
+    let plan = (&plan).into();
+    Ok(DrainPlan { node: node.to_string(), plan, estimate_ms, stop_grace_ms, index: None })
 }
 
 /// How long each replica took to start, as far as is known.
@@ -117,6 +119,33 @@ type Starts = BTreeMap<ReplicaId, Millis>;
 fn starts(state: &State, node: &NodeId) -> Starts {
     let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
     tenants.filter_map(|id| Some((id.clone(), start_of(state, id)?))).collect()
+}
+
+/// How long each replica on the node may take to stop.
+fn graces(state: &State, node: &NodeId) -> BTreeMap<ReplicaId, Millis> {
+    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
+    let grace = |id: &ReplicaId| {
+        let service = state.service(&id.service)?;
+        let assignment = service.replicas.get(&id.slot)?.assignment.as_ref()?;
+        Some((id.clone(), service.spec_of(assignment)?.container.effective_stop_grace()))
+    };
+    tenants.filter_map(grace).collect()
+}
+
+/// How long stopping may take on top of it: what makes way first holds up its round, of the others the slowest counts once.
+fn stopping(graces: &BTreeMap<ReplicaId, Millis>, plan: &plan::Plan) -> Millis {
+    let (mut rounds, mut last): (BTreeMap<u32, Millis>, Millis) = (BTreeMap::new(), Millis(0));
+    for outcome in &plan.outcomes {
+        let ReplicaFate::Moved { round, is_stop_first, .. } = outcome.fate else { continue };
+        let grace = graces.get(&outcome.id).copied().unwrap_or_default();
+        if is_stop_first {
+            let slowest = rounds.entry(round).or_default();
+            *slowest = (*slowest).max(grace);
+        } else {
+            last = last.max(grace);
+        }
+    }
+    Millis(rounds.values().map(|round| round.0).sum::<u64>() + last.0)
 }
 
 /// Rounds follow one another; in each, the slowest counts.

@@ -14,23 +14,26 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
-use plimsoll_model::Timestamp;
+use plimsoll_model::{NodeId, Timestamp};
 use plimsoll_runtime::{ExecOutcome, ExecRequest, LogQuery, Output, Runtime, Tag, chain};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{PeerApi, answer};
+use crate::attached;
 use crate::cell::ANSWER;
 use crate::link::{Report, Served};
 use crate::log_merge::{self, Lines, MergedLine};
 use crate::operations::Error;
 use plimsoll_api::view::{Executed, Problem, ProblemCode};
 use plimsoll_peer::pki::Caller;
-use plimsoll_peer::{Key, KnownCaller, PeerClient, Target, read_whole};
+use plimsoll_peer::{Key, KnownCaller, Outward, PeerClient, Target, answer_stream, read_whole};
 
 const LOGS: &str = "/peer/logs";
 const EXEC: &str = "/peer/exec";
+const ATTACH: &str = "/peer/attach";
 
 /// The most bytes a question may have: a thousand containers are a tenth of it, and a command line is no longer.
 const MAX_ASKED: usize = 4 << 20;
@@ -70,7 +73,8 @@ struct AskedExec {
 
 /// The endpoints, for servers.
 pub(super) fn router(gate: Arc<PeerApi>) -> Router {
-    Router::new().route(LOGS, post(logs)).route(EXEC, post(exec)).with_state(gate)
+    let routes = Router::new().route(LOGS, post(logs)).route(EXEC, post(exec));
+    routes.route(ATTACH, post(attach)).with_state(gate)
 }
 
 /// Asks a node for what its containers printed.
@@ -147,6 +151,53 @@ pub async fn run_here(
     })
 }
 
+/// Opens a stream to a node in which a command runs beside one of its containers: frames both ways, the first of which says
+/// what is run.
+pub async fn attach_to(
+    client: &PeerClient,
+    to: &Target,
+    tag: &Tag,
+    by: &str,
+) -> Result<Outward, Problem> {
+    let named = |text: String| {
+        HeaderValue::try_from(text).map_err(|_| unreachable(to, "its containers have odd names"))
+    };
+    let tag = serde_json::to_string(tag).expect("a tag has string keys only");
+    let headers = HeaderMap::from_iter([
+        (TAG, named(tag)?),
+        (ASKED_BY, named(by.escape_default().to_string())?),
+    ]);
+    let opened = client.tunnel(to, Method::POST, ATTACH, headers, ANSWER).await;
+    match opened.map_err(|error| unreachable(to, &chain(&error)))? {
+        (StatusCode::OK, stream) => Ok(stream),
+        (status, _) => Err(unreachable(to, &format!("it answered with status {status}"))),
+    }
+}
+
+/// Which container, and who asked the server, as the audit names them.
+const TAG: HeaderName = HeaderName::from_static("plimsoll-tag");
+const ASKED_BY: HeaderName = HeaderName::from_static("plimsoll-asked-by");
+
+async fn attach(
+    State(gate): State<Arc<PeerApi>>,
+    KnownCaller(caller): KnownCaller,
+    Key(key): Key,
+    request: Request,
+) -> Response {
+    if !gate.may_ask(&caller, &key) {
+        return no_server(&caller);
+    }
+    let text = |name: HeaderName| request.headers().get(name)?.to_str().ok();
+    let tag = text(TAG).and_then(|tag| serde_json::from_str::<Tag>(tag).ok());
+    let (Some(tag), Some(by)) = (tag, text(ASKED_BY).map(str::to_owned)) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    note_served(&gate, &tag, by, caller.node);
+    let (stream, body) = answer_stream(request.into_body());
+    tokio::spawn(attached::serve(Arc::clone(&gate.cell.runtime), tag, stream));
+    Response::new(Body::new(body))
+}
+
 /// That a node does not answer.
 pub fn unreachable(to: &Target, why: &str) -> Problem {
     Problem::new(ProblemCode::NodeUnreachable, format!("{} cannot be reached: {why}", to.node))
@@ -192,17 +243,21 @@ async fn exec(
         Ok(asked) => asked,
         Err(status) => return status.into_response(),
     };
-    // The server has written it down before it asked, by its own word; this is the word of the node that runs it.
-    let (asked_by, through) = (shortened(by), caller.node);
-    tracing::info!(by = %asked_by, %through, replica = %tag.replica, "a command is run");
-    let served = Served { replica: tag.replica.clone(), asked_by, through };
-    // The link ends with the daemon, and so does this.
-    let _ = gate.reports.send(Report::Served(served));
+    note_served(&gate, &tag, by, caller.node);
     let timeout = Duration::from_millis(timeout_ms);
     match run_here(&gate.cell.runtime, &tag, command, timeout).await {
         Ok(executed) => axum::Json(executed).into_response(),
         Err(error) => refused(&error),
     }
+}
+
+/// The server has written it down before it asked, by its own word; this is the word of the node that runs it.
+fn note_served(gate: &PeerApi, tag: &Tag, by: String, through: NodeId) {
+    let asked_by = shortened(by);
+    tracing::info!(by = %asked_by, %through, replica = %tag.replica, "a command is run");
+    let served = Served { replica: tag.replica.clone(), asked_by, through };
+    // The link ends with the daemon, and so does this.
+    let _ = gate.reports.send(Report::Served(served));
 }
 
 /// For a node that asks for what only servers may: they have checked who asked them.

@@ -172,16 +172,19 @@ fn a_port_that_cannot_be_listened_on_is_said_of_its_service() {
     let mut ingress = IngressStatus::default();
     tell(
         &mut ingress,
+        &node_id("ash"),
         &asked,
         &BTreeMap::from([(at, "cannot listen on port 8080: no".to_owned())]),
+        |_| Some("nginx (pid 812)".to_owned()),
     );
     let ports: Vec<String> = ingress
         .unbound_ports
         .iter()
         .map(|((service, _), text)| format!("{service}: {text}"))
         .collect();
-    assert_eq!(ports, ["shop/web: cannot listen on port 8080: no"]);
-    tell(&mut ingress, &NodeRouterConfig::default(), &BTreeMap::new());
+    assert_eq!(ports, ["shop/web: ash cannot listen on port 8080: no; nginx (pid 812) holds it"]);
+    let nobody = |_: &PublishedPort| None;
+    tell(&mut ingress, &node_id("ash"), &NodeRouterConfig::default(), &BTreeMap::new(), nobody);
     assert!(ingress.unbound_ports.is_empty(), "what is over is not said any more");
 }
 

@@ -17,12 +17,16 @@ pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node
     };
     Node {
         name: id.to_string(),
-        status: match node.status {
-            NodeStatus::Ready => "ready",
-            NodeStatus::Down => "down",
+        status: match (node.status, &node.outage) {
+            (NodeStatus::Ready, None) => "ready",
+            (NodeStatus::Ready, Some(_)) => "runtime_unavailable",
+            (NodeStatus::Down, _) => "down",
         }
         .to_owned(),
-        since: Time(node.status_since),
+        since: Time(match (node.status, &node.outage) {
+            (NodeStatus::Ready, Some(outage)) => outage.since,
+            (NodeStatus::Ready, None) | (NodeStatus::Down, _) => node.status_since,
+        }),
         availability: match node.availability {
             Availability::Active => "active",
             Availability::Cordoned => "cordoned",

@@ -1,12 +1,20 @@
 //! The numbers of the rebalancer, as people and programs read them.
 
 use plimsoll_kernel::rebalance::{self, NodeEvaluation};
-use plimsoll_model::NodeId;
+use plimsoll_model::{NodeId, State};
 
 use plimsoll_api::view::{Gate, NodeAccount, WeighedMove};
 
 /// Why nothing moves off the node, or what is about to.
-pub fn account(node: &NodeId, weighing: Option<&NodeEvaluation>) -> NodeAccount {
+pub fn account(state: &State, node: &NodeId, weighing: Option<&NodeEvaluation>) -> NodeAccount {
+    if let Some(outage) = state.node(node).and_then(|node| node.outage.as_ref()) {
+        let why = format!(
+            "the container runtime of {node} does not answer: {}; nothing is placed there, what runs on stays, and what \
+             does not run is replaced elsewhere",
+            outage.why
+        );
+        return NodeAccount { node: node.to_string(), why, gates: Vec::new(), moves: Vec::new() };
+    }
     let Some(weighing) = weighing else {
         let why = format!("no recent measurements of {node}; it is left alone");
         return NodeAccount { node: node.to_string(), why, gates: Vec::new(), moves: Vec::new() };

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use plimsoll_kernel::progress::wanted;
 use plimsoll_model::spec::{Port, PortMode, Replay};
 use plimsoll_model::state::Service as Row;
-use plimsoll_model::{NodeId, NodeStatus, ReplicaId, ServiceKey, SpecHash, State};
+use plimsoll_model::{
+    NodeId, NodeStatus, ObservedCode, ObservedState, ReplicaId, ServiceKey, SpecHash, State,
+};
 
 use super::Source;
 use plimsoll_api::view::{Assignment, Reason, ReasonCode, Replica, Rollout, Service, Time};
@@ -105,9 +107,18 @@ fn assignment(
     let measured = source.measured.replicas.get(&(id.clone(), given.generation));
     let measured = measured.cloned().unwrap_or_default();
     let code = source.observed_code(id, given.generation, seen);
+    // A node counts anew when its daemon starts, and measures it less often than it reports; what it reported last stands.
+    let exhausted = match &code {
+        Some(ObservedCode::RestartExhausted { tries, .. }) => Some(*tries),
+        _ => None,
+    };
     // What it was when its node was last heard says nothing of what it is.
+    let has_outage = source.state.node(&given.node).is_some_and(|node| node.outage.is_some());
     let state = if is_lost(source.state, &given.node) {
         "lost"
+    } else if has_outage && seen.is_some_and(|seen| is_up(seen.state)) {
+        // Its process may be seen to run; how the service in it is, nobody can ask.
+        "unknown"
     } else {
         seen.map_or("assigned", |seen| seen.state.word())
     };
@@ -120,12 +131,20 @@ fn assignment(
         digest: row.spec_of(given).and_then(|spec| spec.container.digest.clone()),
         state: state.to_owned(),
         since: Time(seen.map_or(given.at, |seen| seen.at)),
-        reason: code.map(|code| Reason::of(id, &code)),
-        failures: measured.failures,
-        next_try: measured.next_try.map(Time),
+        reason: code.map(|code| Reason::of(id, &code)).or_else(|| {
+            let runs_on = "the container runtime of its node does not answer; its process runs on";
+            let reason = || Reason::new(id, ReasonCode::RuntimeUnavailable, runs_on.to_owned());
+            (state == "unknown").then(reason)
+        }),
+        failures: measured.failures.max(exhausted.unwrap_or(0)),
+        next_try: measured.next_try.filter(|_| exhausted.is_none()).map(Time),
         cpu_millis: measured.cpu.map(|cpu| cpu.0),
         memory_bytes: measured.memory.map(|memory| memory.0),
     }
+}
+
+fn is_up(state: ObservedState) -> bool {
+    matches!(state, ObservedState::Starting | ObservedState::Running | ObservedState::Degraded)
 }
 
 fn is_lost(state: &State, node: &NodeId) -> bool {

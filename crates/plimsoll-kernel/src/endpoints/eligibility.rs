@@ -56,6 +56,7 @@ impl EndpointEligibility {
             Self::Eligible => "takes_requests",
             Self::Draining => "leaves",
             Self::NotReported => "unseen",
+            Self::Unhealthy { state: ObservedState::Unknown, .. } => "runtime_unavailable",
             Self::Unhealthy { state, .. } => state.word(),
             Self::NodeDown { .. } => "node_down",
             Self::Standby { .. } => "takes_over",

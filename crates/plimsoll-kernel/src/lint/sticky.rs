@@ -25,6 +25,9 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
         });
         let is_true = match cause {
             MoveCause::NodeLost => !is_up,
+            MoveCause::RuntimeLost => {
+                is_up && node.is_some_and(|node| node.outage.is_some()) && !replica.runs(assignment)
+            }
             MoveCause::Misplaced => is_up && !is_allowed,
             MoveCause::Pressure => is_up && is_allowed && assignment.node != *new.node,
             MoveCause::Restart => {

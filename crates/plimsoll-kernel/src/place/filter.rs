@@ -188,6 +188,7 @@ fn unschedulable(slot: &NodeSlot) -> Option<Filter> {
     match slot.schedulability {
         Schedulability::Schedulable => None,
         Schedulability::NotReady => Some(Filter::NotReady),
+        Schedulability::RuntimeUnavailable => Some(Filter::RuntimeUnavailable),
         Schedulability::Cordoned => Some(Filter::Cordoned),
         Schedulability::Draining => Some(Filter::Draining),
     }

@@ -35,6 +35,7 @@ pub(crate) enum Schedulability {
     NotReady,
     Cordoned,
     Draining,
+    RuntimeUnavailable,
 }
 
 impl Schedulability {
@@ -42,7 +43,7 @@ impl Schedulability {
     fn may_evict(self) -> bool {
         match self {
             Self::Schedulable | Self::Cordoned => false,
-            Self::NotReady | Self::Draining => true,
+            Self::NotReady | Self::Draining | Self::RuntimeUnavailable => true,
         }
     }
 }
@@ -393,9 +394,10 @@ fn room(line: Pressure, capacity: u64, reserved: u64, measured: Option<Pressure>
 fn schedulability(node: &Node) -> Schedulability {
     match (node.status, node.availability) {
         (NodeStatus::Down, _) => Schedulability::NotReady,
+        (NodeStatus::Ready, Availability::Draining) => Schedulability::Draining,
+        (NodeStatus::Ready, _) if node.outage.is_some() => Schedulability::RuntimeUnavailable,
         (NodeStatus::Ready, Availability::Active) => Schedulability::Schedulable,
         (NodeStatus::Ready, Availability::Cordoned) => Schedulability::Cordoned,
-        (NodeStatus::Ready, Availability::Draining) => Schedulability::Draining,
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use plimsoll_model::reason::WaitReason;
 use plimsoll_model::{Millis, MoveCause, Timestamp};
 
-use crate::condition::{ReplicaCondition, Startup};
+use crate::condition::{BehindOutage, ReplicaCondition, Startup};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StayReason {
@@ -17,6 +17,8 @@ pub enum StayReason {
     InGrace { left: Millis },
     /// Its node is down, and a `global` service has no other node for it.
     NodeDown,
+    /// The container runtime of its node does not answer. It runs on, or it is replaced unless that returns.
+    RuntimeDown(BehindOutage),
     /// It has to change, and others of its service do so first.
     InTurn(MoveCause),
     /// It should move and cannot.
@@ -34,6 +36,10 @@ impl StayReason {
             ReplicaCondition::InGrace { until, .. } => Self::InGrace { left: until.since(now) },
             ReplicaCondition::NodeDown { .. } => Self::NodeDown,
             ReplicaCondition::Lost { .. } => Self::InTurn(MoveCause::NodeLost),
+            ReplicaCondition::RuntimeDown { stage: BehindOutage::Lost, .. } => {
+                Self::InTurn(MoveCause::RuntimeLost)
+            }
+            ReplicaCondition::RuntimeDown { stage, .. } => Self::RuntimeDown(stage),
             ReplicaCondition::Misplaced { .. } => Self::InTurn(MoveCause::Misplaced),
             ReplicaCondition::RestartDue => Self::InTurn(MoveCause::Restart),
             ReplicaCondition::Outdated => Self::InTurn(MoveCause::Outdated),
@@ -49,6 +55,7 @@ impl StayReason {
             Self::Moving(_) => "moving",
             Self::InGrace { .. } => "in_grace",
             Self::NodeDown => "node_down",
+            Self::RuntimeDown(_) => "runtime_unavailable",
             Self::InTurn(_) => "in_turn",
             Self::Waiting(why) => why.word(),
         }
@@ -64,9 +71,13 @@ impl fmt::Display for StayReason {
                 write!(f, "its node is down; it is replaced in {left} unless it returns")
             }
             Self::NodeDown => f.write_str("its node is down, and global has no other place for it"),
+            Self::RuntimeDown(stage) => {
+                write!(f, "the container runtime of its node does not answer; {stage}")
+            }
             Self::InTurn(cause) => {
                 let why = match cause {
                     MoveCause::NodeLost => "its node is lost",
+                    MoveCause::RuntimeLost => "the container runtime of its node is lost",
                     MoveCause::Misplaced => "its node may not hold it any more",
                     MoveCause::Outdated => "it runs an older spec",
                     MoveCause::Pressure => "its node stays hot",

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
-use plimsoll_model::{NodeId, NodePressure, NodeStatus, Pressure, ReplicaId};
+use plimsoll_model::{Node, NodeId, NodePressure, NodeStatus, Pressure, ReplicaId};
 
 use super::ewma::{Decay, SmoothedPressure};
 use super::gates::RebalanceLimits;
@@ -97,9 +97,9 @@ impl RebalanceMemory {
         for (node, sample) in &view.readings.nodes {
             let row = meet(&mut rows, node, |(id, _)| id);
             let trend = meet(&mut known, node, |trend| &trend.node);
-            let Some((id, _)) = row.filter(|(_, row)| row.status == NodeStatus::Ready) else {
-                continue;
-            };
+            // Without its container runtime it neither takes anything nor can stop what it gave away.
+            let takes_part = |row: &Node| row.status == NodeStatus::Ready && row.outage.is_none();
+            let Some((id, _)) = row.filter(|(_, row)| takes_part(row)) else { continue };
             if !sample.is_fresh(view.policy, view.now) {
                 continue;
             }

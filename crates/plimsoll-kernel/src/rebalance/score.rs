@@ -344,6 +344,7 @@ impl<'a> MoveSearch<'a> {
             // It is no destination of this service at all.
             Some(
                 FilterWord::NotReady
+                | FilterWord::RuntimeUnavailable
                 | FilterWord::Cordoned
                 | FilterWord::Draining
                 | FilterWord::Constraint

@@ -118,6 +118,7 @@ impl<'s> Pass<'s> {
                 // Not meant for this node, or the node is not ready: nothing is missing there.
                 Some(
                     FilterWord::NotReady
+                    | FilterWord::RuntimeUnavailable
                     | FilterWord::Cordoned
                     | FilterWord::Draining
                     | FilterWord::Constraint
@@ -183,8 +184,12 @@ impl<'s> Pass<'s> {
         };
         // What is on a node that is down is nobody's fault here, and a failure that is allowed for is not waited for.
         let mut budget = DisruptionBudget::new(kept.iter().map(|(slot, replica, condition)| {
-            let is_away =
-                matches!(condition, PlacementCondition::InGrace { .. } | PlacementCondition::Lost);
+            let is_away = matches!(
+                condition,
+                PlacementCondition::InGrace { .. }
+                    | PlacementCondition::Lost
+                    | PlacementCondition::RuntimeLost
+            );
             let is_allowed = is_away || rollout.is_some_and(|rollout| rollout.has_tried(slot));
             (replica.successor.is_some(), replica.is_running() || is_allowed)
         }));

@@ -270,8 +270,10 @@ impl<'s> Pass<'s> {
             let id = ReplicaId::new(key.clone(), l.slot.clone());
             let cause = match l.condition {
                 PlacementCondition::Lost => MoveCause::NodeLost,
+                PlacementCondition::RuntimeLost => MoveCause::RuntimeLost,
                 PlacementCondition::Misplaced => MoveCause::Misplaced,
                 PlacementCondition::Settled
+                | PlacementCondition::Unattended
                 | PlacementCondition::InGrace { .. }
                 | PlacementCondition::Outdated
                 | PlacementCondition::RestartDue => {
@@ -281,6 +283,11 @@ impl<'s> Pass<'s> {
             };
             let is_missed =
                 cause == MoveCause::Misplaced && !spec.can_run_twice() && l.replica.is_running();
+            // It would have to make way before it starts elsewhere, and nobody can stop it.
+            let node = self.state.node(&l.assignment.node);
+            if is_missed && node.is_some_and(|node| node.outage.is_some()) {
+                continue;
+            }
             let cost = if is_missed { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
             if cause == MoveCause::Misplaced && !budget.allows(1, cost) {
                 continue;
@@ -289,7 +296,8 @@ impl<'s> Pass<'s> {
                 self.wake_at(until);
                 continue;
             }
-            let brake = if cause == MoveCause::NodeLost { self.brake() } else { None };
+            let is_lost = matches!(cause, MoveCause::NodeLost | MoveCause::RuntimeLost);
+            let brake = if is_lost { self.brake() } else { None };
             if has_data(service, l.replica) {
                 self.wait(&id, WaitReason::Stateful);
             } else if let Some(brake) = brake {
@@ -575,7 +583,9 @@ fn is_settled(live: &[Live<'_>], wanted: usize, service: &Service) -> bool {
         && live.iter().all(|l| {
             let is_quiet = matches!(
                 l.condition,
-                PlacementCondition::Settled | PlacementCondition::InGrace { .. }
+                PlacementCondition::Settled
+                    | PlacementCondition::InGrace { .. }
+                    | PlacementCondition::Unattended
             );
             is_quiet
                 && !l.is_moving

@@ -161,7 +161,8 @@ impl Txn<'_> {
         let node = self.node(id)?;
         if node.status == NodeStatus::Down {
             let (status, at) = (NodeStatus::Ready, self.at);
-            let node = Node { status, status_since: at, joined_at: at, ..node.clone() };
+            let node =
+                Node { status, status_since: at, joined_at: at, outage: None, ..node.clone() };
             self.set_node(id, Some(node));
             self.audit(AuditKind::NodeJoined { node: id.clone() });
         }

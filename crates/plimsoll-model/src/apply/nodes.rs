@@ -4,11 +4,13 @@ use super::Txn;
 use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId};
-use crate::node::{Availability, DRAIN_TIMEOUT, Drain, Node, NodeFacts, NodeStatus};
+use crate::node::{
+    Availability, DRAIN_TIMEOUT, Drain, MAX_OUTAGE_TEXT, Node, NodeFacts, NodeStatus, RuntimeOutage,
+};
 use crate::replica::Replica;
 use crate::rotation::RECOVERY_EPOCHS;
 use crate::state::MAX_CAPACITY;
-use crate::transition;
+use crate::transition::{self, Writer};
 use crate::units::{Millis, Resources};
 
 impl Txn<'_> {
@@ -42,6 +44,7 @@ impl Txn<'_> {
                     server: None,
                     drain: None,
                     received_at: None,
+                    outage: None,
                 };
                 self.set_node(id, Some(node));
                 self.audit(AuditKind::NodeJoined { node: id.clone() });
@@ -62,6 +65,28 @@ impl Txn<'_> {
         let node = Node { status, status_since: self.at, ..node.clone() };
         self.set_node(id, Some(node));
         self.audit(AuditKind::NodeStatus { node: id.clone(), status });
+        Ok(())
+    }
+
+    /// A runtime that still does not answer is silent since it was first found to be, whatever it is silent for by now.
+    pub(super) fn set_runtime(&mut self, id: &NodeId, why: Option<&str>) -> Result<(), Refusal> {
+        let node = self.node(id)?;
+        if let Some(why) = why.filter(|why| why.len() > MAX_OUTAGE_TEXT) {
+            let (what, found) = (format!("the outage of {id}"), why.len() as u64);
+            return Err(Refusal::Quota { what, found, max: MAX_OUTAGE_TEXT as u64 });
+        }
+        if node.outage.is_some() == why.is_some() {
+            return Ok(());
+        }
+        if self.by.writer != Writer::Liveness {
+            let (from, to) = if why.is_some() { ("up", "down") } else { ("down", "up") };
+            return Err(self.illegal(&format!("the runtime of {id}"), &from, &to));
+        }
+        let outage = why.map(|why| RuntimeOutage { since: self.at, why: why.to_owned() });
+        let node = Node { outage, ..node.clone() };
+        self.set_node(id, Some(node));
+        let why = why.map(str::to_owned);
+        self.audit(AuditKind::NodeRuntime { node: id.clone(), why });
         Ok(())
     }
 

@@ -133,6 +133,8 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(node, n)| Change::PutNode { node, facts: cpus(n) }),
         1 => (any_node(), select(vec![NodeStatus::Ready, NodeStatus::Down]))
             .prop_map(|(node, status)| Change::SetStatus { node, status }),
+        1 => (any_node(), select(vec![None, Some("no socket".to_owned())]))
+            .prop_map(|(node, outage)| Change::SetRuntime { node, outage }),
         1 => (any_node(), availability)
             .prop_map(|(node, availability)| Change::SetAvailability { node, availability }),
         1 => any_node().prop_map(|node| Change::RemoveNode { node }),

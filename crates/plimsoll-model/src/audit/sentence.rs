@@ -15,6 +15,12 @@ impl Display for Kind {
             Self::NodeChanged { node } => write!(f, "{node} changed what it offers"),
             Self::NodeStatus { node, status: NodeStatus::Ready } => write!(f, "{node} is ready"),
             Self::NodeStatus { node, status: NodeStatus::Down } => write!(f, "{node} is down"),
+            Self::NodeRuntime { node, why: Some(why) } => {
+                write!(f, "the container runtime of {node} does not answer: {why}")
+            }
+            Self::NodeRuntime { node, why: None } => {
+                write!(f, "the container runtime of {node} answers again")
+            }
             Self::NodeAvailability { node, availability } => available(f, node, *availability),
             Self::DrainTimedOut { node, left } => {
                 write!(f, "{node} is not empty in time: {left} replicas stay and it is cordoned")

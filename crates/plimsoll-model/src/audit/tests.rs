@@ -20,6 +20,12 @@ fn all() -> Vec<AuditKind> {
             Some(H::NodeStatus { node: node.clone(), status: NodeStatus::Down })
         }
         H::NodeStatus { status: NodeStatus::Down, .. } => {
+            Some(H::NodeRuntime { node: node.clone(), why: Some("no socket".to_owned()) })
+        }
+        H::NodeRuntime { why: Some(_), .. } => {
+            Some(H::NodeRuntime { node: node.clone(), why: None })
+        }
+        H::NodeRuntime { why: None, .. } => {
             Some(H::NodeAvailability { node: node.clone(), availability: Availability::Active })
         }
         H::NodeAvailability { .. } => Some(H::DrainTimedOut { node: node.clone(), left: 1 }),

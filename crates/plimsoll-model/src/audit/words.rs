@@ -6,11 +6,13 @@ use crate::node::NodeStatus;
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 51] = [
+    pub const WORDS: [&'static str; 53] = [
         "node_joined",
         "node_changed",
         "node_ready",
         "node_down",
+        "runtime_unavailable",
+        "runtime_available",
         "node_availability",
         "drain_timeout",
         "node_removed",
@@ -66,6 +68,8 @@ impl AuditKind {
             Self::NodeChanged { .. } => "node_changed",
             Self::NodeStatus { status: NodeStatus::Ready, .. } => "node_ready",
             Self::NodeStatus { status: NodeStatus::Down, .. } => "node_down",
+            Self::NodeRuntime { why: Some(_), .. } => "runtime_unavailable",
+            Self::NodeRuntime { why: None, .. } => "runtime_available",
             Self::NodeAvailability { .. } => "node_availability",
             Self::DrainTimedOut { .. } => "drain_timeout",
             Self::NodeRemoved { .. } => "node_removed",

@@ -16,7 +16,7 @@ use crate::runtime::{ExecOutcome, ExecOutput, ExecRequest};
 
 /// How often a command that says nothing is asked whether it still runs: what it left in the background may hold its
 /// output open.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long the engine may take to know the status of a command whose output has ended.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
@@ -80,6 +80,11 @@ async fn follow(
             }
         }
     }
+    status(docker, made).await
+}
+
+/// The status of a command whose output has ended.
+pub(super) async fn status(docker: &Docker, made: &str) -> Result<i32, EngineError> {
     let begin = Instant::now();
     loop {
         if let Some(status) = ended(&docker.inspect_exec(made).await?) {
@@ -94,7 +99,7 @@ async fn follow(
     }
 }
 
-fn ended(exec: &ExecInspectResponse) -> Option<i32> {
+pub(super) fn ended(exec: &ExecInspectResponse) -> Option<i32> {
     match exec.running {
         Some(true) => None,
         _ => exec.exit_code.and_then(|code| i32::try_from(code).ok()),
@@ -102,7 +107,7 @@ fn ended(exec: &ExecInspectResponse) -> Option<i32> {
 }
 
 /// The status a shell would give where the engine could not run the command at all.
-fn cannot_run(message: &str) -> Option<i32> {
+pub(super) fn cannot_run(message: &str) -> Option<i32> {
     if message.contains("executable file not found") || message.contains("no such file") {
         return Some(127);
     }
@@ -111,10 +116,8 @@ fn cannot_run(message: &str) -> Option<i32> {
 
 /// Kills the command and what it started. The engine has no word for it, so this node does it itself; where it may not,
 /// as on an engine of another user, the command is left behind.
-async fn kill(docker: &Docker, made: &str, container: &str) {
-    let Ok(exec) = docker.inspect_exec(made).await else { return };
-    let pid = exec.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    let Some(pid) = pid.filter(|_| exec.running == Some(true)) else { return };
+pub(super) async fn kill(docker: &Docker, made: &str, container: &str) {
+    let Some(pid) = process(docker, made).await else { return };
     let table = ProcessTable::read();
     let family = table.descendants(pid).into_iter().map(|stat| stat.pid);
     for pid in std::iter::once(pid).chain(family) {
@@ -123,6 +126,22 @@ async fn kill(docker: &Docker, made: &str, container: &str) {
             process.signal(Signal::KILL);
         }
     }
+}
+
+/// Sends a signal to the command alone, as a shell does to what it runs in the foreground.
+pub(super) async fn send_signal(docker: &Docker, made: &str, container: &str, signal: Signal) {
+    let Some(pid) = process(docker, made).await.filter(|pid| is_of(*pid, container)) else {
+        return;
+    };
+    if let Some(process) = Pid::from_raw(pid).and_then(ProcessIdentity::of) {
+        process.signal(signal);
+    }
+}
+
+/// The number of its process on this host, while it runs.
+async fn process(docker: &Docker, made: &str) -> Option<i32> {
+    let exec = docker.inspect_exec(made).await.ok().filter(|exec| exec.running == Some(true))?;
+    exec.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0)
 }
 
 /// Whether the process belongs to the container: its cgroup is named after it.

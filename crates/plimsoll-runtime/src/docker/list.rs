@@ -11,6 +11,7 @@ use plimsoll_model::Timestamp;
 
 use super::engine_error::EngineError;
 use super::{DockerInner, labels};
+use crate::process::table::ProcessIdentity;
 use crate::runtime::{ContainerInfo, ContainerStatus, Exit, Tag};
 
 /// How many containers are looked at at a time: enough to hide the way to the engine, few enough to leave it room for
@@ -99,8 +100,10 @@ fn found(container: &ContainerInspectResponse, tag: Tag) -> Result<ContainerInfo
     let state =
         container.state.as_ref().ok_or_else(|| EngineError::Odd(format!("{tag} has no state")))?;
     let status = status(state)?;
-    let address = if status.is_running() { address(container) } else { None };
-    Ok(ContainerInfo { tag, status, address })
+    let is_running = status.is_running();
+    let address = if is_running { address(container) } else { None };
+    let process = state.pid.filter(|_| is_running).and_then(ProcessIdentity::of_number);
+    Ok(ContainerInfo { tag, status, address, process })
 }
 
 fn status(state: &ContainerState) -> Result<ContainerStatus, EngineError> {

@@ -45,7 +45,7 @@ impl DockerInner {
     pub(super) async fn close_names(&self, gone: &[Bridge]) {
         let Some(Naming { names, .. }) = &self.settings.naming else { return };
         for bridge in gone {
-            names.close(&bridge.name).await;
+            names.close(bridge).await;
         }
     }
 
@@ -94,6 +94,7 @@ mod tests {
     #[test]
     fn a_container_asks_for_names_here_first_and_then_where_it_always_would() {
         let bridge = Bridge {
+            id: "0".to_owned(),
             name: "shop_default".to_owned(),
             interface: "br-0".to_owned(),
             gateway: [10, 208, 0, 1].into(),

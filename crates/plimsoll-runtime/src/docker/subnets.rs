@@ -75,6 +75,7 @@ pub(super) fn bridge(network: &Network) -> Option<Bridge> {
     let labels = network.labels.as_ref()?;
     let gateway = network.ipam.as_ref()?.config.as_ref()?.first()?.gateway.as_ref()?;
     Some(Bridge {
+        id: network.id.clone()?,
         name: labels.get(NETWORK_NAME)?.clone(),
         interface: format!("br-{}", network.id.as_ref()?.get(..12)?),
         gateway: gateway.parse().ok()?,

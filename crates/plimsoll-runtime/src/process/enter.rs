@@ -39,6 +39,17 @@ impl From<String> for EnterFailure {
 pub(super) struct EnterRequest {
     pub(super) entry: ProcessSetup,
     pub(super) parent: u32,
+    /// Where its input comes from; none for an empty one.
+    #[serde(default)]
+    pub(super) input: Option<InputFile>,
+}
+
+/// Something to read from, by a name that only the parent's own user can follow.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct InputFile {
+    pub(super) path: String,
+    /// It is a terminal, and its output as well.
+    pub(super) is_terminal: bool,
 }
 
 /// Becomes the service. Returns only when that failed.
@@ -58,8 +69,8 @@ pub(super) fn main() -> Result<(), String> {
 /// raise them, then the user, the directory as that user, and the wish to die with the parent, since a change of user clears
 /// that.
 fn become_service(brief: EnterRequest) -> EnterFailure {
-    let EnterRequest { entry, parent } = brief;
-    let Err(failure) = settle(&entry, parent) else {
+    let EnterRequest { entry, parent, input } = brief;
+    let Err(failure) = settle(&entry, parent, input.as_ref()) else {
         let Some((program, arguments)) = entry.command.split_first() else {
             return EnterFailure { text: "there is no command".to_owned(), status: 127 };
         };
@@ -72,11 +83,13 @@ fn become_service(brief: EnterRequest) -> EnterFailure {
     failure
 }
 
-fn settle(entry: &ProcessSetup, parent: u32) -> Result<(), EnterFailure> {
+fn settle(
+    entry: &ProcessSetup,
+    parent: u32,
+    input: Option<&InputFile>,
+) -> Result<(), EnterFailure> {
     setsid().map_err(|error| format!("cannot begin a session: {error}"))?;
-    let null =
-        File::open("/dev/null").map_err(|error| format!("cannot open /dev/null: {error}"))?;
-    rustix::stdio::dup2_stdin(&null).map_err(|error| format!("cannot close its input: {error}"))?;
+    read_from(input, entry.credentials.as_ref())?;
     // Whatever the daemon's own is, services find the usual one.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     cgroup::join(&entry.cgroups);
@@ -101,6 +114,26 @@ fn settle(entry: &ProcessSetup, parent: u32) -> Result<(), EnterFailure> {
         if getppid().map(|pid| pid.as_raw_pid().unsigned_abs()) != Some(parent) {
             return Err("its supervisor is gone".to_owned().into());
         }
+    }
+    Ok(())
+}
+
+/// Takes its input, and on a terminal its output, from there. A session that has no terminal gets the first it opens.
+fn read_from(input: Option<&InputFile>, user: Option<&ProcessUser>) -> Result<(), String> {
+    let path = input.map_or("/dev/null", |input| &input.path);
+    let is_terminal = input.is_some_and(|input| input.is_terminal);
+    let opened = File::options().read(true).write(is_terminal).open(path);
+    let file = opened.map_err(|error| format!("cannot open {path}: {error}"))?;
+    let taken = |error| format!("cannot take its input from {path}: {error}");
+    rustix::stdio::dup2_stdin(&file).map_err(taken)?;
+    if is_terminal {
+        if let Some(ProcessUser { uid, gid, .. }) = user {
+            // Programs open their terminal by its name.
+            let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
+            let _ = rustix::fs::fchown(&file, Some(uid), Some(gid));
+        }
+        rustix::stdio::dup2_stdout(&file).map_err(taken)?;
+        rustix::stdio::dup2_stderr(&file).map_err(taken)?;
     }
     Ok(())
 }

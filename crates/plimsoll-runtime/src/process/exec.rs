@@ -20,7 +20,7 @@ use super::launch::{Launch, ProcessSetup};
 use crate::runtime::{ExecOutcome, ExecOutput, ExecRequest};
 
 /// How long to wait for the end of the output once the command has ended: what it left running may hold it open.
-const OUTPUT_WAIT: Duration = Duration::from_millis(200);
+pub(super) const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(launch: Launch, exec: &ExecRequest) -> io::Result<ExecOutput> {
     let (ours, theirs) = Socket::pair()?;
@@ -42,7 +42,7 @@ pub(super) async fn run(launch: Launch, exec: &ExecRequest) -> io::Result<ExecOu
 
     let entry =
         ProcessSetup { command: exec.command.clone(), dies_with_parent: false, ..launch.entry };
-    let brief = EnterRequest { entry, parent: std::process::id() };
+    let brief = EnterRequest { entry, parent: std::process::id(), input: None };
     let ended = async {
         let answer = send(ours, &brief).await?;
         let status = group.0.wait().await?;
@@ -71,10 +71,10 @@ pub(super) async fn run(launch: Launch, exec: &ExecRequest) -> io::Result<ExecOu
 }
 
 /// A command and what it started. Dropped before its end, as when nobody waits any more, it is killed.
-struct Group(Child);
+pub(super) struct Group(pub(super) Child);
 
 impl Group {
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         // The id is none once the child was collected; until then it is nobody else's.
         let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(id) = id {
@@ -91,7 +91,7 @@ impl Drop for Group {
     }
 }
 
-async fn send(
+pub(super) async fn send(
     mut socket: UnixStream,
     brief: &EnterRequest,
 ) -> io::Result<Result<(), EnterFailure>> {
@@ -102,7 +102,7 @@ async fn send(
     Ok(verdict(&answer))
 }
 
-fn shell_status(status: ExitStatus) -> i32 {
+pub(super) fn shell_status(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 

@@ -18,9 +18,13 @@ pub(super) fn list(home: &Home) -> io::Result<Vec<ContainerInfo>> {
     let mut found: Vec<ContainerInfo> = look(home)?
         .into_iter()
         .map(|(launch, state)| {
+            let mut process = None;
             let status = match state {
                 RunState::Starting => ContainerStatus::Created,
-                RunState::Running(record, _) => ContainerStatus::Running { since: record.since },
+                RunState::Running(record, service) => {
+                    process = Some(service);
+                    ContainerStatus::Running { since: record.since }
+                }
                 RunState::Idle(status) => status,
                 RunState::Lost(record) => {
                     let exit = Exit { status: None, oom: false };
@@ -28,7 +32,7 @@ pub(super) fn list(home: &Home) -> io::Result<Vec<ContainerInfo>> {
                 }
             };
             let address = status.is_running().then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            ContainerInfo { tag: launch.tag, status, address }
+            ContainerInfo { tag: launch.tag, status, address, process }
         })
         .collect();
     found.sort_unstable_by(|one, other| one.tag.cmp(&other.tag));

@@ -170,7 +170,8 @@ fn start(dir: &RunDir, ticket: &OsStr) -> Result<Running, LaunchRefusal> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed("cannot start a process"))?;
-    let brief = EnterRequest { entry: launch.entry.clone(), parent: std::process::id() };
+    let brief =
+        EnterRequest { entry: launch.entry.clone(), parent: std::process::id(), input: None };
     let entered = enter::brief(ours, &brief);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     if let Err(failure) = entered {

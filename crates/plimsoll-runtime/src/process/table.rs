@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A process, for good: its id may be given to another one day, but not with the same start in the same boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessIdentity {
+pub struct ProcessIdentity {
     pub(crate) pid: i32,
     /// In ticks since boot.
     pub(crate) start: u64,
@@ -22,12 +22,18 @@ impl ProcessIdentity {
         Some(Self { pid: stat.pid, start: stat.start, boot: boot()? })
     }
 
+    /// The identity of the process that has this number now.
+    pub fn of_number(pid: i64) -> Option<Self> {
+        let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0)?;
+        Self::of(Pid::from_raw(pid)?)
+    }
+
     pub(crate) fn pid(&self) -> Option<Pid> {
         (self.pid > 0).then(|| Pid::from_raw(self.pid))?
     }
 
     /// Whether it still runs. One that ended and was not yet collected does not.
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         let stat = Stat::read(self.pid);
         stat.is_some_and(|stat| stat.start == self.start && !stat.has_ended())
             && boot().is_some_and(|boot| boot == self.boot)

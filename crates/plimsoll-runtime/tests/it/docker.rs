@@ -4,7 +4,7 @@
 mod commands;
 mod engine;
 mod events;
-mod harness;
+pub(crate) mod harness;
 mod interrupted;
 mod lifecycle;
 mod logs;

@@ -2,6 +2,7 @@
 //! notice.
 
 mod adoption;
+mod attached;
 mod commands;
 mod docker;
 mod harness;

@@ -16,6 +16,10 @@ pub enum Draw {
     Kill,
     /// A container turns unhealthy.
     Sicken,
+    /// The container engine of a node is down for a while, with its containers.
+    StopEngine,
+    /// The container engine of a node is down for a while, and its containers run on.
+    LoseEngine,
     /// A service fails on every start for a while, until its tries are exhausted.
     Fail,
     /// An image cannot be pulled for a while.
@@ -86,6 +90,8 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::Wipe, 3),
     (Draw::Kill, 8),
     (Draw::Sicken, 3),
+    (Draw::StopEngine, 4),
+    (Draw::LoseEngine, 3),
     (Draw::Fail, 3),
     (Draw::Withdraw, 2),
     (Draw::ExhaustSubnets, 4),
@@ -146,6 +152,7 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
     match change {
         Change::PutNode { .. } => ("put_node", Cause::Beginning),
         Change::SetStatus { .. } => ("set_status", Cause::Leader),
+        Change::SetRuntime { .. } => ("set_runtime", Cause::Drawn(Draw::StopEngine)),
         Change::SetAvailability { .. } => ("set_availability", Cause::Drawn(Draw::Cordon)),
         Change::Drain { .. } => ("drain", Cause::Drawn(Draw::Drain)),
         Change::GiveUpDrain { .. } => ("give_up_drain", Cause::Leader),

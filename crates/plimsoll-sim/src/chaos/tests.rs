@@ -62,6 +62,7 @@ fn chaos_makes_every_change_there_is() {
         "set_acme_account",
         "set_acme_order",
         "set_availability",
+        "set_runtime",
         "set_status",
         "set_unplaced",
         "set_waiting",

@@ -33,7 +33,8 @@ impl Invariant for OneAtATime {
                 continue;
             };
             let moving = service.replicas.values().filter_map(|replica| replica.successor.as_ref());
-            let chosen = moving.filter(|successor| successor.cause != MoveCause::NodeLost).count();
+            let is_chosen = |cause| !matches!(cause, MoveCause::NodeLost | MoveCause::RuntimeLost);
+            let chosen = moving.filter(|successor| is_chosen(successor.cause)).count();
             let before = self.moving.insert(key.clone(), chosen).unwrap_or(0);
             let width = service.desired().map_or(1, |spec| match spec.update.parallelism {
                 0 => usize::MAX,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use plimsoll_model::{Generation, Millis, NodeId, ReplicaId, Timestamp};
 
 use super::Invariant;
-use crate::machine::Link;
 use crate::world::World;
 
 /// A stop takes seconds; a message lost with a leader is made up for at the next meeting.
@@ -31,7 +30,7 @@ impl Invariant for Orphans {
         }
         self.last = world.now();
         let mut seen = BTreeMap::new();
-        for (node, machine) in world.machines.iter().filter(|(_, m)| m.link == Link::Up) {
+        for (node, machine) in world.machines.iter().filter(|(_, m)| m.can_stop()) {
             for (replica, containers) in &machine.containers {
                 let row = world.state.replica(replica);
                 for container in containers {

@@ -57,9 +57,11 @@ impl Tally {
 impl Presence {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let link = |(at, action): &(Millis, Action)| match action {
-            Action::Crash(node) | Action::Cut(node) | Action::Wipe(node) | Action::Return(node) => {
-                Some((*at, node.clone()))
-            }
+            Action::Crash(node)
+            | Action::Cut(node)
+            | Action::Wipe(node)
+            | Action::Return(node)
+            | Action::StopEngine(node) => Some((*at, node.clone())),
             _ => None,
         };
         let mut links: Vec<(Millis, NodeId)> = scenario.script.iter().filter_map(link).collect();

@@ -8,7 +8,7 @@ use plimsoll_model::{
 };
 
 use super::{Due, World};
-use crate::machine::{Link, Machine};
+use crate::machine::{Engine, Link, Machine};
 use crate::scenario::Action;
 
 /// How long a join token is good for, and how soon a node tries again that was not taken in.
@@ -23,6 +23,9 @@ impl World<'_> {
             Action::Wipe(node) => self.wipe(&node),
             Action::Kill(node) => self.kill_one(&node),
             Action::Sicken(node) => self.sicken_one(&node),
+            Action::StopEngine(node) => self.lose_engine(&node, false),
+            Action::LoseEngine(node) => self.lose_engine(&node, true),
+            Action::StartEngine(node) => self.start_engine(&node),
             Action::Fail(service) => self.fail(&service),
             Action::Poison(service) => drop(self.poisoned.insert(service)),
             Action::Cure(service) => drop(self.poisoned.remove(&service)),
@@ -240,7 +243,11 @@ impl World<'_> {
         }
     }
 
+    /// Nobody looks at how a container is without its engine.
     fn sicken_one(&mut self, node: &NodeId) {
+        if self.machines.get(node).is_some_and(|it| it.engine == Engine::Down) {
+            return;
+        }
         if let Some((replica, generation)) = self.any_healthy(node) {
             self.sicken(node, &replica, generation);
         }

@@ -14,7 +14,7 @@ use plimsoll_model::{
 };
 
 use super::{Done, Due, World};
-use crate::machine::{Container, Link};
+use crate::machine::{Container, Engine, Link};
 
 /// How long it takes to find that an image is already there.
 const PRESENT: Millis = Millis(20);
@@ -40,7 +40,7 @@ impl World<'_> {
         let machine = &self.machines[node];
         let here = machine.containers.get(replica).into_iter().flatten();
         let mut reports: Vec<(Generation, ObservedState, Option<ObservedCode>)> =
-            here.map(|it| (it.local.generation, it.observed(), it.code.clone())).collect();
+            here.map(|it| (it.local.generation, it.observed(), it.said())).collect();
         let row = self.state.replica(replica);
         let held = row
             .into_iter()
@@ -106,7 +106,11 @@ impl World<'_> {
 
     fn begin(&mut self, node: &NodeId, replica: &ReplicaId, step: ContainerStep) {
         let dwell = self.scenario.dwell;
+        // Without its engine a machine can only forget what does not run.
+        let is_down = self.machines.get(node).is_some_and(|it| it.engine == Engine::Down);
         match step {
+            ContainerStep::Pull(_) | ContainerStep::Start(_) | ContainerStep::Stop(_)
+                if is_down => {}
             ContainerStep::Pull(generation) => self.pull(node, replica, generation),
             ContainerStep::Start(generation) => self.start(node, replica, generation),
             ContainerStep::Stop(generation) => {
@@ -330,6 +334,9 @@ impl World<'_> {
         code: ObservedCode,
     ) {
         let (now, policy) = (self.clock.now, self.scenario.policy);
+        if self.machines.get(node).is_some_and(|it| it.engine == Engine::Down) {
+            return self.died(node, replica, generation);
+        }
         let Some(container) = self.container(node, replica, generation) else { return };
         container.fail(code, now, &policy);
         let code = container.code.clone();
@@ -366,7 +373,7 @@ impl World<'_> {
                 })
             };
             let can = |node: &&NodeId| {
-                let machine = self.machines.get(*node).filter(|machine| machine.link == Link::Up);
+                let machine = self.machines.get(*node).filter(|machine| machine.can_stop());
                 machine.is_some_and(|it| !it.has_any_of(deployment)) && !is_asked(node)
             };
             let ready = nodes.iter().filter(can);
@@ -402,7 +409,7 @@ impl World<'_> {
         self.machines.get_mut(node)?.container_mut(replica, generation)
     }
 
-    fn later(
+    pub(super) fn later(
         &mut self,
         wait: Millis,
         node: &NodeId,
@@ -416,7 +423,7 @@ impl World<'_> {
     }
 
     /// One latency for every report of a node, so that they arrive in the order they were sent.
-    fn report(
+    pub(super) fn report(
         &mut self,
         node: &NodeId,
         replica: &ReplicaId,

@@ -12,7 +12,7 @@ use plimsoll_model::{
 };
 
 use super::{Due, Leading, PoisonRefusal, World};
-use crate::machine::{Container, Link};
+use crate::machine::{Container, Engine, Link};
 use crate::scenario::Action;
 
 impl World<'_> {
@@ -205,6 +205,10 @@ impl World<'_> {
             if last >= leading.since {
                 let at = Timestamp(last.0.saturating_add_signed(self.skew));
                 leading.leader.heartbeat(node, at);
+            }
+            if machine.link == Link::Up {
+                let trouble = (machine.engine == Engine::Down).then_some("the engine is down");
+                leading.leader.runtime(node, trouble);
             }
         }
     }

@@ -126,6 +126,12 @@ impl CaseBuilder {
             let change = Change::SetAvailability { node: node.clone(), availability };
             self.apply(self.now, Writer::Operator, change).map_err(refused)?;
         }
+        if let Some(span) = &entry.runtime_down_for {
+            let since = Timestamp(self.now.since(Timestamp(span.value.0.0)).0);
+            let outage = Some("it does not answer".to_owned());
+            let change = Change::SetRuntime { node: node.clone(), outage };
+            self.apply(since, Writer::Liveness, change).map_err(refused)?;
+        }
         let status = entry.status.as_ref().map_or(NodeStatus::Ready, |status| status.value);
         match (status, &entry.down_for) {
             (NodeStatus::Ready, Some(down_for)) => {

@@ -38,6 +38,8 @@ pub(crate) struct NodeEntry {
     pub(crate) status: Option<Spanned<NodeStatus>>,
     /// How long it has been down; by default long enough to be given up.
     pub(crate) down_for: Option<Spanned<Parsed<Millis>>>,
+    /// How long its container runtime has not answered; it answers where this is left out.
+    pub(crate) runtime_down_for: Option<Spanned<Parsed<Millis>>>,
     pub(crate) availability: Option<Spanned<Availability>>,
     pub(crate) pressure: Option<Spanned<PressureEntry>>,
     /// All that is set aside there; what is not accounted for by replicas is held by something that stays.
@@ -97,6 +99,7 @@ impl NodeEntry {
             lacks: BTreeSet::new(),
             status: None,
             down_for: None,
+            runtime_down_for: None,
             availability: None,
             pressure: None,
             reserved: None,
@@ -150,6 +153,8 @@ impl NodeEntry {
     pub(crate) fn momentary(&self) -> Option<(&'static str, Location)> {
         let status = self.status.as_ref().map(|status| ("status", status.referenced));
         let down_for = self.down_for.as_ref().map(|down_for| ("down_for", down_for.referenced));
+        let outage = self.runtime_down_for.as_ref().map(|it| ("runtime_down_for", it.referenced));
+        let down_for = down_for.or(outage);
         let availability = self.availability.as_ref().map(|a| ("availability", a.referenced));
         let pressure = self.pressure.as_ref().map(|p| ("pressure", p.referenced));
         let reserved = self.reserved.as_ref().map(|it| ("reserved", it.referenced));

@@ -83,6 +83,7 @@ fn cause_of(
 ) -> String {
     match cause {
         MoveCause::NodeLost => format!("{from} is down"),
+        MoveCause::RuntimeLost => format!("the container runtime of {from} does not answer"),
         MoveCause::Outdated => "it runs an older spec".to_owned(),
         MoveCause::Restart => "a restart was requested".to_owned(),
         MoveCause::Pressure => format!("{from} stays hot"),

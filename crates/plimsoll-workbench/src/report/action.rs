@@ -11,6 +11,13 @@ pub(super) fn words(action: &Action) -> String {
         Action::Return(node) => format!("{node} returns"),
         Action::Kill(node) => format!("a container on {node} ends by itself"),
         Action::Sicken(node) => format!("a container on {node} turns unhealthy"),
+        Action::StopEngine(node) => {
+            format!("the container engine of {node} stops, with its containers")
+        }
+        Action::LoseEngine(node) => {
+            format!("the container engine of {node} is lost; its containers run on")
+        }
+        Action::StartEngine(node) => format!("the container engine of {node} is back"),
         Action::Fail(service) => format!("every container of {service} ends by itself"),
         Action::Poison(service) => format!("decisions for {service} are refused"),
         Action::Cure(service) => format!("decisions for {service} are taken again"),

@@ -128,7 +128,7 @@ impl<'p> ScriptProgress<'p> {
     fn simple_event(&mut self, entry: &Spanned<EventEntry>) -> Result<Vec<Action>, Mistake> {
         one_thing(entry)?;
         let event = &entry.value;
-        let of_nodes: [(OfNode, _); 12] = [
+        let of_nodes: [(OfNode, _); 15] = [
             (Action::Crash, &event.crash),
             (Action::Cut, &event.cut),
             (Action::Wipe, &event.wipe),
@@ -140,6 +140,9 @@ impl<'p> ScriptProgress<'p> {
             (Action::Remove, &event.remove),
             (Action::Kill, &event.kill),
             (Action::Sicken, &event.unhealthy),
+            (Action::StopEngine, &event.stop_engine),
+            (Action::LoseEngine, &event.lose_engine),
+            (Action::StartEngine, &event.start_engine),
             (Action::Exec, &event.exec),
         ];
         for (action, node) in of_nodes {

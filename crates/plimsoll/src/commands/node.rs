@@ -10,7 +10,7 @@ use crate::consistency::{ConsistencyArgs, remark};
 use crate::error::CliError;
 use crate::live::{self, HostArgs};
 use crate::output::{Format, data, print};
-use crate::replica_line::{coloured, silence};
+use crate::replica_line::{availability, coloured, silence};
 use crate::table::Table;
 use crate::terminal::Target;
 use crate::wait::now;
@@ -161,10 +161,8 @@ fn state(node: &Node, now: Timestamp) -> String {
     if has_timed_out {
         let why = format!(" ({})", ReasonCode::DrainTimeout);
         text.extend([", ", &coloured("cordoned"), &why]);
-    } else if node.availability == "draining" && node.replicas == 0 {
-        text.push_str(", drained");
     } else if node.availability != "active" {
-        text.extend([", ", &coloured(&node.availability)]);
+        text.extend([", ", &coloured(availability(node))]);
     }
     text
 }

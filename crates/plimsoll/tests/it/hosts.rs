@@ -5,6 +5,7 @@
 
 mod campaign;
 mod deaths;
+mod engines;
 mod fault;
 mod handover;
 mod load;

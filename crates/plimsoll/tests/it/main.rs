@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::needless_raw_string_hashes)]
 
 mod acme;
+mod attached;
 mod bad_cases;
 mod bad_cells;
 mod bad_events;

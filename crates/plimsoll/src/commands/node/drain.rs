@@ -93,7 +93,7 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), CliError> {
     live::block_on(async {
         let node = client.node(&args.node).await?;
         let was_server = node.as_ref().is_some_and(|node| node.role != "agent");
-        if let Some(node) = node.filter(|node| node.status == "ready")
+        if let Some(node) = node.filter(|node| node.status != "down")
             && !is_empty(&client.replicas_on(&args.node).await?, &args.node)
         {
             let asked = Drain { timeout_ms: Some(args.timeout.0), force: args.force };
@@ -200,14 +200,18 @@ fn is_empty(held: &[Replica], node: &str) -> bool {
 }
 
 fn text(drain: &DrainPlan, is_dry: bool) -> String {
-    let DrainPlan { node, plan, estimate_ms, .. } = drain;
+    let DrainPlan { node, plan, estimate_ms, stop_grace_ms, .. } = drain;
     if plan.is_empty() {
         return format!("{node} holds nothing that has to move\n");
     }
     let (tables, summary) = (tables(plan, Scores::Hidden), summary(plan));
     let about = took(Millis(*estimate_ms));
     let will = if is_dry { "would take" } else { "takes" };
-    format!("{tables}\n{summary}; it {will} about {about}\n{}", counts(plan))
+    let grace = match stop_grace_ms {
+        0 => String::new(),
+        grace => format!(", and up to {} more for replicas to stop", took(Millis(*grace))),
+    };
+    format!("{tables}\n{summary}; it {will} about {about}{grace}\n{}", counts(plan))
 }
 
 #[cfg(test)]
@@ -236,7 +240,13 @@ mod tests {
         }];
         let short = vec![Shortfall { service: "shop/one".into(), least: 0, of: 1 }];
         let plan = Plan { moved, short, ..Plan::default() };
-        let mut drain = DrainPlan { node: "ash".into(), plan, estimate_ms: 2_300, index: None };
+        let mut drain = DrainPlan {
+            node: "ash".into(),
+            plan,
+            estimate_ms: 2_300,
+            stop_grace_ms: 10_000,
+            index: None,
+        };
         expect![[r#"
             MOVED       FROM  TO     CAUSE      HOW
             shop-one-1  ash   cedar  misplaced  stop-first

@@ -11,7 +11,7 @@ use plimsoll_model::Timestamp;
 use crate::age::age;
 use crate::consistency::stale;
 use crate::output::count;
-use crate::replica_line::{ReplicaLine, coloured, progress_word, said, silence};
+use crate::replica_line::{ReplicaLine, availability, coloured, progress_word, said, silence};
 use crate::table::Table;
 
 /// As wide as the longest state, so that the page keeps still while replicas change theirs.
@@ -120,7 +120,7 @@ fn troubles(status: &Status, now: Timestamp) -> Vec<String> {
         }
         lines.extend(silence(node).map(|silence| format!("{name}: {silence}")));
         if node.availability != "active" {
-            lines.push(format!("{name} is {}", node.availability));
+            lines.push(format!("{name} is {}", availability(node)));
         }
     }
     lines

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_api::view::{Progress, Status};
 
-use crate::replica_line::{ReplicaLine, coloured, progress_word, said, silence};
+use crate::replica_line::{ReplicaLine, availability, coloured, progress_word, said, silence};
 
 pub(super) fn changes(before: &Status, after: &Status) -> Vec<String> {
     let (before, after) = (facts(before), facts(after));
@@ -23,7 +23,7 @@ fn facts(status: &Status) -> BTreeMap<String, String> {
     facts.insert(format!("cell {}", status.cell.name), format!("is led by {leader}"));
     for node in &status.nodes {
         let trouble = silence(node).map(|silence| format!(": {silence}"));
-        let word = if node.status == "ready" { &node.availability } else { &node.status };
+        let word = if node.status == "ready" { availability(node) } else { &node.status };
         let fact = format!("is {}{}", coloured(word), trouble.unwrap_or_default());
         facts.insert(format!("node {}", node.name), fact);
     }
