@@ -281,6 +281,7 @@ impl ObservedCode {
             | Self::Exited { .. }
             | Self::OutOfMemory
             | Self::Vanished
+            | Self::RuntimeUnavailable
             | Self::Completed => {}
         }
     }

@@ -76,7 +76,7 @@ pub(super) type FollowFn =
 
 /// A connection for one request.
 struct Connected {
-    sender: http1::SendRequest<Full<Bytes>>,
+    sender: http1::SendRequest<RequestBody>,
     driver: Driver,
     /// What the node was recognised by; nothing on a socket.
     shown: Vec<CertificateDer<'static>>,
