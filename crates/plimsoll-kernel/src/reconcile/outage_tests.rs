@@ -62,7 +62,7 @@ fn what_does_not_run_behind_a_dead_runtime_is_replaced_after_the_grace() {
     assert_eq!(one(&cell), (home.clone(), None), "a moment before");
     let cell = cell.later(Millis(1)).pass();
     assert_eq!(one(&cell), (home.clone(), Some(MoveCause::RuntimeLost)));
-    let cell = cell.settle();
+    let cell = cell.obey().settle();
     let (new_home, _) = one(&cell);
     assert_ne!(new_home, home);
 }

@@ -251,7 +251,7 @@ mod tests {
             MOVED       FROM  TO     CAUSE      HOW
             shop-one-1  ash   cedar  misplaced  stop-first
 
-            0 placed, 1 moved, 0 stay, 0 unplaced; it would take about 2.3 s
+            0 placed, 1 moved, 0 stay, 0 unplaced; it would take about 2.3 s, and up to 10.0 s more for replicas to stop
             shop/one falls to 0 of 1
         "#]]
         .assert_eq(&plain(&text(&drain, true)));
