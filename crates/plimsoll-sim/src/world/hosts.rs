@@ -135,7 +135,13 @@ impl World<'_> {
         (service, until): (ServiceName, Dependency),
     ) {
         let code = ObservedCode::AwaitsService { service, until };
+        let now = self.clock.now;
         let Some(container) = self.container(node, replica, generation) else { return };
+        // Until the next try it says why the last one failed.
+        if let Some(due) = container.due.filter(|due| *due > now) {
+            let (node, replica) = (node.clone(), replica.clone());
+            return self.clock.at(due, Due::Orders { node, replica });
+        }
         if container.is_at_its_end() || container.code.as_ref() == Some(&code) {
             return;
         }
