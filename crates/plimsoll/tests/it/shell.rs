@@ -32,7 +32,7 @@ fn help_groups_every_command() {
           up          Run a node on this machine
           node        Manage nodes
           token       Manage join tokens and API tokens
-          cell        Show the servers of the cell, recover it after losing the quorum, rotate its authority, lock the store of a server
+          cell        Show the servers of the cell, recover it after losing the quorum, manage its authority and its keys
           backup      Back up the state of the cell to a file
           restore     Create a data directory from a backup
           migrate     Migrate a stopped cell to another storage engine
