@@ -33,6 +33,10 @@ const ACCEPTED: Duration = Duration::from_millis(25);
 /// The largest response body that is buffered before the client gets the head.
 const BUFFERED: u64 = 16 << 10;
 
+/// How often it is looked whether the connection that a response is waited for on is still there. Who sends a request on a
+/// connection that ends at this very moment may never be told: the request stays in a queue that nobody empties.
+const STILL_THERE: Duration = Duration::from_secs(1);
+
 /// How often within its grace the rate of a body is looked at.
 const LOOKS: u32 = 4;
 
@@ -213,10 +217,12 @@ impl<'a> ProxiedRequest<'a> {
         let request = Request::from_parts(parts, OutgoingBody::of(self.source.as_ref()));
         let answered = match connection {
             UpstreamConnection::Http1 { link, room, .. } => {
-                self.in_time(link.try_send_request(request), room.take()).await
+                let sending = link.try_send_request(request);
+                self.in_time(sending, room.take(), || link.is_closed()).await
             }
             UpstreamConnection::Http2 { link, .. } => {
-                self.in_time(link.try_send_request(request), None).await
+                let sending = link.try_send_request(request);
+                self.in_time(sending, None, || link.is_closed()).await
             }
         };
         answered?.map_err(lost)
@@ -228,6 +234,7 @@ impl<'a> ProxiedRequest<'a> {
         &self,
         sending: impl Future<Output = T>,
         room: Option<OwnedSemaphorePermit>,
+        has_ended: impl Fn() -> bool,
     ) -> Result<T, SendFailure> {
         let limits = &self.client.core.limits;
         let mut sending = pin!(sending);
@@ -241,15 +248,22 @@ impl<'a> ProxiedRequest<'a> {
         while !wait.is_zero() {
             let unsent = self.source.as_ref().filter(|source| !self.is_grpc && !source.is_done());
             let step = if unsent.is_some() { wait.min(limits.body_grace / LOOKS) } else { wait };
+            let step = step.min(STILL_THERE);
             if let Ok(answered) = timeout(step, sending.as_mut()).await {
                 return Ok(answered);
+            }
+            if has_ended() {
+                // It may have been answered as it ended.
+                let answered = timeout(ACCEPTED, sending).await;
+                return answered.map_err(|_| SendFailure::ConnectionLost);
             }
             let now = clock::now();
             if unsent.is_some_and(|source| source.is_too_slow(limits, now)) {
                 return Err(SendFailure::SlowBody);
             }
             let moved = self.source.as_ref().map(|source| now.since(source.moved()));
-            wait = moved.map_or(Duration::ZERO, |moved| limits.response_head.saturating_sub(moved));
+            let left = |moved| limits.response_head.saturating_sub(moved);
+            wait = moved.map_or(wait.saturating_sub(step), left);
         }
         Err(SendFailure::Timeout)
     }

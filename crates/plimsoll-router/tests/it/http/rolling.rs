@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use plimsoll_router::{PoolMember, RouterLimits};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::kit::{Server, Site, mirror};
-use crate::kit::{draining, inside};
+use crate::kit::{PATIENCE, draining, inside};
 
 const CLIENTS: usize = 16;
 /// How many requests there are at least: where the promise is whole, and where it is not.
@@ -39,7 +39,7 @@ async fn rolls(stop: Stop, requests: usize) {
         servers.push(Server::new(mirror).await);
     }
     let site = Arc::new(Site::new(RouterLimits::default(), &members(&servers, 0)).await);
-    let (done, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (done, is_over) = (Arc::<Done>::default(), Arc::new(AtomicBool::new(false)));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let (done, is_over) = (Arc::clone(&done), Arc::clone(&is_over));
@@ -47,15 +47,44 @@ async fn rolls(stop: Stop, requests: usize) {
         })
         .collect();
     let mut generation = 0;
-    while done.load(Relaxed) < requests {
+    while done.counts().iter().sum::<usize>() < requests
+        && clients.iter().all(|it| !it.is_finished())
+    {
         generation += 1;
         roll(&site, stop, &mut servers, generation).await;
+        if stop == Stop::AtOnce {
+            done.all_asked_again().await;
+        }
     }
     is_over.store(true, Relaxed);
     for client in clients {
         client.await.expect("no request was lost");
     }
     assert!(generation >= 3, "rolled {generation} times");
+}
+
+/// How many requests of each client were answered.
+#[derive(Default)]
+struct Done([AtomicUsize; CLIENTS]);
+
+impl Done {
+    fn counts(&self) -> [usize; CLIENTS] {
+        std::array::from_fn(|number| self.0[number].load(Relaxed))
+    }
+
+    /// Returns once every client has had an answer to what it asked since. However slow the machine is, no request meets more
+    /// servers that stop than it may be sent to.
+    async fn all_asked_again(&self) {
+        let before = self.counts();
+        let asked = || self.counts().iter().zip(before).all(|(now, before)| *now >= before + 2);
+        let waiting = async {
+            while !asked() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // A client that failed asks no more, which is told elsewhere.
+        let _ = timeout(PATIENCE, waiting).await;
+    }
 }
 
 fn members(servers: &[Server], from: usize) -> Vec<PoolMember> {
@@ -72,7 +101,7 @@ async fn roll(site: &Site, stop: Stop, servers: &mut Vec<Server>, generation: us
     all[0] = draining(&format!("web-{}", generation - 1), servers[0].at, Duration::from_secs(10));
     site.update(&all);
     if stop == Stop::WhenQuiet {
-        assert!(site.router.drained(&all[0].replica, 1, crate::kit::PATIENCE).await);
+        assert!(site.router.drained(&all[0].replica, 1, PATIENCE).await);
     }
     servers.remove(0).stop();
 }
@@ -82,7 +111,7 @@ async fn load(
     site: Arc<Site>,
     stop: Stop,
     number: usize,
-    done: Arc<AtomicUsize>,
+    done: Arc<Done>,
     is_over: Arc<AtomicBool>,
 ) {
     let mut kept = site.client().await;
@@ -97,6 +126,6 @@ async fn load(
             _ => kept.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await,
         };
         assert_eq!(heard.status, 200, "{}", heard.body);
-        done.fetch_add(1, Relaxed);
+        done.0[number].fetch_add(1, Relaxed);
     }
 }

@@ -246,8 +246,6 @@ impl<'d> Bodies<'d> {
     fn break_this(&mut self, value: &mut Value) {
         match (self.dice.below(10), &mut *value) {
             (0, _) => *value = Value::Null,
-            (1, _) => *value = self.number(),
-            (2, _) => *value = Value::String(self.text()),
             (3, _) => *value = Value::Bool(self.dice.coin()),
             (4, _) => *value = json!([]),
             (5, Value::Object(fields)) => drop(fields.insert(self.text(), json!({}))),
@@ -272,7 +270,7 @@ impl<'d> Bodies<'d> {
                     *value = if self.dice.coin() { json!([value]) } else { json!({ "a": value }) };
                 }
             }
-            (_, Value::Number(_)) => *value = self.number(),
+            (1, _) | (_, Value::Number(_)) => *value = self.number(),
             (_, _) => *value = Value::String(self.text()),
         }
     }
