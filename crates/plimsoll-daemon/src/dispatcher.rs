@@ -13,7 +13,7 @@ use plimsoll_model::spec::Dependency;
 use plimsoll_model::volumes::Volumes;
 use plimsoll_model::{
     ContainerSpec, DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId,
-    Revision, ServiceKey, ServiceName, ServiceSpec, State,
+    Revision, ServiceName, ServiceSpec, State,
 };
 use plimsoll_store::{AppliedCommand, Lagged, Machine, aside};
 use serde::{Deserialize, Serialize};
