@@ -11,7 +11,7 @@ use plimsoll_kernel::orders;
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::{
     DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId, Revision,
-    ServiceKey, ServiceName, ServiceSpec, State,
+    ServiceName, ServiceSpec, State,
 };
 use plimsoll_store::{AppliedCommand, Lagged, Machine, aside};
 use serde::{Deserialize, Serialize};
