@@ -79,7 +79,7 @@ codes! {
         /// A volume of the service is on another node, and its data is there.
         VolumeElsewhere = "volume_elsewhere" => "bring the node that has the volume back, or uncordon it or free capacity there",
         /// Several nodes have the volume, and the service is meant to use one: nothing chooses between them by itself.
-        VolumeSplit = "volume_split" => "`plimsoll volume list` shows who has it; `plimsoll volume rm VOLUME --node NODE` removes a copy",
+        VolumeSplit = "volume_split" => "remove the node that should not have it from the cell, or begin anew with `plimsoll delete DEPLOYMENT --volumes`",
         /// Services that share a volume run on one node, and another of them cannot run on this one.
         VolumeSharer = "volume_sharer" => "make room for all of them on one node, or give each a volume of its own",
         /// The service asks for GPUs, and the node has too few.
