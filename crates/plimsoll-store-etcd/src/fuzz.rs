@@ -7,7 +7,9 @@ use plimsoll_etcd::{EtcdClient, EtcdConfig, KeyChange, KeyValue};
 use plimsoll_fuzz::Fuzz;
 use plimsoll_model::testkit::{cell, cpus, node_id, spread};
 use plimsoll_model::{Author, CellId, Change, Command, State, Term, Timestamp, Writer};
+use plimsoll_seal::CellKey;
 use plimsoll_store::{Machine, Peer, ServerId};
+use tokio::runtime::Runtime;
 
 use crate::layout::{
     Body, FORMAT, Layout, LeaderClaim, LogEntry, LostMark, Owner, ParsedKey, Snapshot, from_json,
@@ -15,6 +17,7 @@ use crate::layout::{
 };
 use crate::migrate::{Moved, Reached};
 use crate::rules;
+use crate::seal::ValueSeal;
 use crate::sync::{LeaderRecord, LogReader, SyncError, SyncLock, note};
 use crate::tip::KnownTip;
 
@@ -34,6 +37,10 @@ fn pair(key: &[u8], value: &[u8]) -> Vec<u8> {
     [key, b"\n", value].concat()
 }
 
+fn seal() -> ValueSeal {
+    ValueSeal::new(&CellKey::from_bytes(&[7; 32]).unwrap())
+}
+
 /// One of each kind of key.
 fn corpus() -> Vec<Vec<u8>> {
     let layout = layout();
@@ -46,15 +53,18 @@ fn corpus() -> Vec<Vec<u8>> {
         terms_after: 7,
         came: Some(Reached { last_term: Term(3), last: 9, term: Term(4) }),
         moved: Some(Moved { to: peer.clone(), incarnation: serde_json::json!({"since": 4}) }),
-        ..Owner::new(CellId::new("test").unwrap())
+        ..Owner::new(CellId::new("test").unwrap(), &seal())
     };
     let leader = LeaderClaim { server: ServerId(4), peer: peer.clone(), term: Some(12) };
     let lost = LostMark { server: ServerId(4), peer: peer.clone(), applied: 50 };
-    let snapshot = Snapshot { format: FORMAT, index: 90, term: 4, bytes: 1, checksum: 7 };
-    let entry = |body| LogEntry { term: 12, body }.encode();
+    let snapshot = Snapshot { format: FORMAT, index: 90, term: 4, bytes: 1 };
+    let next = layout.entry(APPLIED + 1);
+    let entry = |body| LogEntry::encode(&seal(), &next, 12, &body);
     vec![
-        pair(&layout.entry(APPLIED + 1), &entry(Body::Whole(command))),
-        pair(&layout.entry(APPLIED + 1), &entry(Body::Split { bytes: 9 })),
+        pair(&next, &entry(Body::Whole(command.clone()))),
+        pair(&next, &entry(Body::Split { bytes: 9 })),
+        // Without its seal, which whoever has the key puts on.
+        pair(&next, &command),
         pair(&layout.entry(APPLIED + 9), b""),
         pair(&layout.leader(), &to_json(&leader)),
         pair(&layout.lost(), &to_json(&lost)),
@@ -73,6 +83,7 @@ fn reader(state: &State) -> LogReader {
         machine: Arc::new(Machine::new(state.clone(), APPLIED)),
         turn: SyncLock::default(),
         tip: KnownTip::default(),
+        seal: seal(),
         owner: None,
         server: Some(ServerId(1)),
     }
@@ -102,26 +113,30 @@ fn no_broken_value_in_etcd_breaks_its_reader() {
         if let Some(meta) = from_json::<Snapshot>(&pair.value) {
             assert!(rules::deletable(meta.index, 1_000) <= meta.index);
         }
-        // In parts it would be asked for elsewhere.
-        let entry = LogEntry::decode(&pair.value);
-        let is_split = matches!(&entry, Some(LogEntry { body: Body::Split { .. }, .. }));
-        if let ParsedKey::Entry(index) = layout.thing(&pair.key)
-            && !is_split
-        {
-            let reader = reader(&state);
-            let before = *reader.machine.applied().borrow();
-            match runtime.block_on(reader.follow(index, &pair)) {
-                Ok(_) => {}
-                Err(SyncError::Unreadable(why)) => {
-                    assert!(!why.is_empty());
-                    assert_eq!(
-                        *reader.machine.applied().borrow(),
-                        before,
-                        "nothing is passed over"
-                    );
-                }
-                Err(other) => panic!("etcd was asked: {other:?}"),
-            }
+        if let ParsedKey::Entry(index) = layout.thing(&pair.key) {
+            follow(&runtime, &state, index, &pair);
+            let body = Body::Whole(pair.value.clone());
+            let value = LogEntry::encode(&seal(), &pair.key, 12, &body);
+            follow(&runtime, &state, index, &KeyValue { value, ..pair.clone() });
         }
     });
+}
+
+/// An entry is applied, or refused with nothing passed over.
+fn follow(runtime: &Runtime, state: &State, index: u64, pair: &KeyValue) {
+    // In parts it would be asked for elsewhere.
+    let opened = LogEntry::decode(&pair.value).and_then(|it| it.open(&seal(), &pair.key).ok());
+    if matches!(opened, Some(Body::Split { .. })) {
+        return;
+    }
+    let reader = reader(state);
+    let before = *reader.machine.applied().borrow();
+    match runtime.block_on(reader.follow(index, pair)) {
+        Ok(_) => {}
+        Err(SyncError::Unreadable(why)) => {
+            assert!(!why.is_empty());
+            assert_eq!(*reader.machine.applied().borrow(), before, "nothing is passed over");
+        }
+        Err(other) => panic!("etcd was asked: {other:?}"),
+    }
 }

@@ -14,7 +14,7 @@ fn digest(byte: &str) -> String {
 
 impl Daemon {
     /// From now on the tag stands for this image; the next so many questions for it fail.
-    fn retag(&self, byte: &str, resolve_failures: u32) {
+    fn move_tag(&self, byte: &str, resolve_failures: u32) {
         let script = Script { digest: Some(digest(byte)), resolve_failures, ..Script::default() };
         self.runtime.on(IMAGE, script);
     }
@@ -37,13 +37,13 @@ fn warnings(applied: &Applied) -> Vec<&str> {
 async fn a_tag_that_is_moved_is_a_change_and_a_rollback_goes_back_to_the_image() {
     let daemon = daemon().await;
     let client = &daemon.client;
-    daemon.retag("aa", 0);
+    daemon.move_tag("aa", 0);
     let first = daemon.apply_web().await;
     assert_eq!((first.revision, warnings(&first)), (1, vec![]));
     assert_eq!(daemon.digest().await, Some(digest("aa")));
     assert_eq!(daemon.apply_web().await.revision, 1, "the same image is no change");
 
-    daemon.retag("bb", 0);
+    daemon.move_tag("bb", 0);
     client
         .scale("shop", &plimsoll_api::view::Scale { services: [("web".into(), 2)].into() })
         .await
@@ -70,7 +70,7 @@ async fn a_tag_that_is_moved_is_a_change_and_a_rollback_goes_back_to_the_image()
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_registry_is_away_what_is_deployed_stays_and_the_rest_is_used_by_its_tag() {
     let daemon = daemon().await;
-    daemon.retag("aa", 1);
+    daemon.move_tag("aa", 1);
     let first = daemon.apply_web().await;
     let text = "r.example/web:1 is used by its tag, which nodes may pull differently: the registry of r.example/web:1 \
                 does not answer: connection refused";
@@ -85,7 +85,7 @@ async fn while_a_registry_is_away_what_is_deployed_stays_and_the_rest_is_used_by
 
     let second = daemon.apply_web().await;
     assert_eq!((warnings(&second), daemon.digest().await), (vec![], Some(digest("aa"))));
-    daemon.retag("bb", 1);
+    daemon.move_tag("bb", 1);
     let third = daemon.apply_web().await;
     assert_eq!(third.revision, second.revision, "an outage changes nothing");
     assert_eq!(daemon.digest().await, Some(digest("aa")));
@@ -100,7 +100,7 @@ async fn while_a_registry_is_away_what_is_deployed_stays_and_the_rest_is_used_by
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_has_a_registry_asked_who_may_not_apply() {
     let daemon = daemon_on_tcp().await;
-    daemon.retag("aa", 0);
+    daemon.move_tag("aa", 0);
     let operator = |name: &str, role: &str| NewOperator {
         name: name.into(),
         role: role.into(),
@@ -121,7 +121,7 @@ async fn nobody_has_a_registry_asked_who_may_not_apply() {
     daemon.apply("shop", [("web", spec.clone())]).await;
     let again = daemon.by_tcp(Some(&ci)).apply("shop", &apply([("web", spec.clone())])).await;
     assert_eq!(again.unwrap().revision, 1);
-    daemon.retag("bb", 0);
+    daemon.move_tag("bb", 0);
     let refused = daemon.by_tcp(Some(&ci)).apply("shop", &apply([("web", spec)])).await;
     assert!(said(refused).starts_with("forbidden"));
 }
