@@ -115,7 +115,8 @@ fn no_broken_head_breaks_what_upstreams_are_sent() {
     fuzz.run(|input| {
         let mut lines = input.split(|byte| *byte == b'\n');
         let target = lines.next().unwrap_or_default();
-        let fields: Vec<&[u8]> = lines.collect();
+        // As many as there may be in a head, and more.
+        let fields: Vec<&[u8]> = lines.take(300).collect();
         let targets = [Uri::try_from(target).ok(), http2_target(target)];
         for target in targets.into_iter().flatten() {
             for prefix in ["/", "/api", "/api/"] {
