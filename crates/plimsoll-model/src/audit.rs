@@ -378,8 +378,8 @@ impl AuditKind {
     }
 }
 
-impl fmt::Display for AuditKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl AuditKind {
+    fn fmt_node(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeJoined { node } => write!(f, "{node} joined"),
             Self::NodeChanged { node } => write!(f, "{node} changed what it offers"),
@@ -400,6 +400,21 @@ impl fmt::Display for AuditKind {
                 write!(f, "{node} is not empty in time: {left} replicas stay and it is cordoned")
             }
             Self::NodeRemoved { node } => write!(f, "{node} left the cell"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for AuditKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeJoined { .. }
+            | Self::NodeChanged { .. }
+            | Self::NodeStatus { .. }
+            | Self::NodeRuntime { .. }
+            | Self::NodeAvailability { .. }
+            | Self::DrainTimedOut { .. }
+            | Self::NodeRemoved { .. } => self.fmt_node(f),
             Self::JoinTokenCreated { .. }
             | Self::JoinTokenRevoked { .. }
             | Self::OperatorAdded { .. }
@@ -555,6 +570,10 @@ mod tests {
     use crate::rebalance::{Dimension, Skip};
     use crate::testkit::{node_id, replica_id};
 
+    fn runtime(why: Option<&str>) -> AuditKind {
+        AuditKind::NodeRuntime { node: node_id("ash"), why: why.map(str::to_owned) }
+    }
+
     /// One of each; a new one does not compile until it is here.
     fn all() -> Vec<AuditKind> {
         use AuditKind as H;
@@ -571,12 +590,8 @@ mod tests {
             H::NodeStatus { status: NodeStatus::Ready, .. } => {
                 Some(H::NodeStatus { node: node.clone(), status: NodeStatus::Down })
             }
-            H::NodeStatus { status: NodeStatus::Down, .. } => {
-                Some(H::NodeRuntime { node: node.clone(), why: Some("no socket".to_owned()) })
-            }
-            H::NodeRuntime { why: Some(_), .. } => {
-                Some(H::NodeRuntime { node: node.clone(), why: None })
-            }
+            H::NodeStatus { status: NodeStatus::Down, .. } => Some(runtime(Some("no socket"))),
+            H::NodeRuntime { why: Some(_), .. } => Some(runtime(None)),
             H::NodeRuntime { why: None, .. } => {
                 Some(H::NodeAvailability { node: node.clone(), availability: Availability::Active })
             }
