@@ -225,7 +225,6 @@ impl Agent {
 
     fn answered(&mut self) {
         self.sweeps.last = LastAnswer::Answered;
-        self.unseen.clear();
         if self.is_silent() {
             tracing::info!("the container runtime answers again");
         }
@@ -240,6 +239,7 @@ impl Agent {
         for id in known {
             self.advance(&id);
         }
+        self.unseen.clear();
     }
 
     fn silent(&mut self, error: &Error) {
