@@ -175,7 +175,7 @@ impl FrameBuffer {
     }
 
     /// The next whole frame; none until more has come.
-    pub fn next<F: ExecFrame>(&mut self) -> Result<Option<F>, FrameError> {
+    pub fn next_frame<F: ExecFrame>(&mut self) -> Result<Option<F>, FrameError> {
         let rest = &self.bytes[self.read..];
         let Some((&[kind, a, b, c, d], content)) = rest.split_first_chunk::<5>() else {
             return Ok(None);
@@ -233,7 +233,7 @@ mod tests {
         let (mut buffer, mut read) = (FrameBuffer::default(), Vec::new());
         for piece in bytes.chunks(step) {
             buffer.push(piece);
-            while let Some(frame) = buffer.next().unwrap() {
+            while let Some(frame) = buffer.next_frame().unwrap() {
                 read.push(frame);
             }
         }
@@ -252,7 +252,7 @@ mod tests {
         ] {
             let mut buffer = FrameBuffer::default();
             buffer.push(&bytes);
-            assert!(buffer.next::<ExecInput>().is_err(), "{case}");
+            assert!(buffer.next_frame::<ExecInput>().is_err(), "{case}");
         }
     }
 }

@@ -293,6 +293,7 @@ impl Agent {
     /// Makes sure that what is wanted is known, and that what runs of it is watched.
     fn take_order(&mut self, id: &ReplicaId, wanted: &DesiredReplica) {
         let touches = self.touches;
+        let was_unseen = self.unseen.contains(&(id.clone(), wanted.generation));
         let units = self.units.entry(id.clone()).or_default();
         let at = units.iter().position(|unit| unit.generation == wanted.generation);
         let at = at.unwrap_or_else(|| {
@@ -304,6 +305,10 @@ impl Agent {
             unit.spec = Some(Arc::clone(&wanted.spec));
             let observed = wanted.observed.as_ref();
             unit.told = observed.map(|seen| (seen.state, seen.code.clone()));
+            if was_unseen {
+                // The order was given before that was told.
+                unit.told = Some(outage::UNKNOWN);
+            }
             // The count of failures went with the process that counted; its result did not.
             let last = observed.and_then(|seen| seen.code.as_ref()).filter(|_| !unit.is_up());
             let is_end = |code: &&ObservedCode| {

@@ -180,7 +180,7 @@ impl<R: AsyncRead + Unpin> InputReader<R> {
     async fn next(&mut self) -> io::Result<Option<ExecInput>> {
         let mut piece = vec![0; PIECE];
         loop {
-            if let Some(input) = self.buffer.next().map_err(io::Error::other)? {
+            if let Some(input) = self.buffer.next_frame().map_err(io::Error::other)? {
                 return Ok(Some(input));
             }
             match self.from.read(&mut piece).await? {

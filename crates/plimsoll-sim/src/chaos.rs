@@ -113,12 +113,8 @@ impl Writer {
             Draw::Wipe => self.for_a_while(at, back, Action::Wipe, Action::Return, node),
             Draw::Kill => self.say(at, Action::Kill(node)),
             Draw::Sicken => self.say(at, Action::Sicken(node)),
-            Draw::StopEngine => {
-                self.for_a_while(at, back, Action::StopEngine, Action::StartEngine, node);
-            }
-            Draw::LoseEngine => {
-                self.for_a_while(at, back, Action::LoseEngine, Action::StartEngine, node);
-            }
+            Draw::StopEngine => self.without_engine(at, back, Action::StopEngine, node),
+            Draw::LoseEngine => self.without_engine(at, back, Action::LoseEngine, node),
             Draw::Fail => self.fail(at, back, name),
             Draw::Withdraw => {
                 let image = self.image_of(&name);
@@ -221,6 +217,16 @@ impl Writer {
             self.say(at, drain);
             self.say(back, Action::Uncordon(node));
         }
+    }
+
+    fn without_engine(
+        &mut self,
+        at: Millis,
+        back: Millis,
+        lose: fn(NodeId) -> Action,
+        node: NodeId,
+    ) {
+        self.for_a_while(at, back, lose, Action::StartEngine, node);
     }
 
     fn revoke_operator(&mut self, at: Millis) {

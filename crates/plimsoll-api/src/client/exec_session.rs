@@ -49,7 +49,8 @@ impl ExecSession {
     /// What the command does next; none after its end.
     pub async fn next(&mut self) -> Result<Option<ExecEvent>> {
         loop {
-            let next = self.buffer.next().map_err(|it| self.answer.misunderstood(it.to_string()));
+            let next =
+                self.buffer.next_frame().map_err(|it| self.answer.misunderstood(it.to_string()));
             if let Some(event) = next? {
                 return Ok(Some(event));
             }

@@ -159,5 +159,6 @@ impl Agent {
     }
 }
 
-const UNKNOWN: super::container::Seen =
+/// What the cell is told of a replica that is gone, or of which nobody knows.
+pub(super) const UNKNOWN: super::container::Seen =
     (ObservedState::Unknown, Some(ObservedCode::RuntimeUnavailable));

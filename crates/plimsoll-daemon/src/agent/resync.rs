@@ -31,15 +31,22 @@ pub(super) struct Sweeps {
     due: Instant,
     is_under_way: bool,
     has_looked: bool,
-    answers: bool,
-    /// The last look got no answer.
-    is_out: bool,
+    last: LastAnswer,
+}
+
+/// What the runtime said when it was last asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastAnswer {
+    /// It was not asked yet.
+    None,
+    Answered,
+    Silence,
 }
 
 impl Default for Sweeps {
     fn default() -> Self {
-        let (is_under_way, has_looked, answers, is_out) = (false, false, false, false);
-        Self { due: Instant::now(), is_under_way, has_looked, answers, is_out }
+        let (is_under_way, has_looked, last) = (false, false, LastAnswer::None);
+        Self { due: Instant::now(), is_under_way, has_looked, last }
     }
 }
 
@@ -55,7 +62,7 @@ impl Sweeps {
 
     /// Whether the runtime did not answer when it was last asked.
     pub(super) fn is_out(&self) -> bool {
-        self.is_out
+        self.last == LastAnswer::Silence
     }
 
     pub(super) fn want_now(&mut self) {
@@ -83,10 +90,9 @@ impl Agent {
         self.sweeps.is_under_way = false;
         match found {
             Ok(found) => {
-                self.sweeps.is_out = false;
                 self.note_processes(&found);
                 self.compare(began, found);
-                if !self.sweeps.answers {
+                if self.sweeps.last != LastAnswer::Answered {
                     self.answered();
                 }
             }
@@ -218,8 +224,7 @@ impl Agent {
     }
 
     fn answered(&mut self) {
-        self.sweeps.answers = true;
-        self.unseen.clear();
+        self.sweeps.last = LastAnswer::Answered;
         if self.is_silent() {
             tracing::info!("the container runtime answers again");
         }
@@ -234,17 +239,18 @@ impl Agent {
         for id in known {
             self.advance(&id);
         }
+        self.unseen.clear();
     }
 
     fn silent(&mut self, error: &Error) {
-        self.sweeps.is_out = true;
+        let before = std::mem::replace(&mut self.sweeps.last, LastAnswer::Silence);
         let survivors = self.look_for_survivors();
         let trouble = chain(error);
         let runtime = match error {
             Error::Unavailable { runtime, .. } => runtime,
             _ => "the runtime",
         };
-        if std::mem::replace(&mut self.sweeps.answers, false) || !self.is_silent() {
+        if before == LastAnswer::Answered || !self.is_silent() {
             let Survivors { running, gone } = survivors;
             tracing::error!(
                 %trouble, running, gone,

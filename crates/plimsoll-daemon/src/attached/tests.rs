@@ -38,7 +38,7 @@ impl Person {
     async fn next(&mut self) -> Option<ExecEvent> {
         let mut piece = [0; 100];
         loop {
-            if let Some(event) = self.buffer.next().unwrap() {
+            if let Some(event) = self.buffer.next_frame().unwrap() {
                 return Some(event);
             }
             match self.stream.read(&mut piece).await.unwrap() {
