@@ -54,6 +54,9 @@ impl Networks {
                 how.name.clone().unwrap_or_else(|| format!("{}_{name}", key.deployment))
             })
             .collect();
+        // What a file that says nothing of networks has.
+        let own = [format!("{}_default", key.deployment)].into();
+        let asked = if spec.container.networks.is_empty() { own } else { asked };
         let entry = self.table.services.get(key);
         let found: BTreeSet<String> =
             entry.into_iter().flat_map(|entry| entry.networks.keys().cloned()).collect();

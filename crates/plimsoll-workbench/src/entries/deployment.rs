@@ -87,20 +87,23 @@ pub(crate) struct ServiceEntry {
     pub(crate) spec: Option<SpecHash>,
 }
 
+/// As a compose file has it.
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub(crate) enum ConditionEntry {
-    ServiceStarted,
-    ServiceHealthy,
-    ServiceCompletedSuccessfully,
+    #[serde(rename = "service_started")]
+    Started,
+    #[serde(rename = "service_healthy")]
+    Healthy,
+    #[serde(rename = "service_completed_successfully")]
+    Completed,
 }
 
 impl From<ConditionEntry> for Dependency {
     fn from(entry: ConditionEntry) -> Self {
         match entry {
-            ConditionEntry::ServiceStarted => Self::Started,
-            ConditionEntry::ServiceHealthy => Self::Healthy,
-            ConditionEntry::ServiceCompletedSuccessfully => Self::Completed,
+            ConditionEntry::Started => Self::Started,
+            ConditionEntry::Healthy => Self::Healthy,
+            ConditionEntry::Completed => Self::Completed,
         }
     }
 }
