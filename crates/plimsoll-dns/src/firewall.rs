@@ -126,7 +126,7 @@ impl Firewall {
         let mut repaired = Vec::new();
         let routes = run("ip", &LOCAL_ROUTES, None).await?;
         for rules in networks {
-            if !has_route(&routes, &rules.block) {
+            if !has_route(&routes, rules.block) {
                 self.route(rules).await?;
                 repaired.push(KernelPart::Route);
             }
@@ -206,7 +206,7 @@ fn digest(text: &str) -> u32 {
 }
 
 /// Whether the kernel's list of local routes has that block. A whole block is listed with its length, an address without.
-fn has_route(listed: &str, block: &Block) -> bool {
+fn has_route(listed: &str, block: Block) -> bool {
     let block = block.to_string();
     let block = block.strip_suffix("/32").unwrap_or(&block);
     let mut routes = listed.lines().map(str::split_whitespace);
@@ -278,7 +278,7 @@ mod tests {
             ("10.208.1.0/25", false),
             ("127.0.0.1/32", true),
         ] {
-            assert_eq!(has_route(listed, &block.parse().unwrap()), is_there, "{block}");
+            assert_eq!(has_route(listed, block.parse().unwrap()), is_there, "{block}");
         }
     }
 }

@@ -431,7 +431,10 @@ impl Runtime for FakeRuntime {
             if let Some(WindowSize { rows, columns }) = request.terminal {
                 streams.print(Output::Stdout, format!("{rows}x{columns}\n").into_bytes()).await;
             }
-            while request.has_input {
+            if !request.has_input {
+                return Ok(ExecOutcome::Done { status: 0 });
+            }
+            loop {
                 match streams.input.recv().await {
                     Some(AttachInput::Bytes(bytes)) => {
                         streams.print(Output::Stdout, bytes).await;
@@ -443,11 +446,10 @@ impl Runtime for FakeRuntime {
                     Some(AttachInput::Signal(signal)) => {
                         return Ok(ExecOutcome::Done { status: 128 + signal.number() });
                     }
-                    Some(AttachInput::End) => break,
+                    Some(AttachInput::End) => return Ok(ExecOutcome::Done { status: 0 }),
                     None => return Ok(ExecOutcome::Done { status: KILLED }),
                 }
             }
-            Ok(ExecOutcome::Done { status: 0 })
         })
     }
 

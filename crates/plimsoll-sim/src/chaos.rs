@@ -124,10 +124,7 @@ impl Writer {
                 self.for_a_while(at, back, Action::ExhaustSubnets, Action::FreeSubnets, node);
             }
             Draw::NewLeader => self.say(at, Action::NewLeader),
-            Draw::Skew => {
-                let off = i64::try_from(self.chance.below(240_000)).unwrap_or(0) - 120_000;
-                self.say(at, Action::Skew(off));
-            }
+            Draw::Skew => self.skew(at),
             Draw::Poison => {
                 if let Some(service) = self.service_of(&name) {
                     self.for_a_while(at, back, Action::Poison, Action::Cure, service);
@@ -208,6 +205,11 @@ impl Writer {
             Draw::LoginRegistry => self.of_a_registry(at, Action::LoginRegistry),
             Draw::LogoutRegistry => self.of_a_registry(at, Action::LogoutRegistry),
         }
+    }
+
+    fn skew(&mut self, at: Millis) {
+        let off = i64::try_from(self.chance.below(240_000)).unwrap_or(0) - 120_000;
+        self.say(at, Action::Skew(off));
     }
 
     /// It is called off in the end.

@@ -501,7 +501,9 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
         let is_own = |seen: &Seen| held(&seen.replica).contains(&seen.generation);
         let observe = |seen: Seen| {
             let Seen { replica, generation, state, mut code } = seen;
-            code.iter_mut().for_each(|code| code.shorten(MAX_TEXT));
+            if let Some(code) = &mut code {
+                code.shorten(MAX_TEXT);
+            }
             let observation = Observation { state, code, at };
             Change::Observe { replica, generation, observation }.free()
         };

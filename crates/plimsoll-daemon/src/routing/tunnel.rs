@@ -111,7 +111,7 @@ mod tests {
                 .into_iter()
                 .zip(lines)
                 .filter_map(|(name, line)| Some((name, HeaderValue::from_bytes(line).ok()?)));
-            let headers = HeaderMap::from_iter(fields);
+            let headers: HeaderMap = fields.collect();
             if let Some((key, protocol)) = read(&headers) {
                 let again = named(&key, protocol).unwrap();
                 assert_eq!(read(&again), Some((key, protocol)));
