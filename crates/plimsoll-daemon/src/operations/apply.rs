@@ -9,7 +9,7 @@ use plimsoll_model::{DeploymentName, ServiceKey, State, Timestamp, Writer};
 use super::diff::changes;
 use super::{
     Caller, DeploymentContent, Error, ResolvedImages, Revised, Services, check, current, files,
-    refused, revise, routes,
+    images, refused, revise, routes,
 };
 use crate::context::{NodeContext, WriteError, now};
 use plimsoll_api::view::{Applied, Apply, Plan, Reason, ReasonCode};
@@ -159,7 +159,7 @@ fn checked(
         // What the caller may not ask for is said before what no node can run.
         let before = current(state, name);
         let before = before.as_ref().map(|(_, content)| &content.services);
-        caller.vouch(state, before, services.clone())?;
+        caller.vouch(state, before, images::as_deployed(before, services.clone()))?;
         check::can_run(state, &services)?;
         check::can_share(state, name, &services)?;
         Ok::<_, Error>(services)

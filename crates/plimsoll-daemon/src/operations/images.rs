@@ -103,6 +103,17 @@ impl ResolvedImages {
     }
 }
 
+/// The services as if nobody had moved a tag: what is to be judged before registries are asked.
+pub(super) fn as_deployed(before: Option<&Services>, mut services: Services) -> Services {
+    for (name, spec) in &mut services {
+        let known = before.and_then(|before| before.get(name));
+        let known = known.filter(|known| known.container.image == spec.container.image);
+        let digest = known.and_then(|known| known.container.digest.clone());
+        set(spec, digest, known.and_then(|known| known.unpinned));
+    }
+    services
+}
+
 /// The first digits are enough for people.
 fn short(digest: &str) -> &str {
     digest.get(..19).unwrap_or(digest)

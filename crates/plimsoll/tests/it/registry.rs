@@ -122,7 +122,7 @@ impl RegistryCell {
     }
 
     fn shop(&self) -> Value {
-        self.cell.json(SERVER, "get deployments shop -o json")[0].clone()
+        self.cell.get(SERVER, "/v1/deployments/shop").unwrap_or_default()
     }
 
     /// Why a replica of it cannot be pulled.
