@@ -137,8 +137,8 @@ mod tests {
             (Event::Replica(job.clone()), &of_node[..]),
             (Event::Service(service_key("shop/job")), &of_node),
             (Event::Node(node_id("ash")), &of_node),
-            (Event::Deployment(job.service.deployment.clone()), &[job.clone()]),
-            (Event::Replica(app.clone()), &[app.clone()]),
+            (Event::Deployment(job.service.deployment.clone()), std::slice::from_ref(&job)),
+            (Event::Replica(app.clone()), std::slice::from_ref(&app)),
             (Event::Access, &[]),
         ] {
             let touched: Vec<ReplicaId> =

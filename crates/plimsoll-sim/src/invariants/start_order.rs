@@ -78,11 +78,13 @@ impl StartOrder {
     }
 }
 
-/// Whether it has its image and has never started; none where nobody can tell.
+/// Whether it has its image and has never started; none where nobody can tell. Until the next try of a start that failed it
+/// says why that did.
 fn is_held(world: &World<'_>, id: &ReplicaId, held: &Assignment) -> Option<bool> {
     let machine = world.machines.get(&held.node).filter(|machine| machine.link == Link::Up)?;
     let container = machine.container(id, held.generation)?;
-    let is_ready = world.now().since(machine.since) > PATIENCE;
+    let is_due = container.due.is_none_or(|due| due <= world.now());
+    let is_ready = is_due && world.now().since(machine.since) > PATIENCE;
     let is_alone = machine.containers.get(id).is_some_and(|all| all.len() == 1);
     let is_pulled = container.local.phase == ContainerPhase::Pulled;
     (is_ready && (is_alone || !is_pulled)).then_some(is_pulled && !container.local.has_started)
