@@ -367,7 +367,7 @@ impl ContainerSpec {
         attached(&mut found, networks);
         logged(&mut found, logging.as_ref());
         declared(&mut found, volumes);
-        mounts.iter().for_each(|mount| mounted(&mut found, mount, volumes, runtimes));
+        all_mounted(&mut found, mounts, volumes, runtimes);
         if !runtimes.is_empty() && runtimes.iter().all(|runtime| runtime.root_is_host) {
             self.host_user(&mut found);
         }
@@ -477,6 +477,17 @@ fn declared(found: &mut Privileges, volumes: &BTreeMap<String, VolumeSpec>) {
         for option in driver_opts.keys() {
             add(format!("driver_opts.{option}"));
         }
+    }
+}
+
+fn all_mounted(
+    found: &mut Privileges,
+    mounts: &[Mount],
+    volumes: &BTreeMap<String, VolumeSpec>,
+    runtimes: &[&RuntimeFacts],
+) {
+    for mount in mounts {
+        mounted(found, mount, volumes, runtimes);
     }
 }
 

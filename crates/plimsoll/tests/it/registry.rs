@@ -46,7 +46,7 @@ fn registry_cell(registry: &str) -> Option<RegistryCell> {
     for (at, engine) in engines.iter().enumerate() {
         let environment = vec![("DOCKER_CONFIG".to_owned(), config.clone())];
         let engine = Some(engine.socket());
-        cell.setups[at + 1] = NodeSetup { engine, environment, ..NodeSetup::default() };
+        cell.setups[at + 1] = NodeSetup { environment, engine, ..NodeSetup::default() };
     }
     cell.form(3);
     let image = format!("{registry}/{}", unique());
