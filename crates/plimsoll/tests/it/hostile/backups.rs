@@ -29,7 +29,8 @@ fn a_backup_gives_nothing_away_and_opens_with_the_key_of_its_cell_alone() {
         assert!(taken.stderr().contains("hint: it opens with backup key"), "{}", taken.text());
     }
     let first = cell.backup_key(0);
-    let (_, state) = backup::state(&dir.join("first.backup"), std::slice::from_ref(&first)).unwrap();
+    let (_, state) =
+        backup::state(&dir.join("first.backup"), std::slice::from_ref(&first)).unwrap();
     let authority = state.access().authority.clone().unwrap();
     let bytes = fs::read(dir.join("first.backup")).unwrap();
     for (what, secret) in [
