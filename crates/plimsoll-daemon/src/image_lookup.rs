@@ -6,21 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use hyper::Method;
 use plimsoll_model::registries::RegistryAuth;
 use plimsoll_model::spec::{PullPolicy, UnpinnedImage, is_digest};
 use plimsoll_model::{ContainerSpec, NodeId, ServiceName, ServiceSpec};
 use plimsoll_peer::{PeerClient, Target};
-use plimsoll_runtime::{ImageResolution, Pull, PullError, Runtime};
+use plimsoll_runtime::{ImageResolution, Pull, PullError, Runtime, chain};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use crate::context::NodeContext;
 use crate::operations::{ImageKey, ResolvedImage, ResolvedImages};
-use crate::peer_api::images;
 
 /// How long registries may take, all together. Whoever applies a file waits for it, and a node that passes their request on
 /// waits ten seconds.
 pub const LOOKUP_WAIT: Duration = Duration::from_secs(6);
+
+/// Where a node answers for its engine.
+pub(crate) const RESOLVE: &str = "/peer/resolve";
 
 /// How many registries are asked at once. An engine asks each of them over connections of its own.
 const AT_ONCE: usize = 16;
@@ -68,14 +71,14 @@ pub async fn resolve(
     if !found.as_deref().is_some_and(is_answered) {
         for (node, address) in others.into_iter().take(MAX_NODES) {
             let (Some(client), target) = (client, Target { node, address }) else { break };
-            match timeout_at(deadline, images::ask(client, &target, &questions)).await {
+            match timeout_at(deadline, ask_node(client, &target, &questions)).await {
                 Ok(Ok(answers)) if is_answered(&answers) => {
                     found = Some(answers);
                     break;
                 }
                 Ok(Ok(_)) => {}
-                Ok(Err(problem)) => {
-                    tracing::debug!(node = %target.node, %problem.message, "images not looked up");
+                Ok(Err(error)) => {
+                    tracing::debug!(node = %target.node, error, "images not looked up");
                 }
                 Err(_) => break,
             }
@@ -89,6 +92,25 @@ pub async fn resolve(
     let keys = questions.into_iter().map(|question| question.key);
     let known = keys.zip(found).filter(|(_, found)| *found != ResolvedImage::default());
     ResolvedImages(known.collect())
+}
+
+/// Asks another node, which has an answer for each question.
+async fn ask_node(
+    client: &PeerClient,
+    to: &Target,
+    questions: &[ImageQuestion],
+) -> Result<Vec<ResolvedImage>, String> {
+    let body = serde_json::to_vec(questions).expect("a question has string keys only").into();
+    let answer = client.call(to, Method::POST, RESOLVE, body, LOOKUP_WAIT).await;
+    let answer = answer.map_err(|error| chain(&error))?;
+    let found: Option<Vec<ResolvedImage>> = serde_json::from_slice(&answer.body).ok();
+    let is_plausible = |found: &ResolvedImage| found.digest.as_deref().is_none_or(is_digest);
+    let found = found.filter(|found| {
+        answer.status.is_success()
+            && found.len() == questions.len()
+            && found.iter().all(is_plausible)
+    });
+    found.ok_or_else(|| format!("{to} answered something else"))
 }
 
 /// Asks through an engine of this node, in the order of the questions.
@@ -184,9 +206,4 @@ fn failed(error: &PullError) -> ResolvedImage {
 fn no_engine(why: &str) -> ResolvedImage {
     let unpinned = Some(UnpinnedImage::NoEngine);
     ResolvedImage { digest: None, unpinned, trouble: Some(why.to_owned()) }
-}
-
-/// Whether another node's answer can be used.
-pub fn is_plausible(found: &ResolvedImage) -> bool {
-    found.digest.as_deref().is_none_or(is_digest)
 }

@@ -33,9 +33,21 @@ pub fn replica(
     id: &ReplicaId,
     now: Timestamp,
 ) -> Option<PlacementExplanation> {
+    placed(state, state, roster, policy, id, now)
+}
+
+/// Explains a replica that got its place a moment ago, by where volumes were before: it had none of its own then.
+pub fn placed(
+    state: &State,
+    before: &State,
+    roster: &mut Roster,
+    policy: &Policy,
+    id: &ReplicaId,
+    now: Timestamp,
+) -> Option<PlacementExplanation> {
     let service = state.service(&id.service)?;
     let node = service.replicas.get(&id.slot)?.heading().map(|assignment| assignment.node.clone());
-    explain(state, roster, policy, service, id, node, now)
+    explain((state, before), roster, policy, service, id, node, now)
 }
 
 /// Explains the replica that a service would get next.
@@ -47,11 +59,11 @@ pub fn next_of(
     now: Timestamp,
 ) -> Option<PlacementExplanation> {
     let id = ReplicaId::indexed(service, state.next_index(service));
-    explain(state, roster, policy, state.service(service)?, &id, None, now)
+    explain((state, state), roster, policy, state.service(service)?, &id, None, now)
 }
 
 fn explain(
-    state: &State,
+    (state, volumes): (&State, &State),
     roster: &mut Roster,
     policy: &Policy,
     service: &Service,
@@ -61,7 +73,7 @@ fn explain(
 ) -> Option<PlacementExplanation> {
     let spec = service.desired()?;
     let headings = service.replicas.values().filter_map(|replica| replica.heading());
-    let binding = VolumeBinding::new(state, &id.service, spec, &Promised::new());
+    let binding = VolumeBinding::new(volumes, &id.service, spec, &Promised::new());
     let ask = PlacementRequest::new(spec, &service.row.failures, policy, now).bound(binding);
     let mut placer = Placer::new(roster, ask, headings.map(|assignment| &assignment.node));
     if let Some(node) = &node {

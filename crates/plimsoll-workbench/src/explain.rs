@@ -99,7 +99,14 @@ impl SubjectExplanation {
         moment: &mut CellMoment,
     ) -> Option<Self> {
         let (cell, CellMoment { state, roster }) = (&decided.before, moment);
-        let explanation = explain::replica(state, roster, &cell.policy, &outcome.id, cell.now)?;
+        let volumes = match &outcome.fate {
+            ReplicaFate::Placed { .. } => &cell.state,
+            ReplicaFate::Moved { .. } | ReplicaFate::Retired { .. } | ReplicaFate::Stays { .. } => {
+                &*state
+            }
+        };
+        let explanation =
+            explain::placed(state, volumes, roster, &cell.policy, &outcome.id, cell.now)?;
         let why = sentence::of_replica(decided, outcome, &explanation);
         let headline = match &outcome.fate {
             ReplicaFate::Placed { .. } => format!("goes to {}", outcome.node),

@@ -11,7 +11,7 @@ use plimsoll_model::{
 };
 
 use super::Invariant;
-use crate::machine::Link;
+use crate::machine::{Engine, Link, Machine};
 use crate::world::World;
 
 /// Time for the orders and the reports of everyone concerned, and for a cycle to look.
@@ -81,7 +81,8 @@ impl StartOrder {
 /// Whether it has its image and has never started; none where nobody can tell. Until the next try of a start that failed it
 /// says why that did.
 fn is_held(world: &World<'_>, id: &ReplicaId, held: &Assignment) -> Option<bool> {
-    let machine = world.machines.get(&held.node).filter(|machine| machine.link == Link::Up)?;
+    let is_heard = |machine: &&Machine| machine.link == Link::Up && machine.engine == Engine::Up;
+    let machine = world.machines.get(&held.node).filter(is_heard)?;
     let container = machine.container(id, held.generation)?;
     let is_due = container.due.is_none_or(|due| due <= world.now());
     let is_ready = is_due && world.now().since(machine.since) > PATIENCE;

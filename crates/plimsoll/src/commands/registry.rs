@@ -16,7 +16,7 @@ use crate::wait::now;
 
 const EXAMPLES: &str = "\
 Examples:
-  pass show registry | plimsoll registry login registry.example.org -u ci --password-stdin
+  plimsoll registry login registry.example.org -u ci --password-stdin < password.txt
   plimsoll registry list
   plimsoll registry logout registry.example.org
 

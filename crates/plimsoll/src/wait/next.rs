@@ -124,7 +124,7 @@ mod tests {
             error: shop revision 3 is not steady after 10m 12s: 1 of 3 replicas is ready
               ash         runtime_unavailable  docker does not answer: no socket (retrying)
               shop-web-2  starting             ash was told to start it
-            hint: start the runtime; the node resumes by itself
+            hint: start the container engine of the node; replicas that do not run there are replaced after a minute, and the node resumes by itself
             hint: it continues; `plimsoll status shop -w` shows how
         "#]]
         .assert_eq(&text(WaitVerdict::Late(silent.chain([starting]).collect())));

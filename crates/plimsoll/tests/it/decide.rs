@@ -239,8 +239,8 @@ replicas:
         exit 0
         --- stdout
         shop-db-1 is being replaced on ash: it runs an older spec
-          ash    10000  zone 7545, node 1845, headroom 410, preferred 200; chosen
-          birch  10000  zone 7545, node 1845, headroom 410, preferred 200
+          ash    10000             zone 7545, node 1845, headroom 410, preferred 200; chosen
+          birch  volume_elsewhere  volume shop_data is on ash
     "#]]
     .assert_eq(&why.text());
 }

@@ -76,11 +76,11 @@ fn a_replica_that_stays_says_why_it_is_not_moved() {
         exit 0
         --- stdout
         shop-db-1 stays on dogwood: its data lives on its node
-          ash      10000      zone 7545, node 1845, headroom 410, preferred 200
-          cedar    10000      zone 7545, node 1845, headroom 410, preferred 200
-          birch    draining   it is being drained
-          dogwood  not_ready  the node is down; here
-          elm      not_ready  the node is down
+          ash      volume_elsewhere  volume shop_data is on dogwood
+          birch    draining          it is being drained
+          cedar    volume_elsewhere  volume shop_data is on dogwood
+          dogwood  not_ready         the node is down; here
+          elm      not_ready         the node is down
     "#]]
     .assert_eq(&explain("shop-db-1"));
     expect![[r#"

@@ -50,6 +50,7 @@ fn help_groups_every_command() {
           delete      Delete a deployment
           secret      Manage the secrets of the cell
           config      Manage the configs of the cell
+          registry    Manage the cell's credentials for private registries
 
         Inspecting:
           status      Show deployments, replicas and problems

@@ -16,10 +16,10 @@ fn a_run_is_summed_up() {
           services  4 in 1 deployment
           replicas  7 wanted at the end, 7 running; 7 placed
           moves     2 started, 2 finished, 0 undone
-          missing   at most 2 replicas at once, at 20m 00s; some for 35.6s on end, from 20m 00s
+          missing   at most 2 replicas at once, at 20m 00s; some for 29.3s on end, from 20m 00s
           pressure  0.47 at most, on birch at 25m 00s
           batches   0 refused and redone
-          checked   16 promises at each of 1373 steps, and that the cell settles
+          checked   20 promises at each of 1465 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/lost-node.yaml").text());
 }
@@ -40,42 +40,42 @@ fn the_story_is_told_line_by_line() {
              10m 00s  shop r2 applied
              10m 00s  rollout of shop/web to r2 started
              10m 00s  shop-web-1 is being replaced on ash (outdated)
-             10m 13s  shop-web-1 was replaced on ash (outdated)
-             10m 13s  shop-web-2 is being replaced on cedar (outdated)
-             10m 27s  shop-web-2 was replaced on cedar (outdated)
-             10m 27s  shop-web-3 is being replaced on birch (outdated)
-             10m 43s  shop-web-3 was replaced on birch (outdated)
-             10m 43s  shop-web-4 is being replaced on cedar (outdated)
-             10m 50s  shop-web-4 was replaced on cedar (outdated)
-             10m 55s  rollout of shop/web finished
+             10m 16s  shop-web-1 was replaced on ash (outdated)
+             10m 16s  shop-web-2 is being replaced on cedar (outdated)
+             10m 30s  shop-web-2 was replaced on cedar (outdated)
+             10m 30s  shop-web-3 is being replaced on birch (outdated)
+             10m 39s  shop-web-3 was replaced on birch (outdated)
+             10m 39s  shop-web-4 is being replaced on cedar (outdated)
+             10m 44s  shop-web-4 was replaced on cedar (outdated)
+             10m 49s  rollout of shop/web finished
              20m 00s  shop r3 applied
              20m 00s  rollout of shop/web to r3 started
              20m 00s  shop-web-1 is being replaced on ash (outdated)
-             20m 06s  shop-web-1 failed on ash: it exited with status 1
-             20m 06s  shop-web-1 stays as it was on ash (successor_failed)
-             20m 06s  rollout of shop/web aborted, rolling back: 1 of 4 replicas failed
-             20m 06s  shop/web rolled back
+             20m 08s  shop-web-1 failed on ash: it exited with status 1
+             20m 08s  shop-web-1 stays as it was on ash (successor_failed)
+             20m 08s  rollout of shop/web aborted, rolling back: 1 of 4 replicas failed
+             20m 08s  shop/web rolled back
              35m 00s  shop r4 applied
              35m 00s  rollout of shop/web to r4 started
              35m 00s  shop-web-1 is being replaced on ash (outdated)
-             35m 05s  shop-web-1 was replaced on ash (outdated)
-             35m 05s  shop-web-2 is being replaced on cedar (outdated)
-             35m 15s  shop-web-2 was replaced on cedar (outdated)
-             35m 15s  shop-web-3 is being replaced on birch (outdated)
-             35m 33s  shop-web-3 was replaced on birch (outdated)
-             35m 33s  shop-web-4 is being replaced on cedar (outdated)
-             35m 38s  shop-web-4 was replaced on cedar (outdated)
-             35m 43s  rollout of shop/web finished
+             35m 07s  shop-web-1 was replaced on ash (outdated)
+             35m 07s  shop-web-2 is being replaced on cedar (outdated)
+             35m 21s  shop-web-2 was replaced on cedar (outdated)
+             35m 21s  shop-web-3 is being replaced on birch (outdated)
+             35m 29s  shop-web-3 was replaced on birch (outdated)
+             35m 29s  shop-web-4 is being replaced on cedar (outdated)
+             35m 35s  shop-web-4 was replaced on cedar (outdated)
+             35m 40s  rollout of shop/web finished
 
         a rolling update: 1h simulated with seed 1, every promise kept
           nodes     3 in 2 zones; none was lost
           services  1 in 1 deployment
           replicas  4 wanted at the end, 4 running; 4 placed
           moves     9 started, 8 finished, 1 undone
-          missing   never any, once all ran at 13s
+          missing   never any, once all ran at 16s
           pressure  0.38 at most, on cedar at 10m 30s
           batches   0 refused and redone
-          checked   16 promises at each of 891 steps, and that the cell settles
+          checked   20 promises at each of 957 steps, and that the cell settles
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/rolling-update.yaml --story").text());
 }
@@ -88,9 +88,9 @@ fn several_runs_have_a_line_each() {
         a drain: 2h simulated with seeds 7 to 9, every promise kept
 
         SEED  PLACED  MOVES  UNDONE  LOST  MISSING  LONGEST  PRESSURE  PROMISES
-           7      18      3       0     0        1     4.8s      0.75  kept
-           8      18      3       0     0        1     4.4s      0.75  kept
-           9      18      3       0     0        1     2.9s      0.75  kept
+           7      18      3       0     0        1     1.8s      0.75  kept
+           8      18      3       0     0        1     6.7s      0.75  kept
+           9      18      3       0     0        1     6.7s      0.75  kept
     "#]]
     .assert_eq(&plimsoll("sim run scenarios/drain.yaml --seed 7 --runs 3").text());
 }
@@ -132,10 +132,10 @@ fn the_same_facts_come_as_json() {
             "unplaced": 0
           },
           "missing": {
-            "complete_at_ms": 12870,
+            "complete_at_ms": 15796,
             "most": 1,
             "most_at_ms": 300000,
-            "longest_ms": 25275,
+            "longest_ms": 23293,
             "longest_from_ms": 300000
           },
           "peak": {
@@ -144,8 +144,8 @@ fn the_same_facts_come_as_json() {
             "at_ms": 330000
           },
           "batches_refused": 0,
-          "steps": 223,
-          "invariants": 16,
+          "steps": 236,
+          "invariants": 20,
           "settled": true,
           "story": {
             "lines": [
@@ -175,17 +175,17 @@ fn the_same_facts_come_as_json() {
                 "text": "shop-web-2 placed on ash"
               },
               {
-                "at_ms": 315071,
+                "at_ms": 315059,
                 "event": "node_down",
                 "text": "ash is down"
               },
               {
-                "at_ms": 318147,
+                "at_ms": 318135,
                 "event": "move_started",
                 "text": "shop-web-2 moves ash → birch (node_lost)"
               },
               {
-                "at_ms": 325275,
+                "at_ms": 323293,
                 "event": "move_finished",
                 "text": "shop-web-2 moved ash → birch (node_lost)"
               }
@@ -235,7 +235,7 @@ fn a_run_that_ends_amid_things_is_not_asked_to_settle() {
           missing   at most 1 replica at once, at 5m 00s; some for 10s on end, from 5m 00s
           pressure  0.40 at most, on ash at 30s
           batches   0 refused and redone
-          checked   16 promises at each of 57 steps; the end came too soon after the last event for the cell to settle
+          checked   20 promises at each of 63 steps; the end came too soon after the last event for the cell to settle
     "#]].assert_eq(&plimsoll_reading("sim run -", &soon).text());
 }
 
@@ -262,7 +262,7 @@ fn a_broken_promise_fails_and_says_how_to_see_it_again() {
           missing   some replica or other, at every moment
           pressure  0.00 at most, on ash at 30s
           batches   0 refused and redone
-          checked   16 promises at each of 98 steps; the cell did not settle
+          checked   20 promises at each of 99 steps; the cell did not settle
         --- stderr
         error: after 15m with seed 4: settled: shop-web-1 does not run on ash
         the story up to there:
