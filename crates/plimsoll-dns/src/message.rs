@@ -75,11 +75,11 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
             return Some((name, at));
         }
         let label = message.get(at..at + length)?;
-        if length > LONGEST_LABEL || name.len() + length >= LONGEST_NAME || !label.is_ascii() {
-            return None;
-        }
         if !name.is_empty() {
             name.push('.');
+        }
+        if length > LONGEST_LABEL || name.len() + length >= LONGEST_NAME || !label.is_ascii() {
+            return None;
         }
         name.extend(label.iter().map(|byte| char::from(byte.to_ascii_lowercase())));
         at += length;

@@ -1,7 +1,8 @@
 //! Paths as they are matched: one spelling for each, so that the router and a service cannot differ about what is asked for.
 //!
 //! Letters, digits and `-._~` that were percent-encoded are decoded, which changes nothing (RFC 3986, 6.2.2.2), and slashes in
-//! a row become one. Everything else that is encoded stays so, a slash above all. Dot segments are not resolved but refused:
+//! a row become one. Everything else that is encoded stays so, a slash above all. A percent sign that encodes nothing is
+//! encoded itself: with what comes after it is decoded, it would begin to (`%%32e`). Dot segments are not resolved but refused:
 //! clients resolve them before they ask, and services differ about which of their spellings counts.
 
 use std::borrow::Cow;
@@ -27,12 +28,19 @@ fn respelt(path: &str) -> String {
             rest = &rest[3..];
             continue;
         }
-        if !(first == '/' && spelt.ends_with('/')) {
+        if first == '%' && !is_encoded(rest.as_bytes()) {
+            spelt.push_str("%25");
+        } else if !(first == '/' && spelt.ends_with('/')) {
             spelt.push(first);
         }
         rest = &rest[first.len_utf8()..];
     }
     spelt
+}
+
+/// Whether something is encoded at the beginning.
+fn is_encoded(text: &[u8]) -> bool {
+    matches!(text, [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
 /// The character that is encoded at the beginning, if it need not be.
@@ -84,9 +92,17 @@ mod tests {
 
     #[test]
     fn a_resolved_path_stays_as_it_is() {
-        for path in ["//a%2Fb///c", "/%61%zz%2", "/%E2%82%AC", "/%2525", "/a;b=%2F"] {
+        for path in
+            ["//a%2Fb///c", "/%61%zz%2", "/%E2%82%AC", "/%2525", "/a;b=%2F", "/%%36a", "/%%%3261"]
+        {
             let once = resolved(path).unwrap().into_owned();
             assert_eq!(resolved(&once).unwrap(), once, "{path}");
         }
+    }
+
+    #[test]
+    fn what_is_decoded_does_not_begin_to_encode_something_else() {
+        assert_eq!(resolved("/%%32e%%32e/secret").unwrap(), "/%252e%252e/secret");
+        assert_eq!(resolved("/%2%65%2e").unwrap(), "/%252e.");
     }
 }

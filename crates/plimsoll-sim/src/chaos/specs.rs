@@ -309,20 +309,10 @@ fn volume(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
     if had_one && chance.percent(60) {
         return;
     }
-    let name =
-        (*chance.pick(&["data", "cache", "data", "cache", "share"]).unwrap_or(&"data")).to_owned();
-    let mut declared = VolumeSpec::default();
-    // A deployment declares a volume once, for all its services: one that every node reaches has a name of its own.
-    if name == "share" {
-        declared.driver_opts.insert("type".to_owned(), "nfs".to_owned());
-    }
-    spec.container.volumes = BTreeMap::from([(name.clone(), declared)]);
+    let name = (*chance.pick(&["data", "cache"]).unwrap_or(&"data")).to_owned();
+    spec.container.volumes = BTreeMap::from([(name.clone(), VolumeSpec::default())]);
     let target = format!("/{name}");
     mount(spec, MountSource::Volume { name, subpath: None, nocopy: false }, &target);
-    if chance.percent(20) {
-        let mut mounts = spec.container.mounts.iter_mut();
-        mounts.find(|it| it.target == target).into_iter().for_each(|it| it.read_only = true);
-    }
 }
 
 fn bind(spec: &mut ServiceSpec, _: &mut SimRng, _: &Choices<'_>) {

@@ -76,7 +76,8 @@ async fn one_path_in_many_spellings_has_one_route_and_its_service_sees_what_was_
         ("/a..b/..c/d..", "GET /a..b/..c/d.. HTTP/1.1"),
         // A slash that is encoded is no separator, and stays encoded.
         ("/admin%2fx", "GET /admin%2fx HTTP/1.1"),
-        ("/a%2Fb%20c%25zz%", "GET /a%2Fb%20c%25zz% HTTP/1.1"),
+        ("/a%2Fb%20c%25zz%", "GET /a%2Fb%20c%25zz%25 HTTP/1.1"),
+        ("/%%32e%%32e/admin", "GET /%252e%252e/admin HTTP/1.1"),
         // What is encoded twice is encoded once to whoever decodes it.
         ("/%252e%252e/admin", "GET /%252e%252e/admin HTTP/1.1"),
     ] {
