@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(notice.signature_of(&"cd".repeat(32)), Some(&[2; 70][..]));
         assert_eq!(notice.signature_of("cd"), None);
         let one = format!("{}:01", "ab".repeat(32));
-        let many = vec![one.as_str(); 5].join(",");
+        let many = [one.as_str(); 5].join(",");
         for text in [
             "",
             "3",

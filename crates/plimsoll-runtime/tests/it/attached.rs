@@ -13,7 +13,7 @@ use crate::docker::harness::{TestCell, idle};
 use crate::harness::{Host, sh};
 
 /// Far longer than anything here takes; only a test that fails waits for so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn request(command: &[&str]) -> AttachRequest {
     let command = command.iter().map(|&word| word.to_owned()).collect();
@@ -92,10 +92,10 @@ fn large() -> Vec<u8> {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), bytes).unwrap();
-    let sum = std::process::Command::new("sha256sum").arg(file.path()).output().unwrap();
-    String::from_utf8_lossy(&sum.stdout).split_whitespace().next().unwrap().to_owned()
+    let file = tempfile::NamedTempFile::new().expect("a place for a file");
+    std::fs::write(file.path(), bytes).expect("it is written");
+    let sum = std::process::Command::new("sha256sum").arg(file.path()).output().expect("it runs");
+    String::from_utf8_lossy(&sum.stdout).split_whitespace().next().expect("a sum").to_owned()
 }
 
 async fn a_large_input_arrives_whole(runtime: &dyn Runtime, tag: &Tag) {
@@ -176,7 +176,7 @@ async fn who_leaves_takes_the_command_along(runtime: &dyn Runtime, tag: &Tag) {
             "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'sleep [{first}]{rest} '"
         );
         let look = ExecRequest::shell(&look);
-        let left = runtime.exec(tag, &look).await.unwrap();
+        let left = runtime.exec(tag, &look).await.expect("it runs");
         if String::from_utf8_lossy(&left.stdout).trim() == "0" {
             return;
         }
