@@ -85,7 +85,8 @@ fn what_runs_on_without_its_engine_is_not_moved() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(75) {
         let all = replicas(&cell);
-        assert!(all.is_empty() || all.iter().any(|(node, _)| node == "cedar"), "{all:?}");
+        let stays = all.is_empty() || all.iter().any(|(node, _)| node == "cedar");
+        assert!(stays, "{all:?}\n{}", cell.run(0, "audit").text());
         std::thread::sleep(Duration::from_secs(1));
     }
     engines.0[2].start().unwrap();
