@@ -30,6 +30,19 @@ pub(crate) fn whole(
     (services, routes.into_iter().map(|route| route.spec).collect())
 }
 
+/// A file that leaves out all it has is a mistake: applied, it would take away whatever runs. Compose selects no service then.
+pub(crate) fn anything(report: &mut Findings, drafts: &Drafts, span: SourceSpan) {
+    if !(drafts.enabled.is_empty() && drafts.broken.is_empty()) {
+        return;
+    }
+    let Some(profile) = drafts.disabled.values().flatten().next() else {
+        report.error(span, "the file has no services");
+        return;
+    };
+    let problem = Finding::new(span, "no active profile includes any service of the file");
+    report.push(problem.hint(format!("activate one, such as `--profile {profile}`")));
+}
+
 /// Says what became of a service that is not there, unless its own mistakes were said already.
 fn missing(report: &mut Findings, drafts: &Drafts, what: &str, name: &str, span: SourceSpan) {
     if drafts.broken.iter().any(|broken| broken == name) {

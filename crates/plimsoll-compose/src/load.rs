@@ -49,9 +49,11 @@ fn deployment(
         }
         return None;
     };
+    let first = services.entries().first().map_or(root.span, |entry| entry.key_span);
     let mut context = ServiceContext::new(report, options, files, &declared);
     let drafts = service::read_all(&mut context, services);
     let report = context.report;
+    check::anything(report, &drafts, first);
     let (services, routes) = check::whole(report, drafts, routes);
     Some(DeploymentSpec { name: name?, services, routes })
 }

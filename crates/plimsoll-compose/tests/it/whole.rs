@@ -91,6 +91,22 @@ services:
 }
 
 #[test]
+fn a_file_that_leaves_out_all_its_services_is_refused() {
+    let text = "services:\n  debug: {image: x, profiles: [debug, dev]}\n";
+    expect![[r#"
+        error: no active profile includes any service of the file
+         --> compose.yaml:2:3
+          |
+        2 |   debug: {image: x, profiles: [debug, dev]}
+          |   ^^^^^
+        hint: activate one, such as `--profile debug`
+    "#]]
+    .assert_eq(&file(text).refusal());
+    assert_eq!(file(text).profile("dev").load().deployment.services.len(), 1);
+    assert_eq!(file("services: {x-a: {image: x}}\n").errors(), ["the file has no services"]);
+}
+
+#[test]
 fn a_dependency_on_a_service_that_is_left_out_is_refused_unless_it_may_be_missing() {
     let text = "\
 services:

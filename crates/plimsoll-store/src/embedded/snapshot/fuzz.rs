@@ -38,7 +38,8 @@ impl Bench {
         Self { disk, snapshots }
     }
 
-    /// As a server with the same keys would write this content.
+    /// As a server with the same keys would write this content. The name is synced: a disk remembers what a crash might bring
+    /// back, and that would be every case.
     fn seal(&self, plain: &[u8]) {
         let path = &self.snapshots.path;
         let file = self.disk.create(path).unwrap();
@@ -46,6 +47,7 @@ impl Bench {
         let mut body = SealWriter::new(keys, CONTEXT, BodyWriter::to(file)).unwrap();
         body.write_all(plain).unwrap();
         body.finish().unwrap().0.finish(&SNAPSHOT).unwrap();
+        self.disk.sync_dir(path.parent().unwrap()).unwrap();
     }
 
     fn read(&self) -> Option<(Header, State)> {
