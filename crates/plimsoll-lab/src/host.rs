@@ -14,7 +14,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::error::Error;
 use crate::process::Process;
-use crate::running_host::{RunningHost, run};
+use crate::running_host::{Processes, RunningHost, run};
 
 /// As on an Ethernet.
 pub(crate) const MTU: u16 = 1_500;
@@ -28,22 +28,26 @@ pub struct Host {
     address: Ipv4Addr,
     /// Holds the network namespace, also while nothing runs in it.
     network: File,
+    processes: Processes,
     /// None while it is switched off.
     machine: Mutex<Option<RunningHost>>,
 }
 
 impl Host {
     /// A host that is switched on, and its end of the wire.
-    pub(crate) fn new(name: &str, address: Ipv4Addr) -> Result<(Self, SyncDevice), Error> {
+    pub(crate) fn new(
+        name: &str,
+        address: Ipv4Addr,
+        processes: Processes,
+    ) -> Result<(Self, SyncDevice), Error> {
         let failed = |what, source| Error::Host { what, host: name.to_owned(), source };
         // A thread that enters a namespace stays there, so it is one that does nothing else.
         let made = thread::spawn(move || network(address)).join();
         let made = made.unwrap_or_else(|_| Err(io::Error::other("the thread panicked")));
         let (network, device) = made.map_err(|error| failed("make a network", error))?;
-        let machine =
-            RunningHost::start(&network).map_err(|error| failed("start an init", error))?;
-        let machine = Mutex::new(Some(machine));
-        Ok((Self { name: name.to_owned(), address, network, machine }, device))
+        let machine = RunningHost::start(&network, processes);
+        let machine = Mutex::new(Some(machine.map_err(|error| failed("start an init", error))?));
+        Ok((Self { name: name.to_owned(), address, network, processes, machine }, device))
     }
 
     pub fn name(&self) -> &str {
@@ -82,7 +86,7 @@ impl Host {
         if machine.is_none() {
             let failed =
                 |source| Error::Host { what: "start an init", host: self.name.clone(), source };
-            *machine = Some(RunningHost::start(&self.network).map_err(failed)?);
+            *machine = Some(RunningHost::start(&self.network, self.processes).map_err(failed)?);
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ pub use process::Process;
 pub use rng::LabRng;
 pub use rule::LinkRule;
 
+use running_host::Processes;
 use switch::Switch;
 
 /// What hosts are called, in order; so many there can be.
@@ -49,11 +50,21 @@ pub struct Lab {
 impl Lab {
     /// So many hosts, switched on, with a sound wire from each to each. What the wire loses is drawn from the seed.
     pub fn new(count: usize, seed: u64) -> Result<Self, Error> {
+        Self::with(count, seed, Processes::Own)
+    }
+
+    /// The same, whose processes see each other and those of engines, as on a host that runs both. A power cut ends what was
+    /// started on such a host and none of what that started.
+    pub fn seeing_processes(count: usize, seed: u64) -> Result<Self, Error> {
+        Self::with(count, seed, Processes::Shared)
+    }
+
+    fn with(count: usize, seed: u64, processes: Processes) -> Result<Self, Error> {
         let names = NAMES.get(..count).ok_or(Error::TooMany { count, max: NAMES.len() })?;
         let mut hosts = Vec::with_capacity(count);
         let mut devices = Vec::with_capacity(count);
         for (at, name) in names.iter().enumerate() {
-            let (host, device) = Host::new(name, address(at))?;
+            let (host, device) = Host::new(name, address(at), processes)?;
             hosts.push(host);
             devices.push(device);
         }

@@ -17,6 +17,18 @@ use crate::process::Process;
 /// Collects whatever the processes of the host abandon.
 const INIT: &str = "while :; do sleep 3600 & wait; done";
 
+/// Where another init collects them: a process whose namespaces can be entered, and which has no child that would outlive it.
+const BYSTANDER: &str = "exec sleep infinity";
+
+/// Whose processes a host sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Processes {
+    /// Its own, which end with its init.
+    Own,
+    /// All of this machine.
+    Shared,
+}
+
 #[derive(Debug)]
 pub(crate) struct RunningHost {
     requests: Option<mpsc::Sender<SpawnRequest>>,
@@ -32,12 +44,12 @@ struct SpawnRequest {
 
 impl RunningHost {
     /// In the network namespace of this file.
-    pub(crate) fn start(network: &File) -> io::Result<Self> {
+    pub(crate) fn start(network: &File, processes: Processes) -> io::Result<Self> {
         let network = network.try_clone()?;
         let (requests, requested) = mpsc::channel::<SpawnRequest>();
         let (ready, is_ready) = mpsc::channel();
         let live = move || {
-            let booted = boot(&network);
+            let booted = boot(&network, processes);
             let is_up = booted.is_ok();
             if ready.send(booted).is_err() || !is_up {
                 return;
@@ -88,16 +100,23 @@ impl Drop for RunningHost {
 }
 
 /// Enters the network, makes the other namespaces and starts their init.
-fn boot(network: &File) -> io::Result<Child> {
+fn boot(network: &File, processes: Processes) -> io::Result<Child> {
     setns(network, CloneFlags::CLONE_NEWNET)?;
-    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID)?;
+    let has_own = processes == Processes::Own;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    if has_own {
+        unshare(CloneFlags::CLONE_NEWPID)?;
+    }
     // Mounts of the host are its own from here on.
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     let mut init = Command::new("setpriv");
-    init.args(["--pdeathsig", "KILL", "--", "sh", "-c", INIT]);
+    let script = if has_own { INIT } else { BYSTANDER };
+    init.args(["--pdeathsig", "KILL", "--", "sh", "-c", script]);
     let init = init.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    run(Command::new("mount").args(["-t", "proc", "proc", "/proc"]))?;
+    if has_own {
+        run(Command::new("mount").args(["-t", "proc", "proc", "/proc"]))?;
+    }
     Ok(init)
 }
 

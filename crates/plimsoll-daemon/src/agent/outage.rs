@@ -27,6 +27,7 @@ pub(super) struct KnownProcesses {
     path: Option<PathBuf>,
     is_writing: bool,
     is_written: bool,
+    has_warned: bool,
 }
 
 impl KnownProcesses {
@@ -37,7 +38,7 @@ impl KnownProcesses {
         let kept: Vec<(ContainerKey, ProcessIdentity)> =
             serde_json::from_slice(&text).unwrap_or_default();
         let known = kept.into_iter().collect();
-        Self { known, path: Some(path), is_writing: false, is_written: true }
+        Self { known, path: Some(path), is_writing: false, is_written: true, has_warned: false }
     }
 
     /// Takes in what the runtime has. True if that is news.
@@ -70,6 +71,16 @@ impl Agent {
     pub(super) fn note_processes(&mut self, found: &[ContainerInfo]) {
         if self.processes.note(found) {
             self.processes.is_written = false;
+        }
+        let is_unseen = |it: &&ContainerInfo| it.status.is_running() && it.process.is_none();
+        let unseen = found.iter().find(is_unseen).filter(|_| !self.processes.has_warned);
+        if let Some(container) = unseen {
+            self.processes.has_warned = true;
+            tracing::warn!(
+                replica = %container.tag.replica,
+                "cannot see the processes of containers from here: if the container runtime dies, what it ran is taken for gone and \
+                 replaced, also where it runs on; run the daemon with the process numbers of the host (--pid host)"
+            );
         }
         self.keep_processes();
     }

@@ -56,7 +56,14 @@ pub(super) fn three_with_setups(
     habit: impl Fn(usize, &LabEngine) -> NodeSetup,
 ) -> Option<(Engines, Cell)> {
     lab("DOCKER")?;
-    let site = site(NODES)?;
+    Some(three_at(site(NODES)?, habit))
+}
+
+/// The same on these hosts.
+pub(super) fn three_at(
+    site: Site,
+    habit: impl Fn(usize, &LabEngine) -> NodeSetup,
+) -> (Engines, Cell) {
     let Site::Hosts(hosts) = &site else { unreachable!("hosts were asked for") };
     let network = |host: &plimsoll_lab::Host| host.namespaces().expect("it is on").join("net");
     let engine = |host| LabEngine::new(unique(), Some(network(host)));
@@ -71,7 +78,7 @@ pub(super) fn three_with_setups(
         cell.setups[at] = NodeSetup { engine: Some(engine.socket()), ..habit(at, engine) };
     }
     cell.form(NODES);
-    Some((engines, cell))
+    (engines, cell)
 }
 
 /// A web server that says its version, so many times. It ends in the middle of whatever it does.
