@@ -19,7 +19,7 @@ pub(crate) fn declared_by(image: &str) -> BTreeSet<String> {
 
 impl World<'_> {
     /// What the image of a container that is here declares and its spec does not mount.
-    pub(super) fn found(
+    pub(super) fn declared_at(
         &self,
         node: &NodeId,
         replica: &ReplicaId,
@@ -39,7 +39,7 @@ impl World<'_> {
         replica: &ReplicaId,
         generation: Generation,
     ) {
-        let found = self.found(node, replica, generation);
+        let found = self.declared_at(node, replica, generation);
         let order = orders::of(&self.state, node, replica)
             .find(|order| order.assignment.generation == generation);
         if order.is_some_and(|order| order.spec.declared.lacks(&found)) {
@@ -54,7 +54,7 @@ impl World<'_> {
         replica: &ReplicaId,
         generation: Generation,
     ) {
-        let (now, paths) = (self.clock.now, self.found(node, replica, generation));
+        let (now, paths) = (self.clock.now, self.declared_at(node, replica, generation));
         let Some(container) = self.container(node, replica, generation) else { return };
         if container.say_again.is_some_and(|at| at > now) {
             return;
@@ -75,7 +75,7 @@ impl World<'_> {
         replica: &ReplicaId,
         generation: Generation,
     ) {
-        let found = self.found(node, replica, generation);
+        let found = self.declared_at(node, replica, generation);
         let mut orders = orders::of(&self.state, node, replica);
         let order = orders.find(|order| order.assignment.generation == generation);
         let granted: BTreeMap<String, String> = order.map(|it| it.declared).unwrap_or_default();

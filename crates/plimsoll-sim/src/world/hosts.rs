@@ -76,7 +76,7 @@ impl World<'_> {
         let mut lacking = Vec::new();
         for order in orders::of(&self.state, node, replica) {
             let WantedContainer { generation, is_held } = order.wanted();
-            let found = self.found(node, replica, generation);
+            let found = self.declared_at(node, replica, generation);
             let lacks_volumes = found.iter().any(|path| !order.declared.contains_key(path));
             wanted.push(WantedContainer { generation, is_held: is_held || lacks_volumes });
             lacking.extend(lacks_volumes.then_some(generation));
