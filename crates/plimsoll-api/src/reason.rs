@@ -144,6 +144,9 @@ codes! {
         /// The image is used by its tag, or by an older digest: the registry did not say which image the tag stands for.
         ImageNotPinned = "image_not_pinned"
             => "apply the file again once its registry answers; for a private one, `plimsoll registry login HOST` first",
+        /// The image declares volumes that the file does not mount: each replica keeps its own, and stays on its node.
+        ImageVolumes = "image_volumes"
+            => "mount a named volume or a tmpfs there in the file, to say what is meant",
         /// A service in `depends_on` is not that far yet.
         AwaitsService = "awaits_service" => "",
         /// The container cannot be created or started.

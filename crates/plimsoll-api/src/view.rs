@@ -193,6 +193,9 @@ pub struct Service {
     /// `off` if an unanswered request at a TCP port is not replayed on another replica; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
+    /// Where its image declares volumes that the file does not mount, once a node has pulled it. Each replica keeps its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_volumes: Vec<String>,
     /// Why some replica has no place.
     pub unplaced: Option<Reason>,
     /// The latest change of its spec; none while there has been only one.

@@ -6,7 +6,7 @@ use std::io;
 use std::rc::Rc;
 
 use plimsoll_model::ids::ServiceName;
-use plimsoll_model::spec::{ContainerSpec, ServiceSpec, SpecHash};
+use plimsoll_model::spec::{ContainerSpec, DeclaredVolumes, ServiceSpec, SpecHash};
 
 use crate::declared::Declared;
 use crate::diagnostic::{Finding, Findings, SourceSpan};
@@ -186,6 +186,7 @@ fn read_one(
         reschedule: extension.reschedule,
         replay: extension.replay,
         unpinned: None,
+        declared: DeclaredVolumes::default(),
     };
     for excess in spec.excesses() {
         context.report.error(entry.key_span, format!("service \"{}\": {excess}", entry.key));

@@ -33,6 +33,7 @@ use crate::measurements::{FailedChecks, SharedMeasurements};
 
 mod clock;
 mod container;
+mod declared;
 mod outage;
 mod resync;
 mod volumes;
@@ -274,8 +275,11 @@ impl Agent {
             self.forget(id, generation);
         }
         let locals: Vec<LocalContainer> = self.units_of(id).filter_map(Unit::local).collect();
-        let wanted: Vec<WantedContainer> =
-            brief.wanted.iter().map(DesiredReplica::wanted).collect();
+        let wanted = brief.wanted.iter().map(|wanted| WantedContainer {
+            is_held: wanted.wanted().is_held || self.awaits_volumes(id, wanted),
+            ..wanted.wanted()
+        });
+        let wanted: Vec<WantedContainer> = wanted.collect();
         for step in agent::next(&wanted, &locals) {
             self.begin(id, step, &brief);
         }
@@ -361,6 +365,9 @@ impl Agent {
             ContainerStep::Start(_) => self.start(id, generation),
             ContainerStep::Await(_) => {
                 let wanted = brief.wanted.iter().find(|wanted| wanted.generation == generation);
+                if wanted.is_some_and(|wanted| self.awaits_volumes(id, wanted)) {
+                    self.tell_volumes(id, generation);
+                }
                 if let Some((service, until)) = wanted.and_then(|wanted| wanted.awaits.clone()) {
                     let code = ObservedCode::AwaitsService { service, until };
                     self.tell(id, generation, (ObservedState::Pending, Some(code)));
@@ -398,14 +405,20 @@ impl Agent {
         self.advance(&id);
     }
 
-    fn pulled(&mut self, id: &ReplicaId, generation: Generation, result: Result<(), PullError>) {
+    fn pulled(
+        &mut self,
+        id: &ReplicaId,
+        generation: Generation,
+        result: Result<BTreeSet<String>, PullError>,
+    ) {
         let (now, policy) = (self.clock.now(), self.policy);
         let Some(unit) = self.touch(id, generation) else { return };
         unit.pulling = None;
         match result {
-            Ok(()) => {
+            Ok(declared) => {
                 unit.phase = Some(ContainerPhase::Pulled);
                 unit.due = None;
+                self.found_volumes(id, generation, declared);
             }
             // Not the image's fault: it is not counted.
             Err(PullError::Unavailable { .. }) => {

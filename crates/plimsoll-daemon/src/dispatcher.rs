@@ -48,6 +48,8 @@ pub struct DesiredReplica {
     pub is_job: bool,
     /// What to show the registry of its image. It is in memory alone, and in no print.
     pub registry_auth: Option<Arc<RegistryAuth>>,
+    /// The volumes that its image declares and it may mount, each path with the key of its volume in the deployment.
+    pub declared: BTreeMap<String, String>,
 }
 
 impl DesiredReplica {
@@ -78,6 +80,7 @@ impl Assignments {
             awaits: order.awaits,
             is_job: order.is_job,
             registry_auth: registry_auth(state, node, &order.spec.container),
+            declared: order.declared,
             // Here secrets leave the state: with the order to run what uses them, for the node that is to.
             spec: state.with_contents(order.spec),
         });

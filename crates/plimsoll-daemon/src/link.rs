@@ -33,7 +33,7 @@ pub mod reach;
 mod tests;
 
 pub use fence::Fence;
-pub use frame::{Cleared, Report, Seen, Served};
+pub use frame::{Cleared, Declared, Report, Seen, Served};
 pub use leader_side::{LinkServer, Refused};
 use outbox::Outbox;
 

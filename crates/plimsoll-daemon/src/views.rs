@@ -33,7 +33,7 @@ mod tests;
 pub use audit::{AuditSpan, audit, changed, changed_of, changed_within, event};
 pub use authority::authority;
 pub use certificates::certificates;
-pub use explain::explanation;
+pub use explain::{explanation, of_image_volumes};
 pub use leadership::leadership_info;
 pub use relief::account;
 pub use routes::{explain_route, routes, word as tls_word};

@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_model::reason::Filter;
 use plimsoll_model::spec::VolumeGroup;
 use plimsoll_model::state::Service;
+use plimsoll_model::volumes::{VacantData, Volumes};
 use plimsoll_model::{NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State};
+
+use crate::declared::numbers_in_use;
 
 /// Whether what runs of it, what should, or what its rollout may return to keeps data on the node.
 pub(crate) fn has_data(service: &Service, replica: &Replica) -> bool {
@@ -39,6 +42,8 @@ pub(crate) struct VolumeBinding<'s> {
     is_per_replica: bool,
     /// The nodes that have a volume for one replica each.
     copies: Option<(String, BTreeSet<NodeId>)>,
+    /// What its image declares, of replicas that are over: as many as there are replicas to come, the last used first.
+    vacant: Vec<VacantData>,
     /// What is to find room where the first of it goes, while no volume is anywhere.
     sharers: Vec<VolumeSharer<'s>>,
     /// As much as all of it asks for.
@@ -69,7 +74,9 @@ impl<'s> VolumeBinding<'s> {
     ) -> Option<Self> {
         let deployment = &key.deployment;
         // Most services have none, and are not looked at with the others.
-        spec.container.local_volumes(deployment).next()?;
+        if spec.container.local_volumes(deployment).next().is_none() {
+            return Self::declared(state, key, spec);
+        }
         let nodes_of = |volume: &str| {
             let known = state.nodes_with_volume(deployment, volume).cloned();
             let soon = promised.get(volume).into_iter().flatten().cloned();
@@ -89,7 +96,8 @@ impl<'s> VolumeBinding<'s> {
             let mut located = own.into_iter().map(|volume| (nodes_of(&volume), volume));
             let copies = located.find(|(nodes, _)| !nodes.is_empty());
             let copies = copies.map(|(nodes, volume)| (volume, nodes));
-            return Some(Self { is_per_replica: true, copies, ..Self::default() });
+            let vacant = vacant(state, key, spec);
+            return Some(Self { is_per_replica: true, copies, vacant, ..Self::default() });
         }
         let located = volumes.into_iter().map(|volume| (nodes_of(&volume), volume));
         let homes: Vec<VolumeHome> = located
@@ -97,6 +105,7 @@ impl<'s> VolumeBinding<'s> {
             .map(|(nodes, volume)| VolumeHome { is_own: own.contains(&volume), volume, nodes })
             .collect();
         let mut binding = Self { homes, own, ..Self::default() };
+        binding.homes.extend(declared_home(state, key, spec));
         if binding.homes.is_empty() && !is_alone {
             for (service, spec) in services {
                 let of = ServiceKey::new(deployment.clone(), service.clone());
@@ -107,6 +116,20 @@ impl<'s> VolumeBinding<'s> {
             }
         }
         Some(binding)
+    }
+
+    /// Of a service that mounts no named volume, and whose image may declare some.
+    fn declared(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Option<Self> {
+        match spec.placement.mode.replicas().filter(|_| spec.has_declared())? {
+            1 => {
+                let homes = declared_home(state, key, spec).into_iter().collect();
+                Some(Self { homes, ..Self::default() })
+            }
+            _ => {
+                let vacant = vacant(state, key, spec);
+                Some(Self { is_per_replica: true, vacant, ..Self::default() })
+            }
+        }
     }
 
     /// Why a volume keeps a replica that is nowhere yet from this node.
@@ -144,14 +167,21 @@ impl<'s> VolumeBinding<'s> {
         self.request
     }
 
-    /// The nodes that have a volume for one replica each.
-    pub(crate) fn copies(&self) -> impl Iterator<Item = &NodeId> {
-        self.copies.iter().flat_map(|(_, nodes)| nodes)
+    /// The nodes that have data for one more replica, each as often as for one more; given which have no replica.
+    pub(crate) fn vacant(&self, has_none: impl Fn(&NodeId) -> bool) -> Vec<&NodeId> {
+        if !self.vacant.is_empty() {
+            return self.vacant.iter().flat_map(|data| &data.nodes).collect();
+        }
+        let copies = self.copies.iter().flat_map(|(_, nodes)| nodes);
+        copies.filter(|node| has_none(node)).collect()
     }
 
-    /// Nothing but one of these nodes will do: as many replicas are missing as there are volumes without one.
-    pub(crate) fn wait_for(mut self, vacant: &BTreeSet<NodeId>) -> Self {
-        let Some((volume, _)) = &self.copies else { return self };
+    /// Nothing but the node of this data will do: as many replicas are missing as there are volumes without one.
+    pub(crate) fn wait_for(mut self, vacant: &[NodeId]) -> Self {
+        let declared = self.vacant.first().map(|data| &data.volume);
+        let Some(volume) = declared.or(self.copies.as_ref().map(|(volume, _)| volume)) else {
+            return self;
+        };
         if let Some(first) = vacant.first() {
             let (volume, nodes) = (volume.clone(), BTreeSet::from([first.clone()]));
             self.homes.push(VolumeHome { volume, nodes, is_own: true });
@@ -161,6 +191,9 @@ impl<'s> VolumeBinding<'s> {
 
     /// The first of it goes there, and so does all that follows.
     pub(crate) fn settle(&mut self, node: &NodeId) {
+        if let Some(at) = self.vacant.iter().position(|data| data.nodes.contains(node)) {
+            self.vacant.remove(at);
+        }
         if self.is_per_replica || !self.homes.is_empty() {
             return;
         }
@@ -171,6 +204,33 @@ impl<'s> VolumeBinding<'s> {
         self.sharers.clear();
         self.request = Resources::NONE;
     }
+}
+
+/// Data of replicas that are over, for those that are to come.
+fn vacant(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Vec<VacantData> {
+    let (Some(service), Some(volumes)) = (state.service(key), state.volumes().get(&key.deployment))
+    else {
+        return Vec::new();
+    };
+    let live = service.replicas.values().filter(|replica| replica.assignment.is_some()).count();
+    let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
+    let in_use = numbers_in_use(service);
+    let mut vacant = volumes.vacant(&key.service, &spec.declared.paths, &in_use);
+    vacant.truncate(wanted.saturating_sub(live));
+    vacant
+}
+
+/// Where the data of the only replica is, or of the last one there was.
+fn declared_home(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Option<VolumeHome> {
+    let (service, volumes) = (state.service(key)?, state.volumes().get(&key.deployment)?);
+    let own = numbers_in_use(service).into_iter().next();
+    let others = own.map(|own| numbers_but(volumes, &key.service, own)).unwrap_or_default();
+    let data = volumes.vacant(&key.service, &spec.declared.paths, &others).into_iter().next()?;
+    Some(VolumeHome { volume: data.volume, nodes: data.nodes, is_own: true })
+}
+
+fn numbers_but(volumes: &Volumes, service: &ServiceName, own: u32) -> BTreeSet<u32> {
+    volumes.declared_numbers(service).filter(|number| *number != own).collect()
 }
 
 /// What the replicas ask for that a service lacks.

@@ -9,6 +9,7 @@ mod budget;
 pub mod certificates;
 pub mod condition;
 mod data;
+mod declared;
 pub mod depends;
 pub mod dirty;
 pub mod drain;

@@ -1,7 +1,7 @@
 //! What one node is asked to run of a replica, and whose orders may change with what happened. The node's edge tells it and
 //! the agent carries it out; the simulator does both under its own clock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_model::spec::Dependency;
@@ -11,7 +11,7 @@ use plimsoll_model::{
 };
 
 use crate::agent::{self, WantedContainer};
-use crate::depends;
+use crate::{declared, depends};
 
 /// To run this.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Order<'s> {
     pub awaits: Option<(ServiceName, Dependency)>,
     /// It has one job: an end with status 0 is a success.
     pub is_job: bool,
+    /// The volumes that its image declares and it may mount now, each path with the key of its volume.
+    pub declared: BTreeMap<String, String>,
 }
 
 impl Order<'_> {
@@ -44,6 +46,7 @@ pub fn of<'s>(
             spec: service?.spec_of(assignment)?,
             awaits: depends::unmet(state, &id.service, assignment),
             is_job: depends::is_job(state, &id.service),
+            declared: declared::granted(state, id, assignment),
         })
     })
 }
@@ -61,6 +64,10 @@ pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BT
                     seen.insert(id.service.clone());
                 }
                 replicas.insert(id.clone());
+                // Another may wait for its data.
+                if !whole.contains(&id.service) && has_declared(state, &id.service) {
+                    whole.insert(id.service.clone());
+                }
             }
             Event::Service(key) => {
                 seen.insert(key.clone());
@@ -96,6 +103,11 @@ pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BT
         replicas.extend(slots.map(|slot| ReplicaId::new(key.clone(), slot.clone())));
     }
     replicas
+}
+
+fn has_declared(state: &State, key: &ServiceKey) -> bool {
+    let desired = state.service(key).and_then(Service::desired);
+    desired.is_some_and(|spec| spec.has_declared())
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use crate::data::VolumeBinding;
 use filter::PlacementRequest;
 pub use rank::Score;
 pub use roster::Roster;
@@ -153,9 +152,10 @@ impl<'a> Placer<'a> {
 
     /// The nodes that have a volume of the service, one for each replica, and no replica.
     fn vacant_copies(&self) -> impl Iterator<Item = usize> {
-        let copies = self.ask.binding.iter().flat_map(VolumeBinding::copies);
-        let places = copies.filter_map(|node| self.roster.place_of(node));
-        places.filter(|at| self.tally.here(*at) == 0)
+        let has_none =
+            |node: &NodeId| self.roster.place_of(node).is_some_and(|at| self.tally.here(at) == 0);
+        let vacant = self.ask.binding.iter().flat_map(move |binding| binding.vacant(has_none));
+        vacant.filter_map(|node| self.roster.place_of(node))
     }
 
     /// Why a replica on the node would find a volume of its own empty there.

@@ -15,6 +15,7 @@ use crate::units::{Generation, Term, Timestamp};
 
 mod access;
 mod acme;
+mod declared;
 mod deployments;
 mod files;
 mod nodes;
@@ -154,6 +155,10 @@ impl<'s> Txn<'s> {
                 self.login_registry(registry, user, password)
             }
             Change::LogoutRegistry { registry } => self.logout_registry(registry),
+            Change::DeclareVolumes { service, spec, node, paths } => {
+                self.declare_volumes(service, *spec, node, paths);
+                Ok(())
+            }
             Change::CreateBackupKey { secret } => {
                 self.create_backup_key(*secret);
                 Ok(())

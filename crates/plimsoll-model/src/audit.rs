@@ -1,5 +1,6 @@
 //! What happened, when, by whom: a ring of events that every node holds alike.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -239,5 +240,10 @@ pub enum AuditKind {
     },
     RegistryLogout {
         registry: RegistryHost,
+    },
+    /// A node pulled the image of a service, and said where it keeps data that the file does not mention.
+    VolumesDeclared {
+        service: ServiceKey,
+        paths: BTreeSet<String>,
     },
 }

@@ -1,6 +1,6 @@
 //! What can be written: batches of changes, each with the fact it was decided on, and how they are refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -292,6 +292,14 @@ pub enum Change {
     LogoutRegistry {
         registry: RegistryHost,
     },
+    /// A node's word on where the image of this spec declares volumes that the file does not mount. It is believed of what the
+    /// node is told to run, and a stale one changes nothing.
+    DeclareVolumes {
+        service: ServiceKey,
+        spec: SpecHash,
+        node: NodeId,
+        paths: BTreeSet<String>,
+    },
     /// The cell gets a key that its backups are encrypted with, unless it has one.
     CreateBackupKey {
         secret: KeyBytes,
@@ -387,6 +395,7 @@ impl Change {
             | Self::RemoveVolumes { deployment }
             | Self::VolumesRemoved { deployment, .. } => Some(deployment),
             Self::SetUnplaced { service, .. }
+            | Self::DeclareVolumes { service, .. }
             | Self::PauseRollout { service, .. }
             | Self::ResumeRollout { service }
             | Self::AbortRollout { service, .. }

@@ -82,6 +82,8 @@ pub struct Replica {
     pub waiting: Option<WaitReason>,
     /// Assignments older than this are to be started anew, whatever their spec.
     pub fresh_from: Generation,
+    /// Its number among the replicas of its service that have volumes which their image declares; none while it has none.
+    pub data: Option<u32>,
 }
 
 impl Replica {

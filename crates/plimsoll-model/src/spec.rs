@@ -14,12 +14,14 @@ use crate::ids::{DeploymentName, FileName, NodeId, ServiceName};
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
 mod data;
+mod declared;
 mod hash;
 mod image;
 mod networks;
 mod routes;
 
 pub use data::{MountedVolume, VolumeGroup};
+pub use declared::{DeclaredVolumes, MAX_DECLARED, MAX_DECLARED_PATH, declared_key, declared_name};
 pub use image::{ImageReference, UnpinnedImage, is_digest};
 pub use networks::NetworkAttachment;
 pub use routes::{RouteSpec, Tls, bare_name};
@@ -71,6 +73,10 @@ pub struct ServiceSpec {
     /// it says itself.
     #[serde(default)]
     pub unpinned: Option<UnpinnedImage>,
+    /// Where its image declares volumes that the file does not mount. Known of what services run, and never part of a
+    /// revision.
+    #[serde(default)]
+    pub declared: DeclaredVolumes,
 }
 
 impl ServiceSpec {
@@ -93,6 +99,7 @@ impl ServiceSpec {
             reschedule: Reschedule::default(),
             replay: Replay::default(),
             unpinned: None,
+            declared: DeclaredVolumes::default(),
         }
     }
 

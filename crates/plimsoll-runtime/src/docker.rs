@@ -271,6 +271,13 @@ impl Runtime for DockerRuntime {
         })
     }
 
+    fn declared_volumes<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<BTreeSet<String>>> {
+        Box::pin(async move {
+            let found = image::volumes(&self.inner.engine, image).await;
+            found.map_err(|fault| fault.error(Operation::Describe, image))
+        })
+    }
+
     fn start<'a>(&'a self, order: &'a StartRequest) -> BoxFuture<'a, Result<()>> {
         let own = order.clone();
         Box::pin(

@@ -3,7 +3,7 @@
 
 mod script;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -49,6 +49,7 @@ struct FakeWorld {
 #[derive(Debug)]
 struct Container {
     spec: Arc<ContainerSpec>,
+    declared: BTreeMap<String, String>,
     status: ContainerStatus,
     started: Instant,
     /// Which run of the tag this is: a planned exit of an earlier one does not end it.
@@ -99,6 +100,11 @@ impl FakeRuntime {
         if !quietly {
             self.bus.tell(RuntimeEvent::Removed { tag: tag.clone() });
         }
+    }
+
+    /// The volumes that its image declares, as it was started with them.
+    pub fn declared(&self, tag: &Tag) -> BTreeMap<String, String> {
+        self.world().containers.get(tag).map(|it| it.declared.clone()).unwrap_or_default()
     }
 
     /// From now on commands beside this container find it unwell.
@@ -163,6 +169,7 @@ impl FakeRuntime {
         let run = earlier.as_ref().map_or(0, |container| container.run + 1);
         let container = Container {
             spec: Arc::clone(&order.spec),
+            declared: order.declared.clone(),
             status: ContainerStatus::Running { since: self.now() },
             started: Instant::now(),
             run,
@@ -267,6 +274,10 @@ impl Runtime for FakeRuntime {
             }
             Ok(ImageResolution::Registry { digest })
         })
+    }
+
+    fn declared_volumes<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<BTreeSet<String>>> {
+        Box::pin(async { Ok(self.world().script(image).declared) })
     }
 
     fn start<'a>(&'a self, order: &'a StartRequest) -> BoxFuture<'a, Result<()>> {

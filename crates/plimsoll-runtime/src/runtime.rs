@@ -64,6 +64,12 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
         Box::pin(async { Ok(None) })
     }
 
+    /// Where an image that is here declares volumes.
+    fn declared_volumes<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<BTreeSet<String>>> {
+        let _ = image;
+        Box::pin(async { Ok(BTreeSet::new()) })
+    }
+
     /// Creates and starts. What runs already under the tag is left alone; what exited starts again.
     fn start<'a>(&'a self, order: &'a StartRequest) -> BoxFuture<'a, Result<()>>;
 
@@ -133,11 +139,13 @@ pub struct StartRequest {
     pub spec: Arc<ContainerSpec>,
     /// Where the spec's ports are bound on this node, as the node chose.
     pub bindings: Vec<Binding>,
+    /// Where its image declares volumes that outlive the container, each path with the key of its volume in the deployment.
+    pub declared: BTreeMap<String, String>,
 }
 
 impl StartRequest {
     pub fn new(tag: Tag, spec: Arc<ContainerSpec>) -> Self {
-        Self { tag, spec, bindings: Vec::new() }
+        Self { tag, spec, bindings: Vec::new(), declared: BTreeMap::new() }
     }
 }
 

@@ -9,6 +9,7 @@ mod alone;
 mod capacity;
 mod certificates;
 mod data;
+mod declared;
 mod files;
 mod identity;
 mod ledger;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<capacity::Capacity>::default(),
         Box::<certificates::Certificates>::default(),
         Box::<data::DataStays>::default(),
+        Box::<declared::DeclaredData>::default(),
         Box::<files::Files>::default(),
         Box::<identity::Identity>::default(),
         Box::<ledger::Ledger>::default(),

@@ -98,6 +98,10 @@ pub struct Container {
     pub(crate) ends_at: Option<Timestamp>,
     /// It ended while its engine was down: nobody has counted that yet.
     pub(crate) has_died: bool,
+    /// The volumes that its image declares, each path with the name it has here, as it was last started with them.
+    pub(crate) declared: BTreeMap<String, String>,
+    /// When to tell the cell again what its image declares.
+    pub(crate) say_again: Option<Timestamp>,
 }
 
 impl Container {
@@ -117,6 +121,8 @@ impl Container {
             subnet_failures,
             ends_at,
             has_died,
+            declared: BTreeMap::new(),
+            say_again: None,
         }
     }
 

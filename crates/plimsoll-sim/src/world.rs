@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use plimsoll_kernel::rebalance::ReplicaUsage;
 use plimsoll_kernel::{Leader, orders};
 use plimsoll_model::{
-    Author, CellId, Command, DeploymentName, Event, Generation, Guarded, Millis, NodeId,
+    Author, CellId, Change, Command, DeploymentName, Event, Generation, Guarded, Millis, NodeId,
     NodePressure, ObservedCode, ObservedState, Rejection, Replica, ReplicaId, Revision, ServiceKey,
-    State, Term, Timestamp, Writer,
+    SpecHash, State, Term, Timestamp, Writer,
 };
+
+pub(crate) use declared::declared_by;
 
 use crate::chaos::alphabet;
 use crate::clock::SimClock;
@@ -19,6 +21,7 @@ use crate::scenario::{Action, Scenario};
 
 mod actions;
 mod certificates;
+mod declared;
 mod engine;
 mod hosts;
 mod leader;
@@ -68,6 +71,13 @@ enum Due {
         node: NodeId,
         deployment: DeploymentName,
         revision: Revision,
+    },
+    /// A node's word on where the image of a spec declares volumes.
+    Declared {
+        node: NodeId,
+        service: ServiceKey,
+        spec: SpecHash,
+        paths: BTreeSet<String>,
     },
     /// A container goes into its next phase.
     Done {
@@ -260,6 +270,11 @@ impl<'s> World<'s> {
             }
             Due::Cleared { node, deployment, revision } => {
                 self.hear_cleared(node, deployment, revision);
+            }
+            Due::Declared { node, service, spec, paths } => {
+                if self.is_linked(&node) {
+                    self.take(Change::DeclareVolumes { service, spec, node, paths });
+                }
             }
             Due::Done { node, boot, replica, generation, what } => {
                 self.done(&node, boot, &replica, generation, what);

@@ -114,6 +114,7 @@ impl With for Deployment {
             spec: "spec-3".into(),
             ports: Vec::new(),
             replay: None,
+            image_volumes: Vec::new(),
             rollout: None,
             unplaced: None,
             replicas: (1..=replicas).map(replica).collect(),

@@ -54,6 +54,18 @@ pub struct ServiceSpec {
     /// Written by the cell: why the image is used by its tag, where its digest was looked up in vain.
     #[serde(default)]
     pub unpinned: Option<UnpinnedSpec>,
+    /// Not used: the cell learns it from nodes that pulled the image.
+    #[serde(default)]
+    pub declared: DeclaredVolumesSpec,
+}
+
+/// Where an image declares volumes that the service does not mount.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeclaredVolumesSpec {
+    pub paths: BTreeSet<String>,
+    /// A node has said so of this very service, and it is not only assumed.
+    pub is_told: bool,
 }
 
 /// Why an image is used by its tag.

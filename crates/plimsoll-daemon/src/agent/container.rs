@@ -10,6 +10,7 @@ use plimsoll_model::{Generation, ObservedCode, ObservedState, ServiceSpec, Times
 use plimsoll_runtime::Exit;
 use tokio::task::AbortHandle;
 
+use super::declared::FoundVolumes;
 use crate::measurements::FailedChecks;
 
 /// What the cell is told of a unit.
@@ -50,6 +51,8 @@ pub(super) struct Unit {
     pub(super) watch: u64,
     pub(super) pulling: Option<AbortHandle>,
     pub(super) watching: Option<AbortHandle>,
+    /// What its image declares, once that is here.
+    pub(super) declared: Option<FoundVolumes>,
 }
 
 /// Whether a look at the runtime has shown this run, and with it where it is reached.
@@ -95,6 +98,7 @@ impl Unit {
             watch: 0,
             pulling: None,
             watching: None,
+            declared: None,
         }
     }
 

@@ -11,6 +11,7 @@ use super::*;
 use crate::dispatcher::{AssignmentSender, slot};
 
 mod checks;
+mod declared;
 mod outage;
 
 /// An agent over a fake runtime, in paused time; the test is the cell.
@@ -61,6 +62,7 @@ fn wanted(generation: u64, spec: ServiceSpec) -> DesiredReplica {
         awaits: None,
         is_job: false,
         registry_auth: None,
+        declared: BTreeMap::new(),
     }
 }
 

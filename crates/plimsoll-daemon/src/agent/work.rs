@@ -1,5 +1,6 @@
 //! What the agent sets going beside itself: each piece of work is one task, and ends in one [`FinishedWork`].
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use plimsoll_runtime::{
 use tokio::time::sleep;
 
 use super::container::Then;
-use super::{Agent, Unit};
+use super::{Agent, Unit, declared};
 use crate::context;
 
 /// A stop or removal that fails is tried again, ever more seldom, until it succeeds: nothing else can be done about it.
@@ -36,7 +37,8 @@ pub(super) struct FinishedWork {
 
 #[derive(Debug)]
 pub(super) enum WorkOutcome {
-    Pulled(Result<(), PullError>),
+    /// With where the image declares volumes that the file does not mount.
+    Pulled(Result<BTreeSet<String>, PullError>),
     Started(Result<(), Error>),
     Stopped,
     Removed,
@@ -76,8 +78,12 @@ impl Agent {
         }
         let pull = Pull::of(&spec.container).with_auth(self.registry_auth(id, generation));
         let runtime = Arc::clone(&self.runtime);
-        let pulling = self
-            .spawn(id, generation, async move { WorkOutcome::Pulled(runtime.pull(&pull).await) });
+        let pulling = self.spawn(id, generation, async move {
+            WorkOutcome::Pulled(match runtime.pull(&pull).await {
+                Ok(()) => declared::find(runtime.as_ref(), &spec.container).await,
+                Err(error) => Err(error),
+            })
+        });
         if let Some(unit) = self.unit_mut(id, generation) {
             unit.pulling = Some(pulling);
         }
@@ -85,13 +91,14 @@ impl Agent {
 
     pub(super) fn start(&mut self, id: &ReplicaId, generation: Generation) {
         let tag = self.tag(id, generation);
+        let declared = self.declared_mounts(id, generation);
         let Some(unit) = self.touch(id, generation) else { return };
         let Some(spec) = unit.spec.clone() else { return };
         unit.phase = Some(ContainerPhase::Starting);
         unit.has_container = true;
         let container = Arc::new(spec.container.clone());
-        let order =
-            StartRequest { bindings: bindings(&container), ..StartRequest::new(tag, container) };
+        let bindings = bindings(&container);
+        let order = StartRequest { bindings, declared, ..StartRequest::new(tag, container) };
         let (runtime, starts) = (Arc::clone(&self.runtime), Arc::clone(&self.starts));
         let roots = self.bind_roots.clone();
         self.spawn(id, generation, async move {

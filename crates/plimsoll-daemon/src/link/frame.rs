@@ -1,11 +1,12 @@
 //! What a node and its leader say to each other: messages in frames of four bytes of length and a body. A frame that is
 //! too long, cut or garbled ends the link; nothing of it is believed.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use plimsoll_model::{
     DeploymentName, Generation, Millis, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId,
-    Revision, Term,
+    Revision, ServiceKey, SpecHash, Term,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,15 @@ pub enum Report {
     Followed {
         epoch: u64,
     },
+    Declared(Declared),
+}
+
+/// A node's word on where the image of a spec declares volumes that the file does not mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    pub service: ServiceKey,
+    pub spec: SpecHash,
+    pub paths: BTreeSet<String>,
 }
 
 /// A node's word that it ran a command for a server.

@@ -19,7 +19,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Pipe;
 use super::fence::Fence;
-use super::frame::{Cleared, Down, Frames, READ, Report, Seen, Served, Up, VERSION, encode};
+use super::frame::{
+    Cleared, Declared, Down, Frames, READ, Report, Seen, Served, Up, VERSION, encode,
+};
 use super::outbox::Outbox;
 use crate::authorities::CellAuthorities;
 use crate::cell::authority;
@@ -513,6 +515,11 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
         let changes = reports.into_iter().filter_map(|report| match report {
             Report::Seen(seen) => is_own(&seen).then(|| observe(seen)),
             Report::Cleared(cleared) => Some(removed(cleared)),
+            // Whether it runs any of that is looked at where it is written.
+            Report::Declared(Declared { service, spec, paths }) => {
+                let node = node.clone();
+                Some(Change::DeclareVolumes { service, spec, node, paths }.free())
+            }
             Report::Followed { epoch } => {
                 Some(Change::ConfirmAuthority { node: node.clone(), epoch }.free())
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_model::{DeploymentName, Generation, ReplicaId};
+use plimsoll_model::{DeploymentName, Generation, ReplicaId, ServiceKey, SpecHash};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -21,6 +21,7 @@ enum About {
     /// Commands of one person in one replica: the server that asked has written down each.
     Command(ReplicaId, String),
     Authority,
+    Image(ServiceKey, SpecHash),
 }
 
 impl About {
@@ -32,6 +33,7 @@ impl About {
                 Self::Command(served.replica.clone(), served.asked_by.clone())
             }
             Report::Followed { .. } => Self::Authority,
+            Report::Declared(declared) => Self::Image(declared.service.clone(), declared.spec),
         }
     }
 }

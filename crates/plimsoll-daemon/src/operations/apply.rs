@@ -12,6 +12,7 @@ use super::{
     images, refused, revise, routes,
 };
 use crate::context::{NodeContext, WriteError, now};
+use crate::views::of_image_volumes;
 use plimsoll_api::view::{Applied, Apply, Plan, Reason, ReasonCode};
 
 /// A file that may be applied by who asked. Its images are looked up next, and by nobody who may not apply it.
@@ -76,13 +77,14 @@ pub fn dry_run(
     let had = before.as_ref().map(|(_, content)| &content.services);
     content.services = caller.vouch(&state, had, content.services)?;
     check::fields(&content.services)?;
-    let (revision, plan) = planned(cell, state, &name, &content, now())?;
+    let (revision, plan, image_volumes) = planned(cell, state, &name, &content, now())?;
     let not_pinned = images.warnings(&name, had, &content.services);
     let old = before.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
     let routed = routes::changes(&old.routes, &content.routes);
     let mut warnings = warnings(cell, true);
     warnings.extend(unserved(cell, &routed, &content));
     warnings.extend(not_pinned);
+    warnings.extend(image_volumes);
     Ok(Applied {
         changes: changes(&old.services, &content.services),
         routes: routed,
@@ -104,14 +106,14 @@ fn pinned(
     DeploymentContent { services: images.pin(before, content.services), ..content }
 }
 
-/// The revision that the deployment would have, and what would become of its replicas.
+/// The revision that the deployment would have, what would become of its replicas, and what is known of its images.
 fn planned(
     cell: &NodeContext,
     state: State,
     name: &DeploymentName,
     content: &DeploymentContent,
     now: Timestamp,
-) -> Result<(u32, Plan), Error> {
+) -> Result<(u32, Plan, Vec<Reason>), Error> {
     let policy = cell.policy;
     let signals = cell.measurements.lock().signals(&policy, now);
     let mut services: BTreeSet<ServiceKey> = state.services_of(name).cloned().collect();
@@ -120,7 +122,10 @@ fn planned(
         .map_err(|rejection| refused(WriteError::Refused(rejection)))?;
     services.extend(after.services_of(name).cloned());
     let revision = after.deployments().get(name).map_or(0, |deployment| deployment.revision.0);
-    Ok((revision, Plan::from(&plan.about(&services))))
+    let known = after
+        .services_of(name)
+        .filter_map(|key| of_image_volumes(key, after.service(key)?.desired()?));
+    Ok((revision, Plan::from(&plan.about(&services)), known.collect()))
 }
 
 /// What was written, as it is told.

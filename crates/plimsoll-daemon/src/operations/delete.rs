@@ -48,7 +48,8 @@ fn told(state: &State, name: &DeploymentName, services: &Services, remove: bool)
         .flat_map(|(_, service)| service.replicas.values())
         .filter(|replica| replica.assignment.is_some())
         .count();
-    let volumes = volumes_of(services);
+    let mut volumes = volumes_of(services);
+    volumes.extend(declared_of(state, name));
     let (volumes_kept, volumes_removed) =
         if remove { (Vec::new(), volumes) } else { (volumes, Vec::new()) };
     let held = state.volumes().get(name).map(Volumes::nodes).unwrap_or_default();
@@ -61,6 +62,13 @@ fn told(state: &State, name: &DeploymentName, services: &Services, remove: bool)
         volumes_on: volumes_on.collect(),
         index: None,
     }
+}
+
+/// The volumes that images of its services declared, as `service:path`.
+fn declared_of(state: &State, name: &DeploymentName) -> BTreeSet<String> {
+    let held = state.volumes().get(name).map(|volumes| volumes.held.values());
+    let declared = held.into_iter().flatten().filter_map(|holders| holders.declared.as_ref());
+    declared.map(|declared| format!("{}:{}", declared.service, declared.path)).collect()
 }
 
 /// The named volumes that are the deployment's own, as its file names them.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_model::spec::{PullPolicy, UnpinnedImage};
+use plimsoll_model::spec::{DeclaredVolumes, PullPolicy, UnpinnedImage};
 use plimsoll_model::{ContainerSpec, DeploymentName, ServiceKey, ServiceSpec, SpecHash};
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +127,10 @@ fn set(spec: &mut Arc<ServiceSpec>, digest: Option<String>, unpinned: Option<Unp
     }
     if spec.unpinned != unpinned {
         Arc::make_mut(spec).unpinned = unpinned;
+    }
+    // What a client says of it does not count either: nodes know.
+    if spec.declared != DeclaredVolumes::default() {
+        Arc::make_mut(spec).declared = DeclaredVolumes::default();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_kernel::place::{NodeVerdict as Said, Roster, Score};
 use plimsoll_kernel::{explain, moves};
-use plimsoll_model::{NodeId, ReplicaId};
+use plimsoll_model::{NodeId, ReplicaId, ServiceKey, ServiceSpec};
 
 use super::Source;
 use plimsoll_api::view::{Explanation, Move, NodeVerdict, Reason, ReasonCode, Time};
@@ -30,7 +30,7 @@ pub fn explanation(source: &Source<'_>, id: &ReplicaId) -> Option<Explanation> {
         mode: mode.to_owned(),
         why,
         moving: moving(source, id, replica),
-        notes: not_pinned(source, id).into_iter().collect(),
+        notes: not_pinned(source, id).into_iter().chain(image_volumes(source, id)).collect(),
         nodes: verdicts.iter().map(|said| verdict(id, said, node.as_ref())).collect(),
         node: node.map(|node| node.to_string()),
     })
@@ -43,6 +43,24 @@ fn not_pinned(source: &Source<'_>, id: &ReplicaId) -> Option<Reason> {
     let spec = service.spec_of(heading)?;
     let text = format!("{} {}", spec.container.image, spec.unpinned?);
     Some(Reason::new(&id.service, ReasonCode::ImageNotPinned, text))
+}
+
+/// That its image declares volumes, which keep it on its node.
+fn image_volumes(source: &Source<'_>, id: &ReplicaId) -> Option<Reason> {
+    let service = source.state.service(&id.service)?;
+    let heading = service.replicas.get(&id.slot)?.heading()?;
+    of_image_volumes(&id.service, service.spec_of(heading)?)
+}
+
+/// That the image of the service declares volumes, as far as is known.
+pub fn of_image_volumes(service: &ServiceKey, spec: &ServiceSpec) -> Option<Reason> {
+    let paths: Vec<&str> = spec.declared.paths.iter().map(String::as_str).collect();
+    let text = format!(
+        "{} declares volumes at {}: each replica keeps its own and stays on its node",
+        spec.container.image,
+        paths.join(", ")
+    );
+    spec.has_declared().then(|| Reason::new(service, ReasonCode::ImageVolumes, text))
 }
 
 /// The replica's move, if one is under way.

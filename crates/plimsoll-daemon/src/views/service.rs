@@ -34,6 +34,8 @@ pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service 
         spec: desired.as_ref().map_or_else(String::new, SpecHash::short),
         ports: spec.map_or_else(Vec::new, |spec| spec.container.ports.iter().map(port).collect()),
         replay: spec.filter(|spec| spec.replay == Replay::Off).map(|_| "off".to_owned()),
+        image_volumes: spec
+            .map_or_else(Vec::new, |spec| spec.declared.paths.iter().cloned().collect()),
         unplaced: row.row.unplaced.as_ref().map(|unplaced| {
             let (missing, why) = (unplaced.missing, &unplaced.why);
             let text = match missing {

@@ -45,7 +45,8 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
         let mut volumes = new.spec.container.local_volumes(deployment);
         // What has no data yet may follow a volume that it gets.
         let is_at_volume = volumes
-            .any(|it| plan.state.nodes_with_volume(deployment, &it).any(|node| node == new.node));
+            .any(|it| plan.state.nodes_with_volume(deployment, &it).any(|node| node == new.node))
+            || super::volumes::has_declared_on(plan, new);
         let is_stateful =
             has.is_some_and(|has| has.is_stateful()) || (new.spec.is_stateful() && !is_at_volume);
         let moves_data = is_stateful && assignment.node != *new.node;

@@ -1,7 +1,7 @@
 //! Of a volume that a single replica mounts, or several services, there is one in the cell: nothing starts beside an empty
 //! twin of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_model::{Mode, NodeId, ServiceKey};
 
@@ -26,12 +26,22 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     broken
 }
 
+/// Whether the node has data of the service that its image declares.
+pub(super) fn has_declared_on(plan: &BatchPlan<'_>, new: &New<'_>) -> bool {
+    let key = &new.replica.service;
+    let volumes = plan.state.volumes().get(&key.deployment);
+    let data =
+        volumes.map(|it| it.vacant(&key.service, &new.spec.declared.paths, &BTreeSet::new()));
+    data.into_iter().flatten().any(|data| data.nodes.contains(new.node))
+}
+
 /// Whether its volumes have a say in where it goes.
 pub(super) fn have_a_say(plan: &BatchPlan<'_>, new: &New<'_>) -> bool {
     let deployment = &new.replica.service.deployment;
     let mut local = new.spec.container.local_volumes(deployment);
     local.any(|volume| plan.state.nodes_with_volume(deployment, &volume).next().is_some())
         || ones(plan, new).next().is_some()
+        || new.spec.has_declared()
 }
 
 /// The volumes of it of which there is one.

@@ -17,6 +17,7 @@ use super::unplaced::{CandidateNodes, UnplacedService};
 use crate::budget::{DisruptionBudget, DisruptionCost};
 use crate::condition::PlacementCondition;
 use crate::data::{has_data, runs_with_data};
+use crate::declared;
 use crate::moves::{self, MoveContext, MoveStep};
 use crate::place::filter::PlacementRequest;
 use crate::place::{Placer, Roster};
@@ -134,7 +135,8 @@ impl<'s> Pass<'s> {
         let src = replica.assignment.as_ref().and_then(|from| self.state.node(&from.node));
         let (policy, now) = (self.policy, self.now);
         let given = MoveContext { src, dst, spec, is_settled, policy, now };
-        let step = moves::step(replica, &given);
+        let step = declared::step(self.state, id, service);
+        let step = step.unwrap_or_else(|| moves::step(replica, &given));
         match &step {
             MoveStep::None => {}
             MoveStep::Wait(until) => until.iter().for_each(|until| self.wake_at(*until)),

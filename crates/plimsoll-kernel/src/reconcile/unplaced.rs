@@ -1,7 +1,7 @@
 //! What is said of replicas that found no place. The reasons are counted when the pass is over: a reason counted
 //! half-way would be out of date as soon as the next service is placed, and be written again by the next pass.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use plimsoll_model::reason::{FilterWord, Unplaced, UnplacedReason, WaitReason};
 use plimsoll_model::state::Service;
@@ -39,9 +39,8 @@ impl UnplacedService<'_> {
         roster: &Roster,
     ) -> VolumeBinding<'b> {
         let CandidateNodes::All(tally) = &self.among else { return binding };
-        let is_vacant =
-            |node: &&NodeId| roster.place_of(node).is_some_and(|at| tally.here(at) == 0);
-        let vacant: BTreeSet<NodeId> = binding.copies().filter(is_vacant).cloned().collect();
+        let has_none = |node: &NodeId| roster.place_of(node).is_some_and(|at| tally.here(at) == 0);
+        let vacant: Vec<NodeId> = binding.vacant(has_none).into_iter().cloned().collect();
         if self.missing > vacant.len() { binding } else { binding.wait_for(&vacant) }
     }
 }

@@ -172,6 +172,7 @@ impl Txn<'_> {
 
     /// The service should run this spec from now on.
     pub(super) fn desire(&mut self, key: &ServiceKey, spec: &Arc<ServiceSpec>, revision: Revision) {
+        let spec = &self.with_declared(key, spec);
         let old = self.state.services.get(key);
         if old.is_some_and(|service| service.desired() == Some(spec)) {
             return;

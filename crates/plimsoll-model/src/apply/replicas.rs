@@ -36,8 +36,9 @@ impl Txn<'_> {
         if self.state.is_name_taken(id) {
             return Err(Refusal::IdTaken { replica: id.clone() });
         }
-        let assignment = self.assign(id, node, spec)?;
-        self.set_replica(id, Some(Replica { assignment: Some(assignment), ..Replica::default() }));
+        let assignment = Some(self.assign(id, node, spec)?);
+        let data = self.take_data(id, node, spec, None);
+        self.set_replica(id, Some(Replica { assignment, data, ..Replica::default() }));
         self.audit(AuditKind::Placed { replica: id.clone(), node: node.clone() });
         Ok(())
     }
@@ -62,6 +63,7 @@ impl Txn<'_> {
         let (src, mut moving) = (from.node.clone(), replica.clone());
         let assignment = self.assign(id, node, spec)?;
         moving.successor = Some(Successor { assignment, cause, has_failed: false });
+        moving.data = self.take_data(id, node, spec, moving.data);
         moving.waiting = None;
         self.set_replica(id, Some(moving));
         let (replica, dst) = (id.clone(), node.clone());
@@ -143,6 +145,7 @@ impl Txn<'_> {
             self.leave(&mut replica, successor.assignment);
         }
         replica.waiting = None;
+        self.release_data(id, replica.data);
         self.put_or_drop(id, replica);
         self.audit(AuditKind::Retired { replica: id.clone() });
         Ok(())

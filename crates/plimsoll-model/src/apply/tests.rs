@@ -119,6 +119,14 @@ fn any_registry_change() -> impl Strategy<Value = Change> {
     })
 }
 
+fn any_declaration() -> impl Strategy<Value = Change> {
+    let paths = prop::collection::btree_set(select(vec!["/a", "/b", "c"]), 0..3);
+    let paths = paths.prop_map(|paths| paths.into_iter().map(str::to_owned).collect());
+    (any_service(), any_spec(), any_node(), paths).prop_map(|(service, spec, node, paths)| {
+        Change::DeclareVolumes { service, spec: spec.hash, node, paths }
+    })
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     let hash = any_spec().prop_map(|spec| spec.hash).boxed();
     let cause = select(vec![MoveCause::NodeLost, MoveCause::Misplaced, MoveCause::Outdated]);
@@ -151,6 +159,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => any_replica().prop_map(|replica| Change::Retire { replica }),
         1 => any_replica().prop_map(|replica| Change::Renew { replica }),
         2 => any_access(),
+        2 => any_declaration(),
         6 => (any_replica(), 1_u64..20, any_observed()).prop_map(|(replica, g, observation)| {
             Change::Observe { replica, generation: Generation(g), observation }
         }),

@@ -44,6 +44,13 @@ impl Display for Kind {
                 write!(f, "logged in to registry {registry} as {user}")
             }
             Self::RegistryLogout { registry } => write!(f, "logged out of registry {registry}"),
+            Self::VolumesDeclared { service, paths } if paths.is_empty() => {
+                write!(f, "the image of {service} declares no volumes")
+            }
+            Self::VolumesDeclared { service, paths } => {
+                let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+                write!(f, "the image of {service} declares volumes: {}", paths.join(", "))
+            }
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),

@@ -106,7 +106,8 @@ fn all() -> Vec<AuditKind> {
         | H::FileRotated { .. }
         | H::FileRemoved { .. }
         | H::RegistryLogin { .. }
-        | H::RegistryLogout { .. }) => after_volumes(last),
+        | H::RegistryLogout { .. }
+        | H::VolumesDeclared { .. }) => after_volumes(last),
     } {
         all.push(next);
     }
@@ -155,6 +156,10 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
             user: "ci".into(),
         },
         H::RegistryLogin { registry, .. } => H::RegistryLogout { registry: registry.clone() },
+        H::RegistryLogout { .. } => {
+            let service = replica.service;
+            H::VolumesDeclared { service, paths: ["/data".to_owned()].into() }
+        }
         _ => return None,
     })
 }

@@ -6,7 +6,7 @@ use crate::node::NodeStatus;
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 53] = [
+    pub const WORDS: [&'static str; 54] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -60,6 +60,7 @@ impl AuditKind {
         "config_removed",
         "registry_login",
         "registry_logout",
+        "volumes_declared",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -117,6 +118,7 @@ impl AuditKind {
             Self::FileRemoved { kind: CellFileKind::Config, .. } => "config_removed",
             Self::RegistryLogin { .. } => "registry_login",
             Self::RegistryLogout { .. } => "registry_logout",
+            Self::VolumesDeclared { .. } => "volumes_declared",
         }
     }
 }

@@ -13,6 +13,11 @@ const NETWORK_FILE_SYSTEMS: [&str; 9] =
 impl ServiceSpec {
     /// Whether its data lives on the node it runs on. Such a replica is never moved by an automatic loop.
     pub fn is_stateful(&self) -> bool {
+        self.has_declared() || self.mounts_data()
+    }
+
+    /// Whether the file mounts what is on the node it runs on.
+    pub fn mounts_data(&self) -> bool {
         self.container.mounts.iter().any(|mount| self.container.is_on_node(mount))
     }
 
@@ -20,7 +25,12 @@ impl ServiceSpec {
     pub fn can_run_twice(&self) -> bool {
         let mut mounts = self.container.mounts.iter();
         let writes_data = mounts.any(|mount| mount.is_kept() && !mount.read_only);
-        !writes_data && self.update.order == UpdateOrder::StartFirst
+        !writes_data && !self.has_declared() && self.update.order == UpdateOrder::StartFirst
+    }
+
+    /// Whether its image declares volumes that the file does not mount, as far as is known.
+    pub fn has_declared(&self) -> bool {
+        !self.declared.paths.is_empty()
     }
 
     /// Whether an old and a new copy can run side by side on one node, so that a change can start before it stops.

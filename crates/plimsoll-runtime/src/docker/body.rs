@@ -273,7 +273,7 @@ mod tests {
             &FileDirs { configs: "/files".into(), secrets: "/memory".into() },
             Vec::new(),
             place,
-            &Names::new(),
+            &Names::default(),
         )
     }
 

@@ -1,5 +1,7 @@
 //! What an image brings along, and what the engine says of itself.
 
+use std::collections::BTreeSet;
+
 use bollard::ClientVersion;
 use bollard::models::HealthConfig;
 use plimsoll_model::Millis;
@@ -18,6 +20,16 @@ pub(super) async fn check(
 ) -> Result<Option<Healthcheck>, EngineError> {
     let inspected = engine.client().await?.inspect_image(image).await?;
     Ok(inspected.config.and_then(|config| config.healthcheck).as_ref().and_then(healthcheck))
+}
+
+/// Where the image declares volumes.
+pub(super) async fn volumes(
+    engine: &EngineClient,
+    image: &str,
+) -> Result<BTreeSet<String>, EngineError> {
+    let inspected = engine.client().await?.inspect_image(image).await?;
+    let declared = inspected.config.and_then(|config| config.volumes).unwrap_or_default();
+    Ok(declared.into_iter().collect())
 }
 
 fn healthcheck(check: &HealthConfig) -> Option<Healthcheck> {

@@ -40,7 +40,17 @@ fn is_old_bind(mount: &Mount) -> bool {
 /// Everything else that is mounted, with the order's configs and secrets from `dirs`.
 pub(super) fn mounts(order: &StartRequest, dirs: &FileDirs, volumes: &Names) -> Vec<EngineMount> {
     let spec = &*order.spec;
-    let declared = spec.mounts.iter().filter_map(|mount| modern(mount, volumes));
+    let is_declared = |mount: &&Mount| {
+        mount.source == MountSource::Anonymous && volumes.declared.contains_key(&mount.target)
+    };
+    let written = spec.mounts.iter().filter(|mount| !is_declared(mount));
+    let written = written.filter_map(|mount| modern(mount, volumes));
+    let declared = volumes.declared.iter().map(|(path, name)| EngineMount {
+        typ: Some(MountType::VOLUME),
+        source: Some(name.clone()),
+        target: Some(path.clone()),
+        ..EngineMount::default()
+    });
     let own = files::placed(spec, dirs).map(|(file, path)| EngineMount {
         typ: Some(MountType::BIND),
         source: Some(path.display().to_string()),
@@ -48,7 +58,7 @@ pub(super) fn mounts(order: &StartRequest, dirs: &FileDirs, volumes: &Names) -> 
         read_only: Some(true),
         ..EngineMount::default()
     });
-    declared.chain(own).collect()
+    written.chain(declared).chain(own).collect()
 }
 
 fn modern(mount: &Mount, volumes: &Names) -> Option<EngineMount> {
@@ -69,7 +79,7 @@ fn modern(mount: &Mount, volumes: &Names) -> Option<EngineMount> {
         }),
         MountSource::Volume { name, subpath, nocopy } => Some(EngineMount {
             typ: Some(MountType::VOLUME),
-            source: volumes.get(name).cloned(),
+            source: volumes.named.get(name).cloned(),
             volume_options: Some(MountVolumeOptions {
                 no_copy: Some(*nocopy),
                 subpath: subpath.clone(),
@@ -129,7 +139,7 @@ mod tests {
                 old.map(str::to_owned).into_iter().collect::<Vec<_>>(),
                 "{case}"
             );
-            let modern = modern(&mount, &Names::new());
+            let modern = modern(&mount, &Names::default());
             assert_eq!(modern.is_none(), old.is_some(), "{case}");
             if let Some(modern) = modern {
                 let options = modern.bind_options.unwrap();

@@ -144,7 +144,7 @@ impl DockerInner {
             }
         }
         let bridge = self.open_names(&docker, &mut endpoints).await?;
-        let volumes = volumes::ensure(&docker, tag, spec).await?;
+        let volumes = volumes::ensure(&docker, order).await?;
         let files = self.files.write(tag.generation, spec)?;
         let security = security::options(spec)?;
         let place = body::NetworkContext {

@@ -6,23 +6,26 @@ use bollard::Docker;
 use bollard::models::{Volume, VolumeCreateRequest};
 use bollard::query_parameters::{ListVolumesOptions, RemoveVolumeOptions};
 use plimsoll_model::spec::{MountSource, VolumeSpec};
-use plimsoll_model::{CellId, ContainerSpec, DeploymentName};
+use plimsoll_model::{CellId, DeploymentName};
 
 use super::engine_error::EngineError;
 use super::labels;
-use crate::runtime::Tag;
+use crate::runtime::{StartRequest, Tag};
 
-/// What each named volume of a spec is called on the engine.
-pub(super) type Names = BTreeMap<String, String>;
+/// What the volumes of a container are called on the engine.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// By what the file calls them.
+    pub(super) named: BTreeMap<String, String>,
+    /// By the path at which the image declares them.
+    pub(super) declared: BTreeMap<String, String>,
+}
 
-/// Has every named volume of the spec there, and says under which name. One that exists is used as it is, whoever made
-/// it, but for another cell: data stays.
-pub(super) async fn ensure(
-    docker: &Docker,
-    tag: &Tag,
-    spec: &ContainerSpec,
-) -> Result<Names, EngineError> {
-    let mut names = Names::new();
+/// Has every volume of the order there, and says under which name. One that exists is used as it is, whoever made it, but for
+/// another cell: data stays.
+pub(super) async fn ensure(docker: &Docker, order: &StartRequest) -> Result<Names, EngineError> {
+    let (tag, spec) = (&order.tag, &*order.spec);
+    let mut names = Names::default();
     for mount in &spec.mounts {
         let MountSource::Volume { name: key, .. } = &mount.source else { continue };
         let declared = spec.volumes.get(key).cloned().unwrap_or_default();
@@ -30,7 +33,13 @@ pub(super) async fn ensure(
         if spec.asked_by.is_some() {
             check_plain(docker, &name).await?;
         }
-        names.insert(key.clone(), name);
+        names.named.insert(key.clone(), name);
+    }
+    for (path, key) in &order.declared {
+        // It has a name, for one without would go with the container, and the data with it. What the image has there is
+        // copied into it while it is empty, as into any other.
+        let name = ensure_one(docker, tag, key, &VolumeSpec::default()).await?;
+        names.declared.insert(path.clone(), name);
     }
     Ok(names)
 }

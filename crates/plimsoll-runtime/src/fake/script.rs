@@ -1,5 +1,6 @@
 //! What a fake is told to do, and what it was asked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use plimsoll_model::DeploymentName;
@@ -28,6 +29,8 @@ pub struct Script {
     pub refuses: Vec<Reason>,
     /// What its registry says of its tag; none where there is no registry to ask.
     pub digest: Option<String>,
+    /// Where it declares volumes.
+    pub declared: BTreeSet<String>,
     /// The next so many questions to its registry fail.
     pub resolve_failures: u32,
 }

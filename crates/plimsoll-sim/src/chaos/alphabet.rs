@@ -203,6 +203,7 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::CreateFile { .. } => ("create_file", Cause::Drawn(Draw::CreateSecret)),
         Change::RotateFile { .. } => ("rotate_file", Cause::Drawn(Draw::RotateSecret)),
         Change::RemoveFile { .. } => ("remove_file", Cause::Drawn(Draw::RemoveSecret)),
+        Change::DeclareVolumes { .. } => ("declare_volumes", Cause::Agent),
         Change::LoginRegistry { .. } => ("login_registry", Cause::Drawn(Draw::LoginRegistry)),
         Change::LogoutRegistry { .. } => ("logout_registry", Cause::Drawn(Draw::LogoutRegistry)),
     }

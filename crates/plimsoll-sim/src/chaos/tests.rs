@@ -28,6 +28,7 @@ fn chaos_makes_every_change_there_is() {
         "create_backup_key",
         "create_file",
         "create_join_token",
+        "declare_volumes",
         "deploy",
         "drain",
         "end_rollout",

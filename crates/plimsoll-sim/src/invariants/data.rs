@@ -33,7 +33,10 @@ impl Invariant for DataStays {
             if let Some(home) = self.homes.get(id).filter(|home| **home != heading.node) {
                 return Err(format!("{id} has its data on {home} and goes to {}", heading.node));
             }
-            if service.spec_of(assigned).is_some_and(|spec| spec.is_stateful()) {
+            let spec = service.spec_of(assigned);
+            let has_declared = spec.is_some_and(|spec| spec.has_declared())
+                && has_declared(world, id, replica.data, &assigned.node);
+            if has_declared || spec.is_some_and(|spec| spec.mounts_data()) {
                 self.homes.insert(id.clone(), assigned.node.clone());
             } else {
                 self.homes.remove(id);
@@ -41,4 +44,14 @@ impl Invariant for DataStays {
         }
         Ok(())
     }
+}
+
+/// Whether the node has what images declared for the replica: that some may is not enough, as long as nothing started.
+fn has_declared(world: &World<'_>, id: &ReplicaId, number: Option<u32>, node: &NodeId) -> bool {
+    let volumes = world.state.volumes().get(&id.service.deployment);
+    let held = volumes.into_iter().flat_map(|volumes| volumes.held.values());
+    held.filter(|holders| holders.nodes.contains(node)).any(|holders| {
+        let declared = holders.declared.as_ref();
+        declared.is_some_and(|it| it.service == id.service.service && Some(it.number) == number)
+    })
 }

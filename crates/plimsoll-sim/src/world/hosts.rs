@@ -73,9 +73,13 @@ impl World<'_> {
         let row = self.state.replica(replica);
         let locals = self.machines[node].locals(replica);
         let (mut wanted, mut awaits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut lacking = Vec::new();
         for order in orders::of(&self.state, node, replica) {
-            let WantedContainer { generation, .. } = order.wanted();
-            wanted.push(order.wanted());
+            let WantedContainer { generation, is_held } = order.wanted();
+            let found = self.declared_at(node, replica, generation);
+            let lacks_volumes = found.iter().any(|path| !order.declared.contains_key(path));
+            wanted.push(WantedContainer { generation, is_held: is_held || lacks_volumes });
+            lacking.extend(lacks_volumes.then_some(generation));
             awaits.extend(order.awaits.map(|it| (generation, it)));
             jobs.extend(order.is_job.then_some(generation));
         }
@@ -88,6 +92,11 @@ impl World<'_> {
             .filter(|generation| !locals.iter().any(|local| local.generation == *generation))
             .collect();
         for step in steps {
+            if let ContainerStep::Await(generation) = step
+                && lacking.contains(&generation)
+            {
+                self.tell_volumes(node, replica, generation);
+            }
             let awaited = awaits.iter().find(|(held, _)| step == ContainerStep::Await(*held));
             match awaited {
                 Some((held, (service, until))) => {
@@ -222,6 +231,7 @@ impl World<'_> {
             container.code = None;
             self.first_starts.push((node.clone(), replica.clone(), generation));
         }
+        self.mount_declared(node, replica, generation);
         let start = self.rng.between(self.scenario.dwell.start);
         self.report(node, replica, generation, ObservedState::Starting, None);
         self.later(start, node, replica, generation, Done::Started);
@@ -274,6 +284,7 @@ impl World<'_> {
         machine.images.insert(image);
         machine.pulls.remove(&key);
         self.enter(node, replica, generation, ContainerPhase::Pulled);
+        self.found_volumes(node, replica, generation);
     }
 
     fn started(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
@@ -296,7 +307,8 @@ impl World<'_> {
             return self.exited(node, replica, generation, ObservedCode::StartFailed { error });
         }
         let deployment = &replica.service.deployment;
-        for volume in spec.container.local_volumes(deployment) {
+        let declared: Vec<String> = container.declared.values().cloned().collect();
+        for volume in spec.container.local_volumes(deployment).chain(declared) {
             machine.volumes.entry(volume).or_insert_with(|| deployment.clone());
         }
         if self.broken.contains(&spec.container.image) {
@@ -406,7 +418,7 @@ impl World<'_> {
         }
     }
 
-    fn container(
+    pub(super) fn container(
         &mut self,
         node: &NodeId,
         replica: &ReplicaId,

@@ -92,11 +92,25 @@ pub(crate) async fn finish(
     let wanted =
         WaitTarget { deployment: name.clone(), revision: Some(revision), index: applied.index };
     let (deployment, at) = wait::until_steady(client, &wanted, wait.timeout).await?;
+    tell_image_volumes(&deployment);
     if format == Format::Table {
         return data(&wait::done(&deployment, at));
     }
     let outcome = ApplyOutcome { applied, deployment: Some(deployment) };
     print(format, &outcome, |_| String::new())
+}
+
+/// What only nodes that pulled the images could say.
+fn tell_image_volumes(deployment: &Deployment) {
+    for service in deployment.services.iter().filter(|it| !it.image_volumes.is_empty()) {
+        let (name, paths) = (&service.name, service.image_volumes.join(", "));
+        note(&format!(
+            "note: {}/{name}: its image declares volumes at {}: each replica keeps its own and stays on its node ({})",
+            deployment.name,
+            plain(&paths),
+            ReasonCode::ImageVolumes
+        ));
+    }
 }
 
 /// What a runtime never isolates it says at length when it starts; here it is enough to be reminded.

@@ -14,6 +14,7 @@ pub(crate) mod found;
 mod grace;
 mod handover;
 pub(crate) mod harness;
+mod image_volumes;
 mod images;
 mod moves;
 mod published;

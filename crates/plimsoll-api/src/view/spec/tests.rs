@@ -19,6 +19,7 @@ fn full() -> Value {
     service["reschedule"] = json!({"above": 500});
     service["replay"] = json!("off");
     service["unpinned"] = json!("unreachable");
+    service["declared"] = json!({"paths": ["/data"], "is_told": true});
     let container = service["container"].as_object_mut().unwrap();
     container.insert("asked_by".into(), json!("deploy"));
     for field in

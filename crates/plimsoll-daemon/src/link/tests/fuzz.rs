@@ -23,7 +23,7 @@ use crate::measurements::FailedChecks;
 use crate::route_certificates::{CertificateFeed, RouteCertificates};
 use crate::routing::router_config::{Addresses, Open, wanted};
 use crate::views::{Responder, Source};
-use frame::{Cleared, Served};
+use frame::{Cleared, Declared, Served};
 
 /// So long may one broken conversation take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -88,6 +88,11 @@ fn from_a_node() -> Vec<Vec<u8>> {
         Report::Cleared(Cleared { deployment, revision: Revision(1) }),
         Report::Served(served),
         Report::Followed { epoch: 1 },
+        Report::Declared(Declared {
+            service: replica_id(WEB).service,
+            spec: spread(1).hash,
+            paths: ["/data".to_owned()].into(),
+        }),
     ];
     let reports = Up::Reports { seq: 1, reports };
     [vec![&greeting], vec![&greeting, &beat, &beat], vec![&greeting, &reports, &beat]]

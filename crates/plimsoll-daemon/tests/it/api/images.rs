@@ -161,3 +161,28 @@ async fn a_password_for_a_registry_is_in_no_answer() {
     assert_eq!(status, 400);
     assert!(!answer.contains("hunter"), "{answer}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_that_an_image_declares_are_told_by_the_node_and_known_from_then_on() {
+    let daemon = daemon().await;
+    let declared = ["/data".to_owned()].into();
+    daemon.runtime.on("db:1", Script { declared, ..Script::default() });
+    let db = || spread(1).image("db:1");
+    daemon.apply("shop", [("db", db())]).await;
+    daemon.settle().await;
+    let client = &daemon.client;
+    let service = || async { client.deployment("shop").await.unwrap().services.remove(0) };
+    assert_eq!(service().await.image_volumes, ["/data"]);
+    let explained = client.explain("shop-db-1").await.unwrap();
+    let text = "db:1 declares volumes at /data: each replica keeps its own and stays on its node";
+    let notes: Vec<_> =
+        explained.notes.iter().filter(|it| it.word == ReasonCode::ImageVolumes).collect();
+    assert_eq!(notes.iter().map(|note| note.text.as_str()).collect::<Vec<_>>(), [text]);
+    let dry = client.dry_run("shop", &apply([("db", db().command("other"))])).await.unwrap();
+    assert!(dry.warnings.iter().any(|it| it.word == ReasonCode::ImageVolumes), "{dry:?}");
+
+    let deleted = client.delete("shop", false).await.unwrap();
+    assert_eq!(deleted.volumes_kept, ["db:/data"]);
+    let dry = client.dry_run("shop", &apply([("db", db())])).await.unwrap();
+    assert!(dry.warnings.iter().any(|it| it.word == ReasonCode::ImageVolumes), "{dry:?}");
+}

@@ -127,3 +127,26 @@ async fn a_bind_leads_to_the_node() {
     cell.exit(&tag).await;
     assert_eq!(cell.printed(&tag).await, ["hi"]);
 }
+
+#[tokio::test]
+async fn a_volume_that_the_image_declares_outlives_its_containers_with_what_the_image_has_there() {
+    let Some(cell) = TestCell::new() else { return };
+    let image = "plimsoll-test:data";
+    let declared = cell.runtime.declared_volumes(image).await.unwrap();
+    assert_eq!(declared, ["/kept".to_owned()].into());
+    assert!(cell.runtime.declared_volumes(&idle().image).await.unwrap().is_empty());
+    let script = "cat /kept/seed; echo x >> /kept/runs; wc -l < /kept/runs";
+    for (generation, runs) in [(1, "1"), (2, "2")] {
+        let spec = ContainerSpec { image: image.into(), ..sh(script) };
+        let declared = [("/kept".to_owned(), "web.1.x".to_owned())].into();
+        let order = plimsoll_runtime::StartRequest { declared, ..cell.order(generation, spec) };
+        cell.launch(&order).await;
+        assert_eq!(cell.exit(&order.tag).await.status, Some(0));
+        assert_eq!(cell.printed(&order.tag).await, ["seed", runs]);
+        cell.runtime.remove(&order.tag).await.unwrap();
+    }
+    let name = format!("{}_web.1.x", cell.name);
+    assert_eq!(cell.belongings().await[2], vec![name.clone()], "and there is no other");
+    let deployment = cell.tag(1).deployment().clone();
+    assert_eq!(cell.runtime.remove_volumes(&deployment).await.unwrap(), [name]);
+}
