@@ -22,6 +22,8 @@ pub(crate) struct NetworkRules {
     pub(crate) tcp_port: u16,
     /// The addresses of resolvers, and the port that queries to each are redirected to.
     pub(crate) resolvers: [(Ipv4Addr, u16); 2],
+    /// Whether the engine asks them too, from this host.
+    pub(crate) is_asked_from_host: bool,
 }
 
 /// The firewall rules of one daemon.
@@ -177,8 +179,15 @@ impl Firewall {
     fn rules(&self, networks: &[&NetworkRules]) -> String {
         let chain = &self.chain;
         let (mut nat, mut raw, mut filter) = (String::new(), String::new(), String::new());
-        for NetworkRules { interface, block, tcp_port, resolvers } in networks {
+        for NetworkRules { interface, block, tcp_port, resolvers, is_asked_from_host } in networks {
             for (address, port) in resolvers {
+                if *is_asked_from_host {
+                    // What this host sends to an address of its own comes from that address, and the answer goes there.
+                    let _ = writeln!(
+                        raw,
+                        "-A {chain} -i lo -s {address}/32 -d {address}/32 -p udp -j ACCEPT"
+                    );
+                }
                 let _ = writeln!(
                     nat,
                     "-A {chain} -i {interface} -d {address}/32 -p udp --dport 53 -j REDIRECT --to-ports {port}"
@@ -249,6 +258,7 @@ mod tests {
             block: "10.208.1.0/24".parse().unwrap(),
             tcp_port: 4_000,
             resolvers: [([10, 208, 1, 1].into(), 4_001), ([10, 208, 1, 2].into(), 4_002)],
+            is_asked_from_host: false,
         };
         let chain = &firewall.chain;
         assert!(chain.len() < 28, "{chain} is too long a name for a chain");

@@ -11,6 +11,7 @@
 
 pub mod directory;
 mod firewall;
+mod listen;
 mod message;
 mod redirect;
 mod resolver;
@@ -29,7 +30,6 @@ use std::time::Duration;
 
 use plimsoll_router::Router;
 use plimsoll_runtime::{Block, BoxFuture, Bridge, Names};
-use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -37,6 +37,7 @@ use tokio::time::{sleep, timeout};
 pub use directory::{Directory, NetworkNames};
 pub use firewall::KernelPart;
 use firewall::{Firewall, NetworkRules};
+use resolver::Recursion;
 use virtual_ips::VirtualIps;
 
 /// How long to wait for a directory that includes a network that was just opened.
@@ -81,7 +82,7 @@ impl fmt::Debug for DnsInner {
 struct ServedNetwork {
     bridge: Bridge,
     rules: NetworkRules,
-    tasks: [AbortHandle; 3],
+    tasks: Vec<AbortHandle>,
 }
 
 impl Drop for ServedNetwork {
@@ -303,15 +304,21 @@ impl DnsInner {
 
     /// Listens on the host's side of a network.
     async fn listen(self: &Arc<Self>, bridge: &Bridge) -> Result<ServedNetwork, String> {
-        let bound = async {
-            let listener = TcpListener::bind((bridge.gateway, 0)).await?;
-            let open = UdpSocket::bind((bridge.gateway, 0)).await?;
-            let strict = UdpSocket::bind((bridge.gateway, 0)).await?;
-            io::Result::Ok((listener, open, strict))
+        let bound = || {
+            let listener = listen::tcp(bridge.gateway)?;
+            let open = listen::udp(bridge.gateway, 0)?;
+            let strict = listen::udp(bridge.gateway, 0)?;
+            let from_host = match bridge.is_asked_from_host {
+                true => vec![
+                    (listen::udp(bridge.resolver(), 53)?, Recursion::Forward),
+                    (listen::udp(bridge.strict_resolver(), 53)?, Recursion::Refuse),
+                ],
+                false => Vec::new(),
+            };
+            io::Result::Ok((listener, open, strict, from_host))
         };
-        let bound = bound.await;
-        let (listener, open, strict) =
-            bound.map_err(|error| format!("cannot listen on {}: {error}", bridge.gateway))?;
+        let (listener, open, strict, from_host) =
+            bound().map_err(|error| format!("cannot listen on {}: {error}", bridge.gateway))?;
         let port = |address: io::Result<std::net::SocketAddr>| {
             address.map(|at| at.port()).map_err(|error| error.to_string())
         };
@@ -323,6 +330,7 @@ impl DnsInner {
                 (bridge.resolver(), port(open.local_addr())?),
                 (bridge.strict_resolver(), port(strict.local_addr())?),
             ],
+            is_asked_from_host: bridge.is_asked_from_host,
         };
         self.firewall.route(&rules).await?;
         let shared = Arc::new(bridge.clone());
@@ -330,12 +338,12 @@ impl DnsInner {
             let (inner, bridge) = (Arc::clone(self), Arc::clone(&shared));
             tokio::spawn(resolver::serve(inner, bridge, Arc::new(socket), recursion)).abort_handle()
         };
-        let tasks = [
-            spawn(open, resolver::Recursion::Forward),
-            spawn(strict, resolver::Recursion::Refuse),
-            tokio::spawn(redirect::serve(Arc::clone(self), Arc::clone(&shared), listener))
-                .abort_handle(),
-        ];
+        let sockets = [(open, Recursion::Forward), (strict, Recursion::Refuse)];
+        let sockets = sockets.into_iter().chain(from_host);
+        let mut tasks: Vec<_> =
+            sockets.map(|(socket, recursion)| spawn(socket, recursion)).collect();
+        let redirect = redirect::serve(Arc::clone(self), Arc::clone(&shared), listener);
+        tasks.push(tokio::spawn(redirect).abort_handle());
         Ok(ServedNetwork { bridge: bridge.clone(), rules, tasks })
     }
 }

@@ -38,6 +38,7 @@ fn bridge(id: &str, name: &str, block: &str) -> Bridge {
         interface: format!("br-{id}"),
         gateway: Ipv4Addr::LOCALHOST,
         virtual_block: block.parse().unwrap(),
+        is_asked_from_host: false,
     }
 }
 

@@ -93,6 +93,8 @@ pub struct Bridge {
     /// Addresses that no container is given. Its first three are nobody's and the two resolvers; the others stand for
     /// services.
     pub virtual_block: Block,
+    /// Whether the engine passes on what containers ask, from this host itself and not from where they are.
+    pub is_asked_from_host: bool,
 }
 
 impl Bridge {

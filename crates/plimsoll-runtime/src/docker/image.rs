@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use bollard::ClientVersion;
-use bollard::models::HealthConfig;
+use bollard::models::{HealthConfig, SystemVersion};
+use bollard::{ClientVersion, Docker};
 use plimsoll_model::Millis;
 use plimsoll_model::spec::{HealthTest, Healthcheck};
 
@@ -53,6 +53,16 @@ fn healthcheck(check: &HealthConfig) -> Option<Healthcheck> {
     })
 }
 
+/// Whether it is a Podman that answers as a Docker engine.
+pub(super) async fn is_podman(docker: &Docker) -> Result<bool, EngineError> {
+    Ok(names_podman(&docker.version().await?))
+}
+
+fn names_podman(version: &SystemVersion) -> bool {
+    let components = version.components.iter().flatten();
+    components.into_iter().any(|component| component.name.starts_with("Podman"))
+}
+
 /// `has_names` says whether somebody else than the engine answers for names of services.
 pub(super) async fn describe(
     engine: &EngineClient,
@@ -60,8 +70,7 @@ pub(super) async fn describe(
 ) -> Result<Description, EngineError> {
     let docker = engine.client().await?;
     let version = docker.version().await?;
-    let components = version.components.unwrap_or_default();
-    let is_podman = components.iter().any(|component| component.name.starts_with("Podman"));
+    let is_podman = names_podman(&version);
     let mut limits = Vec::new();
     if !has_names {
         limits.push("service names resolve on this node only".to_owned());

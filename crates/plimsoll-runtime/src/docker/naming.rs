@@ -99,6 +99,7 @@ mod tests {
             interface: "br-0".to_owned(),
             gateway: [10, 208, 0, 1].into(),
             virtual_block: "10.208.1.0/24".parse().unwrap(),
+            is_asked_from_host: false,
         };
         let mut spec = ContainerSpec::default();
         assert_eq!(resolvers(&spec, Some(&bridge))[0], "10.208.1.1");

@@ -14,12 +14,15 @@ use plimsoll_model::spec::NetworkAttachment;
 use plimsoll_model::{CellId, ContainerSpec, DeploymentName};
 
 use super::engine_error::EngineError;
-use super::{AddressPool, labels, subnets};
+use super::{AddressPool, image, labels, subnets};
 use crate::bridge::Bridge;
 use crate::runtime::Tag;
 
 /// How often another place is looked for when somebody takes the one that was found.
 const PLACES: u32 = 5;
+
+/// What engines call the host's side of a network.
+const BRIDGE_NAME: &str = "com.docker.network.bridge.name";
 
 /// A network to be in, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -186,6 +189,13 @@ async fn place(
         (subnets::VIRTUAL.to_owned(), services.to_string()),
         (subnets::NETWORK_NAME.to_owned(), endpoint.name.clone()),
     ]);
+    if image::is_podman(docker).await?
+        && let Some(interface) = subnets::interface(network)
+    {
+        request.options.get_or_insert_default().insert(BRIDGE_NAME.to_owned(), interface.clone());
+        let labels = request.labels.get_or_insert_default();
+        labels.insert(subnets::INTERFACE.to_owned(), interface);
+    }
     Ok(true)
 }
 

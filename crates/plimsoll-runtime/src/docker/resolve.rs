@@ -31,7 +31,14 @@ pub(super) async fn resolve(
     }
     let asked = async {
         let credentials = credentials(&docker, keyring, pull).await?;
-        let found = docker.inspect_registry_image(&pull.image, credentials).await?;
+        let found = docker.inspect_registry_image(&pull.image, credentials).await;
+        let found = found.map_err(|error| match EngineError::from(error) {
+            // Podman has the path, and answers that it has not.
+            EngineError::Said { status: 404, message } if message.contains("is not supported") => {
+                EngineError::Odd("this engine asks no registry what a tag stands for".to_owned())
+            }
+            other => other,
+        })?;
         let digest = found.descriptor.digest.filter(|digest| is_digest(digest));
         digest.ok_or_else(|| EngineError::Odd("the registry named no digest".to_owned()))
     };

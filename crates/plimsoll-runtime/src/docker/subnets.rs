@@ -26,6 +26,10 @@ const CONTAINERS: u8 = 23;
 /// Says which addresses of a network are no container's.
 pub(super) const VIRTUAL: &str = "plimsoll.virtual";
 
+/// The host's side of a network whose engine does not name it after the network's id. Podman is one: it makes that side with the
+/// first container, and answers for names itself, passing on what it does not know.
+pub(super) const INTERFACE: &str = "plimsoll.interface";
+
 /// What specs call the network, which the engine may know by another name.
 pub(super) const NETWORK_NAME: &str = "plimsoll.network";
 
@@ -47,6 +51,11 @@ pub(super) fn ipam(network: Block) -> Ipam {
         ..IpamConfig::default()
     };
     Ipam { config: Some(vec![config]), ..Ipam::default() }
+}
+
+/// A name for the host's side of a network, which no other on this host has, since none has its addresses.
+pub(super) fn interface(network: Block) -> Option<String> {
+    Some(format!("plim{:08x}", network.at(0)?.to_bits()))
 }
 
 /// The blocks that networks of the engine have.
@@ -77,7 +86,11 @@ pub(super) fn bridge(network: &Network) -> Option<Bridge> {
     Some(Bridge {
         id: network.id.clone()?,
         name: labels.get(NETWORK_NAME)?.clone(),
-        interface: format!("br-{}", network.id.as_ref()?.get(..12)?),
+        interface: match labels.get(INTERFACE) {
+            Some(interface) => interface.clone(),
+            None => format!("br-{}", network.id.as_ref()?.get(..12)?),
+        },
+        is_asked_from_host: labels.contains_key(INTERFACE),
         gateway: gateway.parse().ok()?,
         virtual_block: labels.get(VIRTUAL)?.parse().ok()?,
     })
