@@ -23,8 +23,10 @@ pub(crate) fn granted(
         let replica = service.replicas.get(&id.slot)?;
         let number = replica.data?;
         let mut others = service.replicas.iter().filter(|(slot, _)| **slot != id.slot);
-        // One that was retired a moment ago, and stops.
-        let is_had = others.any(|(_, other)| other.data == Some(number));
+        // One that was retired a moment ago, and stops here.
+        let is_had = others.any(|(_, other)| {
+            other.data == Some(number) && other.holds().any(|held| held.node == assignment.node)
+        });
         if is_had || shares_with_original(service, replica, assignment) {
             return None;
         }

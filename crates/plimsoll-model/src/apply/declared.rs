@@ -174,7 +174,10 @@ impl Txn<'_> {
         let mut taken: BTreeSet<u32> = declared.map(|(_, _, declared)| declared.number).collect();
         taken.extend(all.into_iter().flatten());
         // There are fewer than numbers.
-        here.map_or_else(|| (1..).find(|it| !taken.contains(it)).unwrap_or(0), |data| data.number)
+        here.map_or_else(
+            || (1..u32::MAX).find(|it| !taken.contains(it)).unwrap_or(0),
+            |data| data.number,
+        )
     }
 
     /// The nodes that have data of this number.

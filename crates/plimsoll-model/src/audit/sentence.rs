@@ -1,10 +1,11 @@
 //! What each kind of event says to people: one sentence.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
 
 use super::AuditKind as Kind;
 use crate::access::{Role, Scope};
-use crate::ids::{NodeId, ReplicaId};
+use crate::ids::{NodeId, ReplicaId, ServiceKey};
 use crate::node::{Availability, NodeStatus};
 use crate::rebalance::{RepeatCount, Skipped};
 
@@ -44,13 +45,7 @@ impl Display for Kind {
                 write!(f, "logged in to registry {registry} as {user}")
             }
             Self::RegistryLogout { registry } => write!(f, "logged out of registry {registry}"),
-            Self::VolumesDeclared { service, paths } if paths.is_empty() => {
-                write!(f, "the image of {service} declares no volumes")
-            }
-            Self::VolumesDeclared { service, paths } => {
-                let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-                write!(f, "the image of {service} declares volumes: {}", paths.join(", "))
-            }
+            Self::VolumesDeclared { service, paths } => declared(f, service, paths),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
             Self::Placed { replica, node } => write!(f, "{replica} placed on {node}"),
@@ -108,6 +103,12 @@ impl Display for Kind {
             Self::Survived { node, lost } => survived(f, node, *lost),
         }
     }
+}
+
+fn declared(f: &mut Formatter<'_>, service: &ServiceKey, paths: &BTreeSet<String>) -> Result {
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let paths = if paths.is_empty() { "none".to_owned() } else { paths.join(", ") };
+    write!(f, "volumes that the image of {service} declares: {paths}")
 }
 
 fn available(f: &mut Formatter<'_>, node: &NodeId, availability: Availability) -> Result {

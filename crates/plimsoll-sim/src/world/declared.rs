@@ -76,8 +76,8 @@ impl World<'_> {
         generation: Generation,
     ) {
         let found = self.declared_at(node, replica, generation);
-        let mut orders = orders::of(&self.state, node, replica);
-        let order = orders.find(|order| order.assignment.generation == generation);
+        let order = orders::of(&self.state, node, replica)
+            .find(|order| order.assignment.generation == generation);
         let granted: BTreeMap<String, String> = order.map(|it| it.declared).unwrap_or_default();
         let name =
             |key: &String| VolumeSpec::default().name_on_engine(&replica.service.deployment, key);
