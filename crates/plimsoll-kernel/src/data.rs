@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_model::reason::Filter;
 use plimsoll_model::spec::VolumeGroup;
 use plimsoll_model::state::Service;
-use plimsoll_model::{NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State};
+use plimsoll_model::{
+    DeploymentName, Mode, NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State,
+};
 
 /// Whether what runs of it, what should, or what its rollout may return to keeps data on the node.
 pub(crate) fn has_data(service: &Service, replica: &Replica) -> bool {
@@ -43,6 +45,8 @@ pub(crate) struct VolumeBinding<'s> {
     sharers: Vec<VolumeSharer<'s>>,
     /// As much as all of it asks for.
     request: Resources,
+    /// Nodes with a copy of a volume of it that is not the data.
+    spoilt: BTreeMap<NodeId, String>,
 }
 
 /// A volume of which there is one.
@@ -70,6 +74,12 @@ impl<'s> VolumeBinding<'s> {
         let deployment = &key.deployment;
         // Most services have none, and are not looked at with the others.
         spec.container.local_volumes(deployment).next()?;
+        let spoilt = spoilt(state, deployment, spec);
+        let is_everywhere = spec.placement.mode == Mode::Global;
+        if is_everywhere {
+            let is_some = !spoilt.is_empty();
+            return is_some.then(|| Self { is_per_replica: true, spoilt, ..Self::default() });
+        }
         let nodes_of = |volume: &str| {
             let known = state.nodes_with_volume(deployment, volume).cloned();
             let soon = promised.get(volume).into_iter().flatten().cloned();
@@ -89,14 +99,14 @@ impl<'s> VolumeBinding<'s> {
             let mut located = own.into_iter().map(|volume| (nodes_of(&volume), volume));
             let copies = located.find(|(nodes, _)| !nodes.is_empty());
             let copies = copies.map(|(nodes, volume)| (volume, nodes));
-            return Some(Self { is_per_replica: true, copies, ..Self::default() });
+            return Some(Self { is_per_replica: true, copies, spoilt, ..Self::default() });
         }
         let located = volumes.into_iter().map(|volume| (nodes_of(&volume), volume));
         let homes: Vec<VolumeHome> = located
             .filter(|(nodes, _)| !nodes.is_empty())
             .map(|(nodes, volume)| VolumeHome { is_own: own.contains(&volume), volume, nodes })
             .collect();
-        let mut binding = Self { homes, own, ..Self::default() };
+        let mut binding = Self { homes, own, spoilt, ..Self::default() };
         if binding.homes.is_empty() && !is_alone {
             for (service, spec) in services {
                 let of = ServiceKey::new(deployment.clone(), service.clone());
@@ -111,6 +121,9 @@ impl<'s> VolumeBinding<'s> {
 
     /// Why a volume keeps a replica that is nowhere yet from this node.
     pub(crate) fn filter(&self, node: &NodeId) -> Option<Filter> {
+        if let Some(volume) = self.spoilt.get(node) {
+            return Some(Filter::VolumeCopy { volume: volume.clone() });
+        }
         self.homes.iter().find_map(|home| {
             let VolumeHome { volume, nodes, .. } = home;
             if nodes.len() > 1 {
@@ -133,6 +146,11 @@ impl<'s> VolumeBinding<'s> {
     /// The only nodes worth a look, where it is settled which.
     pub(crate) fn nodes(&self) -> Option<&BTreeSet<NodeId>> {
         self.homes.first().map(|home| &home.nodes)
+    }
+
+    /// Whether nodes that are alike otherwise suit it unequally.
+    pub(crate) fn is_particular(&self) -> bool {
+        !self.sharers.is_empty() || !self.spoilt.is_empty()
     }
 
     pub(crate) fn sharers(&self) -> &[VolumeSharer<'s>] {
@@ -171,6 +189,24 @@ impl<'s> VolumeBinding<'s> {
         self.sharers.clear();
         self.request = Resources::NONE;
     }
+}
+
+/// The nodes where a volume of the service is an old copy, or what is left of a move.
+fn spoilt(
+    state: &State,
+    deployment: &DeploymentName,
+    spec: &ServiceSpec,
+) -> BTreeMap<NodeId, String> {
+    let mut spoilt = BTreeMap::new();
+    let Some(volumes) = state.volumes().get(deployment) else { return spoilt };
+    for volume in spec.container.local_volumes(deployment) {
+        let Some(holders) = volumes.held.get(&volume) else { continue };
+        let nodes = holders.old.iter().chain(holders.discards.keys());
+        for node in nodes.filter(|node| holders.is_spoilt(node)) {
+            spoilt.insert(node.clone(), volume.clone());
+        }
+    }
+    spoilt
 }
 
 /// What the replicas ask for that a service lacks.

@@ -25,6 +25,7 @@ mod routing;
 pub mod settled;
 mod start_order;
 mod trust;
+mod volume_moves;
 mod volumes;
 
 /// A promise that was broken.
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<routing::Routing>::default(),
         Box::<start_order::StartOrder>::default(),
         Box::<trust::MutualTrust>::default(),
+        Box::<volume_moves::VolumesChangeHandsWhole>::default(),
         Box::<volumes::OneVolume>::default(),
     ]
 }

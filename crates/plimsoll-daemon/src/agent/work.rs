@@ -17,6 +17,7 @@ use plimsoll_runtime::{
 use tokio::time::sleep;
 
 use super::container::Then;
+use super::volume_work::VolumeWorkDone;
 use super::{Agent, Unit};
 use crate::context;
 
@@ -52,6 +53,7 @@ pub(super) enum WorkOutcome {
         revision: Revision,
         result: Result<Vec<String>, Error>,
     },
+    Volume(VolumeWorkDone),
     /// The processes of containers are on disk, or are not.
     Kept(std::io::Result<()>),
 }

@@ -1,5 +1,6 @@
 //! What each kind of event says to people: one sentence.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
 
 use super::AuditKind as Kind;
@@ -91,6 +92,21 @@ impl Display for Kind {
             Self::VolumesRemoved { deployment, node } => {
                 write!(f, "the volumes of {deployment} on {node} are removed")
             }
+            Self::VolumeRemoved { volume, node, .. } => {
+                write!(f, "volume {volume} on {node} is removed")
+            }
+            Self::VolumeForgotten { volume, node, .. } => {
+                write!(f, "volume {volume} on {node}, which is down, is forgotten")
+            }
+            Self::VolumeMoveStarted { volumes, src, dst, .. } => {
+                write!(f, "{} {src} → {dst} started", named(volumes))
+            }
+            Self::VolumesMoved { volumes, src, dst, .. } => {
+                write!(f, "{} {src} → {dst} finished; {src} keeps an old copy", named(volumes))
+            }
+            Self::VolumeMoveFailed { deployment, dst, why } => {
+                write!(f, "move of volumes of {deployment} to {dst} failed: {why}")
+            }
             Self::LevelRaised { level } => {
                 write!(f, "every server is upgraded: the cell speaks {level}")
             }
@@ -154,6 +170,12 @@ fn stays(
 fn rebalance_skipped(f: &mut Formatter<'_>, skipped: &Skipped, times: RepeatCount) -> Result {
     write!(f, "{skipped}")?;
     if times.count == 1 { Ok(()) } else { write!(f, "; {} times in a row", times.count) }
+}
+
+fn named(volumes: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let what = if names.len() == 1 { "volume" } else { "volumes" };
+    format!("move of {what} {}", names.join(", "))
 }
 
 fn survived(f: &mut Formatter<'_>, node: &NodeId, lost: u32) -> Result {
