@@ -14,13 +14,13 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use plimsoll_model::Generation;
 use plimsoll_peer::{PeerClient, Target};
 use plimsoll_runtime::{Runtime, VolumeRef, chain};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cell::ANSWER;
 use crate::volume_archive::{self, VolumeTotals};
@@ -34,6 +34,11 @@ pub(crate) const SIZE: &str = "/peer/volume/size";
 
 /// How long the other node may be silent while it sends.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// How long the other node may take to hear of the move as well.
+const UNTOLD: Duration = Duration::from_secs(30);
+
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Pieces on their way between the disk and the network.
 const PIECES_AHEAD: usize = 8;
@@ -149,17 +154,7 @@ async fn copy_one(
     }
     notes.add(order, &volume.name).map_err(|error| format!("cannot note the copy: {error}"))?;
     let dir = runtime.create_volume(volume).await.map_err(told)?;
-    let asked = AskedContent { volume: volume.clone(), order };
-    let body = serde_json::to_vec(&asked).expect("a question has string keys only");
-    let mut request = Request::new(Body::from(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = CONTENT.parse().expect("the endpoint has a good path");
-    let answer = client.forward(from, request, ANSWER).await;
-    let answer =
-        answer.map_err(|error| format!("{} cannot be reached: {}", from.node, chain(&error)))?;
-    if !answer.status().is_success() {
-        return Err(format!("{} answered with status {}", from.node, answer.status()));
-    }
+    let answer = ask_content(client, from, &AskedContent { volume: volume.clone(), order }).await?;
     let (pieces, reader) = mpsc::channel(PIECES_AHEAD);
     let reading = tokio::task::spawn_blocking(move || {
         volume_archive::read(&dir, PieceReader { pieces: reader, rest: Bytes::new() })
@@ -182,6 +177,32 @@ async fn copy_one(
     match reading.await {
         Ok(read) => read.map_err(|error| error.to_string()),
         Err(_) => Err("it broke off".to_owned()),
+    }
+}
+
+/// Asks the other node for what is in the volume. Both were told of the move, and this one may have heard of it first.
+async fn ask_content(
+    client: &PeerClient,
+    from: &Target,
+    asked: &AskedContent,
+) -> Result<hyper::Response<Body>, String> {
+    let body = Bytes::from(serde_json::to_vec(asked).expect("a question has string keys only"));
+    let deadline = Instant::now() + UNTOLD;
+    loop {
+        let mut request = Request::new(Body::from(body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = CONTENT.parse().expect("the endpoint has a good path");
+        let answer = client.forward(from, request, ANSWER).await;
+        let answer = answer
+            .map_err(|error| format!("{} cannot be reached: {}", from.node, chain(&error)))?;
+        match answer.status() {
+            StatusCode::OK => return Ok(answer),
+            StatusCode::FORBIDDEN if Instant::now() < deadline => sleep(ASK_AGAIN).await,
+            StatusCode::NOT_FOUND => {
+                return Err(format!("{} has no volume of this name", from.node));
+            }
+            status => return Err(format!("{} answered with status {status}", from.node)),
+        }
     }
 }
 

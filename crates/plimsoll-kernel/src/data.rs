@@ -121,8 +121,8 @@ impl<'s> VolumeBinding<'s> {
 
     /// Why a volume keeps a replica that is nowhere yet from this node.
     pub(crate) fn filter(&self, node: &NodeId) -> Option<Filter> {
-        if let Some(volume) = self.spoilt.get(node) {
-            return Some(Filter::VolumeCopy { volume: volume.clone() });
+        if let Some(spoilt) = self.spoilt_on(node) {
+            return Some(spoilt);
         }
         self.homes.iter().find_map(|home| {
             let VolumeHome { volume, nodes, .. } = home;
@@ -137,10 +137,19 @@ impl<'s> VolumeBinding<'s> {
 
     /// Why a replica that is on the node would find a volume of its own empty there.
     pub(crate) fn is_elsewhere(&self, node: &NodeId) -> Option<Filter> {
+        if let Some(spoilt) = self.spoilt_on(node) {
+            return Some(spoilt);
+        }
         let mut own = self.homes.iter().filter(|home| home.is_own);
         let home = own.find(|home| !home.nodes.contains(node))?;
         let (volume, node) = (home.volume.clone(), home.nodes.first()?.clone());
         Some(Filter::VolumeElsewhere { volume, node })
+    }
+
+    /// Why what the node has of a volume is not to be taken for the data.
+    pub(crate) fn spoilt_on(&self, node: &NodeId) -> Option<Filter> {
+        let volume = self.spoilt.get(node)?.clone();
+        Some(Filter::VolumeCopy { volume })
     }
 
     /// The only nodes worth a look, where it is settled which.

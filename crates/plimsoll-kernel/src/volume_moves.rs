@@ -82,7 +82,7 @@ impl<'s> Pass<'s> {
         self.retire_all(roster, key, service);
         let wanted = spec.placement.mode.replicas().unwrap_or(1) as usize;
         let why = UnplacedReason::VolumeMoving { to: moving.dst.clone() };
-        self.explain_missing(key, service, wanted, Some(why));
+        self.explain_missing(key, service, wanted, (wanted > 0).then_some(why));
         true
     }
 }

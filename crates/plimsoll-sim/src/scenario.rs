@@ -143,7 +143,7 @@ pub enum Action {
     },
     /// A volume of the deployment moves to the node, with all it is tied to.
     MoveVolume(DeploymentName, NodeId),
-    /// The node is to remove its copy of a volume of the deployment, or the cell forgets it.
+    /// The node is to remove its copy of a volume of the deployment; where it has none, one that a lost node has is forgotten.
     RemoveVolume(DeploymentName, NodeId),
     Scale(ServiceKey, u32),
     /// To this revision, or to the one before.

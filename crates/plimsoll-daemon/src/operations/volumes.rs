@@ -1,6 +1,6 @@
 //! Named volumes: where they are and who uses them; a copy of one is removed, or all that tie services together move.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::volume_moves;
@@ -22,16 +22,20 @@ use plimsoll_api::view::{
 
 /// Every volume that deployments of the scope use or used, by deployment and name.
 pub fn volumes(state: &State, scope: &Scope) -> Vec<Volume> {
-    let admitted = state.volumes().iter().filter(|(name, _)| scope.admits(name.as_str()));
-    let told = admitted.flat_map(|(deployment, volumes)| {
-        volumes.held.iter().map(move |it| told(state, deployment, volumes, it))
-    });
-    told.collect()
+    let users = users(state);
+    let mut all = Vec::new();
+    for (deployment, volumes) in state.volumes() {
+        if scope.admits(deployment.as_str()) {
+            let held = volumes.held.iter();
+            all.extend(held.map(|it| told(state, deployment, volumes, it, &users)));
+        }
+    }
+    all
 }
 
 pub fn volume(state: &State, deployment: &str, volume: &str) -> Result<Volume, Error> {
     let (deployment, volumes, held) = find(state, deployment, volume)?;
-    Ok(told(state, deployment, volumes, held))
+    Ok(told(state, deployment, volumes, held, &users(state)))
 }
 
 /// Has a node remove its copy; `force`: has the cell forget that of a node that is down.
@@ -241,6 +245,7 @@ fn told(
     deployment: &DeploymentName,
     volumes: &Volumes,
     (name, holders): Held<'_>,
+    users: &VolumeUsers,
 ) -> Volume {
     let mounting = mounting(state, deployment, name);
     let services = mounting.iter().map(|(key, _)| key.service.to_string()).collect();
@@ -254,10 +259,6 @@ fn told(
         };
         VolumeCopy { node: node.to_string(), state: word.to_owned(), size: None }
     });
-    let used_by = state
-        .users_of_volume(name)
-        .into_iter()
-        .map(|(replica, node)| VolumeUser { replica: replica.to_string(), node: node.to_string() });
     let reasons = mounting.iter().filter_map(|(key, _)| {
         let why = &state.service(key)?.row.unplaced.as_ref()?.why;
         Some(Reason::new(key, why, why.to_string()))
@@ -269,7 +270,7 @@ fn told(
         is_external: holders.is_external,
         copies: copies.collect(),
         services,
-        used_by: used_by.collect(),
+        used_by: users.get(name).cloned().unwrap_or_default(),
         is_split: holders.nodes.len() > 1 && is_one(&mounting),
         moving: moving.map(|moving| VolumeMoving {
             from: moving.src.to_string(),
@@ -282,6 +283,25 @@ fn told(
         move_failed: volumes.move_failed.as_ref().map(|failed| failed.why.to_string()),
         reasons: reasons.collect(),
     }
+}
+
+/// Who has each volume mounted. Gathered once for all volumes: a cell may have thousands of both.
+type VolumeUsers = BTreeMap<String, Vec<VolumeUser>>;
+
+fn users(state: &State) -> VolumeUsers {
+    let mut users = VolumeUsers::new();
+    for (id, replica) in state.replicas() {
+        let Some(service) = state.service(&id.service) else { continue };
+        for held in replica.holds() {
+            let Some(spec) = service.spec_of(held) else { continue };
+            for volume in spec.container.mounted_volumes() {
+                let (replica, node) = (id.to_string(), held.node.to_string());
+                let of = users.entry(volume.name(&id.service.deployment)).or_default();
+                of.push(VolumeUser { replica, node });
+            }
+        }
+    }
+    users
 }
 
 fn mounting<'s>(

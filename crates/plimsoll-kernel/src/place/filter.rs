@@ -141,6 +141,9 @@ pub(crate) fn in_place(
     replica: &ReplicaId,
     freed: Resources,
 ) -> Option<Filter> {
+    if let Some(spoilt) = ask.binding.as_ref().and_then(|it| it.spoilt_on(&slot.id)) {
+        return Some(spoilt);
+    }
     let (asked, freed) = (ask.request.on(slot.capacity), freed.on(slot.capacity));
     let (raised, gpus) = (asked.minus(freed), GpusAsked::of(ask.request));
     let free = slot.free();

@@ -18,19 +18,19 @@ use crate::volumes::{
 
 impl Volumes {
     /// Refuses what would run beside a move, or find an old copy in the place of the data.
-    pub(super) fn check_free<'v>(
+    pub(super) fn check_free(
         &self,
         name: &DeploymentName,
         node: &NodeId,
-        mounted: impl Iterator<Item = &'v String>,
+        mounted: impl Iterator<Item = String>,
     ) -> Result<(), Refusal> {
         for volume in mounted {
-            if let Some(moving) = self.moving.as_ref().filter(|it| it.volumes.contains(volume)) {
+            if let Some(moving) = self.moving.as_ref().filter(|it| it.volumes.contains(&volume)) {
                 let (deployment, to) = (name.clone(), moving.dst.clone());
                 return Err(Refusal::VolumesMoving { deployment, to });
             }
-            if self.held.get(volume).is_some_and(|it| it.is_spoilt(node)) {
-                return Err(Refusal::VolumeThere { volume: volume.clone(), node: node.clone() });
+            if self.held.get(&volume).is_some_and(|it| it.is_spoilt(node)) {
+                return Err(Refusal::VolumeThere { volume, node: node.clone() });
             }
         }
         Ok(())

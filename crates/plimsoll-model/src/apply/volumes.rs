@@ -68,7 +68,8 @@ impl Txn<'_> {
         let noted: Vec<(String, bool)> =
             noted.map(|volume| (volume.name(name), volume.is_external())).collect();
         if let Some(known) = known {
-            known.check_free(name, node, noted.iter().map(|(volume, _)| volume))?;
+            // What every node reaches is in no place, and has no copies.
+            known.check_free(name, node, container.local_volumes(name))?;
         }
         let is_going = |volume: &str| {
             let holders = known.and_then(|known| known.held.get(volume));

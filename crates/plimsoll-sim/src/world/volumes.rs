@@ -124,19 +124,36 @@ impl World<'_> {
         Vec::new()
     }
 
-    /// A copy of a volume that the node has; one of a node that is down is forgotten.
+    /// A copy of a volume that the node has is to go. Where there is none, one that a lost node has is forgotten.
     pub(super) fn remove_volume(&self, deployment: &DeploymentName, node: &NodeId) -> Vec<Guarded> {
-        let Some(known) = self.state.volumes().get(deployment) else { return Vec::new() };
-        let mut held = known.held.iter().filter(|(_, it)| it.has_copy(node));
-        let Some((volume, _)) = held.next() else { return Vec::new() };
-        let (deployment, volume, at) = (deployment.clone(), volume.clone(), node.clone());
-        let is_down = self.state.node(node).is_none_or(|it| it.status == NodeStatus::Down);
-        let change = if is_down {
-            VolumeChange::Forget { deployment, volume, node: at }
-        } else {
-            VolumeChange::Remove { deployment, volume, node: at }
+        let known = self.state.volumes().get(deployment).into_iter();
+        let mut held = known.flat_map(|known| &known.held).filter(|(_, it)| it.has_copy(node));
+        let (deployment, node) = (deployment.clone(), node.clone());
+        let change = match held.next() {
+            Some((volume, _)) => VolumeChange::Remove { deployment, volume: volume.clone(), node },
+            None => match self.lost_copy() {
+                Some(lost) => lost,
+                None => return Vec::new(),
+            },
         };
         vec![Change::Volume { change }.free()]
+    }
+
+    /// A copy that nothing uses, on a node that is down.
+    fn lost_copy(&self) -> Option<VolumeChange> {
+        let is_down =
+            |node: &NodeId| self.state.node(node).is_some_and(|it| it.status == NodeStatus::Down);
+        let is_used = |volume: &str, node: &NodeId| {
+            self.state.users_of_volume(volume).iter().any(|(_, on)| on == node)
+        };
+        self.state.volumes().iter().find_map(|(deployment, known)| {
+            known.held.iter().find_map(|(volume, holders)| {
+                let mut copies = holders.copies().into_iter();
+                let node = copies.find(|node| is_down(node) && !is_used(volume, node))?;
+                let (deployment, volume) = (deployment.clone(), volume.clone());
+                Some(VolumeChange::Forget { deployment, volume, node })
+            })
+        })
     }
 }
 

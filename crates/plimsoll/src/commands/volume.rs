@@ -83,7 +83,7 @@ pub(crate) struct InspectArgs {
 
 #[derive(Debug, clap::Args)]
 struct VolumeName {
-    /// Name of the volume, such as shop_db
+    /// Name of the volume, as the container engine has it
     #[arg(value_name = "VOLUME")]
     name: String,
     /// Deployment that uses it, where several do
