@@ -297,6 +297,39 @@ impl Client {
         self.answer(ApiRequest::new(Method::DELETE, &path(&["v1", "registries", host]))).await
     }
 
+    /// The named volumes that deployments use or used.
+    pub async fn volumes(&self) -> Result<Vec<view::Volume>> {
+        self.list("/v1/volumes").await
+    }
+
+    /// One of them, with how much is in it.
+    pub async fn volume(&self, deployment: &str, volume: &str) -> Result<view::Volume> {
+        self.get(&path(&["v1", "deployments", deployment, "volumes", volume])).await
+    }
+
+    pub async fn remove_volume(
+        &self,
+        deployment: &str,
+        volume: &str,
+        node: Option<&str>,
+        force: bool,
+    ) -> Result<view::VolumeChanged> {
+        let query = Query::default().value("node", node).flag("force", force);
+        let path = query.onto(path(&["v1", "deployments", deployment, "volumes", volume]));
+        self.answer(ApiRequest::new(Method::DELETE, &path)).await
+    }
+
+    /// Begins to move it.
+    pub async fn move_volume(
+        &self,
+        deployment: &str,
+        volume: &str,
+        asked: &view::MoveVolume,
+    ) -> Result<view::VolumeChanged> {
+        let path = path(&["v1", "deployments", deployment, "volumes", volume, "move"]);
+        self.send(Method::POST, &path, asked).await
+    }
+
     /// Newest first.
     pub async fn history(&self, name: &str) -> Result<Vec<view::Revision>> {
         self.get(&path(&["v1", "deployments", name, "history"])).await

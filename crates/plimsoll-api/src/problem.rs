@@ -129,6 +129,9 @@ codes! {
         /// The cell has no credentials for this registry.
         NoSuchRegistry = "no_such_registry" => "`plimsoll registry list` lists them",
 
+        /// The deployment has no such volume, or the node has no copy of it.
+        NoSuchVolume = "no_such_volume" => "`plimsoll volume list` lists them",
+
         "Conflicts with the present state":
         /// The deployment is not at the revision the request expects.
         RevisionChanged = "revision_changed"
@@ -170,6 +173,24 @@ codes! {
         FileExists = "file_exists" => "rotate it, or choose another name",
         /// Services use the secret or config.
         FileInUse = "file_in_use" => "remove it from their compose files and apply these first",
+        /// A replica uses the volume.
+        VolumeInUse = "volume_in_use" => "delete its deployment or scale it to 0 first",
+        /// The volume is on several nodes, and which is meant is not said.
+        VolumeOnSeveralNodes = "volume_on_several_nodes"
+            => "`plimsoll volume inspect VOLUME` shows the copies; remove one with `plimsoll volume rm VOLUME --node NODE`",
+        /// The volume is being moved or removed.
+        VolumeBusy = "volume_busy" => "`plimsoll volume inspect VOLUME` shows how far it is",
+        /// The node has a copy of the volume already.
+        VolumeThere = "volume_there" => "remove it first: `plimsoll volume rm VOLUME --node NODE`",
+        /// The volume cannot be moved or removed: it is external or shared, has a driver, or each replica has its own.
+        VolumeFixed = "volume_fixed" => "move what is in it with the tools of the service",
+        /// The node cannot run what uses the volume.
+        VolumeUnfit = "volume_unfit" => "choose another node, or make room there",
+        /// The node is ready, and can remove the volume itself.
+        VolumeNodeReady = "volume_node_ready" => "leave out `--force`",
+        /// The node that has the volume, or is to have it, is down.
+        VolumeNodeDown = "volume_node_down"
+            => "bring it back; if it is lost, `plimsoll volume rm VOLUME --node NODE --force` has the cell forget its copy",
         /// The cell cannot be joined yet: its first node has no peer address.
         NoAuthority = "no_authority"
             => "its first node must be able to bind its peer port; see `plimsoll up --address`",
@@ -317,7 +338,8 @@ impl ProblemCode {
             | Self::NoSuchJoinToken
             | Self::NoSuchSecret
             | Self::NoSuchConfig
-            | Self::NoSuchRegistry => 404,
+            | Self::NoSuchRegistry
+            | Self::NoSuchVolume => 404,
             Self::NoSuchMethod => 405,
             Self::NameTaken
             | Self::RevisionChanged
@@ -336,6 +358,14 @@ impl ProblemCode {
             | Self::JoinTokenExists
             | Self::FileExists
             | Self::FileInUse
+            | Self::VolumeInUse
+            | Self::VolumeOnSeveralNodes
+            | Self::VolumeBusy
+            | Self::VolumeThere
+            | Self::VolumeFixed
+            | Self::VolumeUnfit
+            | Self::VolumeNodeReady
+            | Self::VolumeNodeDown
             | Self::NoAuthority
             | Self::NotHere
             | Self::NotRunning

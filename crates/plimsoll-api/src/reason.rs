@@ -62,6 +62,8 @@ codes! {
         /// The service is placed on listed hosts, and too few of them are ready.
         CannotSatisfyHostPlacement = "cannot_satisfy_host_placement"
             => "start the nodes it names, or change the service's hosts",
+        /// The service is stopped while its volumes move to another node.
+        VolumeMoving = "volume_moving" => "`plimsoll volume inspect VOLUME` shows how far the move is",
 
         "Placement filters":
         /// The node is down.
@@ -77,9 +79,11 @@ codes! {
         /// The node's runtime lacks something that the container needs.
         RuntimeLacks = "runtime_lacks" => "use a node with another runtime, or change the compose file",
         /// A volume of the service is on another node, and its data is there.
-        VolumeElsewhere = "volume_elsewhere" => "bring the node that has the volume back, or uncordon it or free capacity there",
+        VolumeElsewhere = "volume_elsewhere" => "bring the node that has the volume back, uncordon it or free capacity there, or `plimsoll volume move VOLUME NODE`",
         /// Several nodes have the volume, and the service is meant to use one: nothing chooses between them by itself.
-        VolumeSplit = "volume_split" => "remove the node that should not have it from the cell, or begin anew with `plimsoll delete DEPLOYMENT --volumes`",
+        VolumeSplit = "volume_split" => "choose the copy to keep and remove the other: `plimsoll volume rm VOLUME --node NODE`",
+        /// The node has an old copy of a volume, which nothing may use: the volume has moved away, or could not move there.
+        VolumeCopy = "volume_copy" => "`plimsoll volume rm VOLUME --node NODE` removes the old copy",
         /// Services that share a volume run on one node, and another of them cannot run on this one.
         VolumeSharer = "volume_sharer" => "make room for all of them on one node, or give each a volume of its own",
         /// The service asks for GPUs, and the node has too few.

@@ -22,6 +22,7 @@ mod routes;
 mod snapshot;
 pub mod spec;
 mod time;
+mod volumes;
 
 pub use crate::problem::{Problem, ProblemCode};
 pub use crate::reason::{Reason, ReasonCode};
@@ -50,6 +51,10 @@ pub use relief::{Gate, NodeAccount, Relief, WeighedMove};
 pub use routes::{Route, RouteContainer, RouteExplanation, RouteQuery};
 pub use snapshot::Snapshot;
 pub use time::Time;
+pub use volumes::{
+    MoveVolume, PlannedVolumeMove, Volume, VolumeChanged, VolumeCopy, VolumeMoving, VolumeSize,
+    VolumeUser,
+};
 
 /// Everything: what `plimsoll status` shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

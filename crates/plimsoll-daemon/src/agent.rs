@@ -30,12 +30,16 @@ use crate::context::NodeContext;
 use crate::dispatcher::{AssignmentReceiver, AssignmentUpdate, Assignments, DesiredReplica};
 use crate::link::{self, Report};
 use crate::measurements::{FailedChecks, SharedMeasurements};
+use crate::volume_copy::CopyNotes;
+use crate::volume_orders::VolumeOrders;
+use plimsoll_peer::PeerClient;
 
 mod clock;
 mod container;
 mod declared;
 mod outage;
 mod resync;
+mod volume_work;
 mod volumes;
 mod work;
 
@@ -46,6 +50,7 @@ use clock::AgentClock;
 use container::{Seen, Sight, Then, Unit};
 use outage::KnownProcesses;
 use resync::Sweeps;
+use volume_work::VolumeWork;
 use volumes::Doomed;
 use work::{FinishedWork, ReplicaHealth, WorkOutcome};
 
@@ -86,6 +91,7 @@ pub struct Agent {
     reports: mpsc::UnboundedSender<Report>,
     sweeps: Sweeps,
     doomed: Doomed,
+    volume_work: VolumeWork,
     processes: KnownProcesses,
     /// What was told to be unknown before the runtime was ever looked at.
     unseen: BTreeSet<(ReplicaId, Generation)>,
@@ -98,7 +104,10 @@ impl Agent {
     pub fn new(cell: &NodeContext, reports: mpsc::UnboundedSender<Report>) -> Self {
         let cell_id = cell.engine.machine().read(|state| state.cell_id().clone());
         let (runtime, measurements) = (Arc::clone(&cell.runtime), cell.measurements.clone());
-        Self::reporting(reports, runtime, measurements, cell_id, cell.node.clone(), cell.policy)
+        let (node, policy) = (cell.node.clone(), cell.policy);
+        let mut agent = Self::reporting(reports, runtime, measurements, cell_id, node, policy);
+        agent.volume_work.exports = cell.volume_exports.clone();
+        agent
     }
 
     fn reporting(
@@ -126,6 +135,7 @@ impl Agent {
             reports,
             sweeps: Sweeps::default(),
             doomed: Doomed::default(),
+            volume_work: VolumeWork::default(),
             processes: KnownProcesses::default(),
             unseen: BTreeSet::new(),
             traffic: None,
@@ -144,6 +154,14 @@ impl Agent {
     #[must_use]
     pub fn with_data_dir(mut self, data_dir: &Path) -> Self {
         self.processes = KnownProcesses::read(data_dir);
+        self.volume_work.notes = CopyNotes::below(data_dir);
+        self
+    }
+
+    /// From now on it copies volumes from other nodes.
+    #[must_use]
+    pub fn with_peers(mut self, client: PeerClient) -> Self {
+        self.volume_work.client = Some(client);
         self
     }
 
@@ -164,6 +182,7 @@ impl Agent {
         loop {
             self.begin_sweep();
             self.begin_clearing();
+            self.begin_discards();
             let wake = self.wake();
             tokio::select! {
                 // What is here is learnt before what is asked: else everything would be started a second time.
@@ -177,6 +196,8 @@ impl Agent {
                 },
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(done) => self.done(done),
+                    // Somebody gave it up.
+                    Err(error) if error.is_cancelled() => {}
                     Err(error) => tracing::error!(%error, "a task of the agent failed"),
                 },
                 Some(word) = self.words.1.recv() => self.heed(word),
@@ -189,7 +210,10 @@ impl Agent {
     fn wake(&self) -> Instant {
         let timer = self.timers.first().map(|(at, _)| self.clock.instant(*at));
         let sweep = self.sweeps.due();
-        [timer, self.doomed.due()].into_iter().flatten().fold(sweep, Instant::min)
+        [timer, self.doomed.due(), self.volume_work.due()]
+            .into_iter()
+            .flatten()
+            .fold(sweep, Instant::min)
     }
 
     /// Looks at every replica whose time has come.
@@ -204,8 +228,12 @@ impl Agent {
 
     fn hear(&mut self, update: AssignmentUpdate) {
         let changed: Vec<ReplicaId> = match update {
-            AssignmentUpdate::Volumes(doomed) => {
+            AssignmentUpdate::Volumes(orders) => {
+                let VolumeOrders { doomed, discards, copies, exports } = orders;
                 self.doomed.ask(doomed);
+                self.volume_work.discard(discards);
+                *self.volume_work.exports.lock() = exports;
+                self.copy_volumes(&copies);
                 return;
             }
             AssignmentUpdate::All(briefs) => {
@@ -213,8 +241,9 @@ impl Agent {
                     self.welcome_auth(id, brief);
                 }
                 self.briefs = briefs;
-                // What is to go of volumes comes next, if there is any.
+                // What is to go of volumes comes next, if there is any. What is being copied is copied on until then.
                 self.doomed.ask(BTreeMap::new());
+                self.volume_work.discard(BTreeMap::new());
                 let known: BTreeSet<_> = self.briefs.keys().chain(self.units.keys()).collect();
                 known.into_iter().cloned().collect()
             }
@@ -362,6 +391,7 @@ impl Agent {
         match step {
             ContainerStep::Pull(_) => self.pull(id, generation),
             ContainerStep::Start(_) if self.doomed.is_clearing(&id.service.deployment) => {}
+            ContainerStep::Start(_) if self.volume_work.is_removing(&id.service.deployment) => {}
             ContainerStep::Start(_) => self.start(id, generation),
             ContainerStep::Await(_) => {
                 let wanted = brief.wanted.iter().find(|wanted| wanted.generation == generation);
@@ -387,6 +417,7 @@ impl Agent {
                 WorkOutcome::Cleared { deployment, revision, result } => {
                     self.cleared(&deployment, revision, result);
                 }
+                WorkOutcome::Volume(done) => self.volume_done(done),
                 WorkOutcome::Kept(written) => self.kept_processes(written),
                 _ => {}
             }
@@ -400,6 +431,7 @@ impl Agent {
             WorkOutcome::Swept { .. }
             | WorkOutcome::Described(_)
             | WorkOutcome::Cleared { .. }
+            | WorkOutcome::Volume(_)
             | WorkOutcome::Kept(_) => {}
         }
         self.advance(&id);

@@ -51,6 +51,7 @@ mod source_shares;
 mod staleness;
 mod statuses;
 mod token;
+mod volumes;
 mod watching;
 mod write;
 

@@ -1,12 +1,15 @@
 //! What every part of a daemon holds: the replicated state, the runtime, and who this node is.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use plimsoll_kernel::{Leader, Policy};
 use plimsoll_model::access::Digest;
-use plimsoll_model::{Author, Command, Event, Guarded, Millis, NodeId, Rejection, Writer};
+use plimsoll_model::{
+    Author, Command, Event, Generation, Guarded, Millis, NodeId, Rejection, Writer,
+};
 use plimsoll_runtime::Runtime;
 use plimsoll_store::{Engine, Peer};
 use thiserror::Error;
@@ -21,6 +24,7 @@ use crate::quorum::Quorum;
 use crate::route_certificates::CertificateFeed;
 use crate::servers::Servers;
 use crate::shared::Shared;
+use crate::volume_orders::VolumeExport;
 
 #[derive(Debug, Clone)]
 pub struct NodeContext {
@@ -42,6 +46,8 @@ pub struct NodeContext {
     pub quorum: Shared<Option<Quorum>>,
     /// What this node keeps while it leads; none while it does not.
     pub leader: Shared<Option<Leader>>,
+    /// Which nodes may read which volumes here, by the word of the leader.
+    pub volume_exports: Shared<BTreeMap<Generation, VolumeExport>>,
     /// How many batches of this node's decisions were refused since it started.
     pub refused_batches: Arc<AtomicU64>,
 }
@@ -84,6 +90,7 @@ impl NodeContext {
             levels: Shared::default(),
             quorum: Shared::default(),
             leader: Shared::default(),
+            volume_exports: Shared::default(),
             refused_batches: Arc::default(),
         }
     }

@@ -10,15 +10,16 @@ use plimsoll_kernel::agent::WantedContainer;
 use plimsoll_kernel::orders;
 use plimsoll_model::registries::RegistryAuth;
 use plimsoll_model::spec::Dependency;
-use plimsoll_model::volumes::Volumes;
 use plimsoll_model::{
     ContainerSpec, DeploymentName, Event, Generation, NodeId, Observation, Replica, ReplicaId,
-    Revision, ServiceName, ServiceSpec, State,
+    ServiceName, ServiceSpec, State,
 };
 use plimsoll_store::{AppliedCommand, Lagged, Machine, aside};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::timeout;
+
+use crate::volume_orders::VolumeOrders;
 
 mod slot;
 
@@ -65,9 +66,8 @@ pub enum AssignmentUpdate {
     All(BTreeMap<ReplicaId, Assignments>),
     /// Only these; none where nothing of the replica is asked for any more.
     Some(Vec<(ReplicaId, Option<Assignments>)>),
-    /// The deployments whose volumes are to go from this node, all of them, each with the revision it ended at.
-    /// None of them after [`All`](Self::All) until this comes.
-    Volumes(BTreeMap<DeploymentName, Revision>),
+    /// What is to be done with volumes, all of it. Nothing after [`All`](Self::All) until this comes.
+    Volumes(VolumeOrders),
 }
 
 impl Assignments {
@@ -132,8 +132,8 @@ struct PendingReplicas {
 pub struct Orders {
     listener: Arc<Listener>,
     machine: Arc<Machine>,
-    /// All was told, which says that no volumes are to go.
-    has_told_all: bool,
+    /// What was last told of volumes: nothing, where all was told since.
+    volumes: VolumeOrders,
 }
 
 impl Dispatch {
@@ -169,7 +169,7 @@ impl Dispatch {
         let listener = Arc::new(Listener { node, pending, wake });
         listener.mark_all();
         self.listeners().push(Arc::downgrade(&listener));
-        Orders { listener, machine: Arc::clone(&self.machine), has_told_all: false }
+        Orders { listener, machine: Arc::clone(&self.machine), volumes: VolumeOrders::default() }
     }
 
     fn mark(&self, marks: &Marks) {
@@ -233,7 +233,7 @@ impl Orders {
         let mut pending = self.listener.pending();
         if std::mem::take(&mut pending.all) {
             drop(pending);
-            self.has_told_all = true;
+            self.volumes = VolumeOrders::default();
             let all = aside(|| self.machine.read(|state| everything(state, node)));
             return Some(AssignmentUpdate::All(all));
         }
@@ -251,9 +251,12 @@ impl Orders {
         if !volumes {
             return None;
         }
-        let doomed = self.machine.read(|state| doomed(state, node));
-        let is_known = std::mem::take(&mut self.has_told_all) && doomed.is_empty();
-        (!is_known).then_some(AssignmentUpdate::Volumes(doomed))
+        let orders = self.machine.read(|state| VolumeOrders::of(state, node));
+        if orders == self.volumes {
+            return None;
+        }
+        self.volumes = orders.clone();
+        Some(AssignmentUpdate::Volumes(orders))
     }
 }
 
@@ -276,8 +279,8 @@ impl Holders {
     fn fill(&mut self, state: &State) {
         self.replicas = state.replicas().map(|(id, replica)| (id, nodes_of(replica))).collect();
         let volumes = state.volumes().keys();
-        let doomed = volumes.map(|name| (name.clone(), doomed_on(state, name)));
-        self.volumes = doomed.filter(|(_, nodes)| !nodes.is_empty()).collect();
+        let asked = volumes.map(|name| (name.clone(), VolumeOrders::nodes(state, name)));
+        self.volumes = asked.filter(|(_, nodes)| !nodes.is_empty()).collect();
     }
 
     fn follow(&mut self, state: &State, changes: Result<Vec<AppliedCommand>, Lagged>) -> Marks {
@@ -309,27 +312,14 @@ impl Holders {
 
     /// The nodes that have to hear of it.
     fn follow_volumes(&mut self, state: &State, name: &DeploymentName) -> BTreeSet<NodeId> {
-        let now = doomed_on(state, name);
+        let now = VolumeOrders::nodes(state, name);
         let before = if now.is_empty() {
             self.volumes.remove(name)
         } else {
             self.volumes.insert(name.clone(), now.clone())
         };
-        before.unwrap_or_default().symmetric_difference(&now).cloned().collect()
+        before.unwrap_or_default().union(&now).cloned().collect()
     }
-}
-
-/// The nodes that are to remove the deployment's volumes.
-fn doomed_on(state: &State, name: &DeploymentName) -> BTreeSet<NodeId> {
-    let volumes = state.volumes().get(name).filter(|volumes| volumes.doomed.is_some());
-    volumes.map(Volumes::nodes).unwrap_or_default()
-}
-
-/// The deployments whose volumes the node is to remove.
-fn doomed(state: &State, node: &NodeId) -> BTreeMap<DeploymentName, Revision> {
-    let doomed = state.volumes().iter().filter_map(|(name, it)| Some((name, it, it.doomed?)));
-    let here = doomed.filter(|(_, volumes, _)| volumes.nodes().contains(node));
-    here.map(|(name, _, revision)| (name.clone(), revision)).collect()
 }
 
 fn nodes_of(replica: &Replica) -> BTreeSet<NodeId> {

@@ -37,5 +37,8 @@ pub mod sampler;
 pub mod servers;
 pub mod shared;
 pub mod views;
+pub mod volume_archive;
+mod volume_copy;
+pub mod volume_orders;
 
 pub use context::NodeContext;

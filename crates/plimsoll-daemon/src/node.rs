@@ -434,6 +434,7 @@ impl RunningNode {
         let agent = Agent::new(&cell, reports.clone())
             .beside_traffic(routing)
             .with_bind_roots(bind_roots)
+            .with_peers(client.clone())
             .with_data_dir(&options.data_dir);
         self.keep("agent", agent.run(told, stop.clone()));
         let root = options.host_root();

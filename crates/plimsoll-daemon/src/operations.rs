@@ -34,6 +34,7 @@ mod restart;
 mod revise;
 mod rollout;
 mod routes;
+mod volumes;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ pub use registries::{login_registry, logout_registry, registries};
 pub use restart::restart;
 pub use revise::{history, revision, rollback, scale};
 pub use rollout::change_rollout;
+pub use volumes::{move_volume, remove_volume, volume, volumes};
 
 /// How often a change to a deployment is decided anew because someone else changed it meanwhile.
 const MAX_RETRIES: usize = 5;
@@ -124,6 +126,20 @@ pub enum Error {
     NoSuchFile { kind: CellFileKind, name: String, hint: String },
     #[error("the cell has no credentials for registry {registry}")]
     NoSuchRegistry { registry: String, hint: String },
+    #[error("{deployment} has no volume {volume}")]
+    NoSuchVolume { deployment: String, volume: String, hint: String },
+    #[error("volume {volume} is on {} nodes: {}", nodes.len(), nodes.iter().map(NodeId::as_str).collect::<Vec<_>>().join(", "))]
+    VolumeOnSeveral { volume: String, nodes: Vec<NodeId> },
+    #[error(
+        "each replica of \"{service}\" has its own volume {volume}, which moves only with its node"
+    )]
+    VolumePerReplica { volume: String, service: ServiceName },
+    #[error(
+        "volumes of \"{service}\" have a driver or options; only plain local volumes can be moved"
+    )]
+    VolumeDriven { volume: String, service: ServiceName },
+    #[error("{node} cannot take volume {volume}: \"{service}\" could not run there: {why}")]
+    VolumeUnfit { volume: String, node: NodeId, service: ServiceName, why: String },
     #[error("the services wait for each other in a circle: {}", circle.join(" → "))]
     CircularDependency { circle: Vec<String> },
     #[error("service \"{service}\" publishes {}/{}, which {by} has already", port.number, port.protocol)]

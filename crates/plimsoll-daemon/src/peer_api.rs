@@ -38,6 +38,7 @@ use plimsoll_peer::{Key, KnownCaller, MAX_MESSAGE, PeerClient, RAFT, Remote, rea
 
 pub mod containers;
 pub mod images;
+mod volumes;
 
 /// The most bytes a request of a newcomer may have; a certificate request and some labels have a tenth.
 const MAX_ASKED: usize = 64 << 10;
@@ -64,6 +65,7 @@ pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
     let log = gate.log.peer_routes();
     let containers = containers::router(Arc::clone(&gate));
     let images = images::router(Arc::clone(&gate));
+    let volumes = volumes::router(Arc::clone(&gate));
     let routes = Router::new()
         .route(join::PATH, post(admit))
         .route(LINK, post(link))
@@ -71,7 +73,7 @@ pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
         .route(TUNNEL, post(tunnel))
         .route(CHALLENGE, post(challenge))
         .with_state(Arc::clone(&gate));
-    let routes = routes.merge(log).merge(containers).merge(images).merge(api);
+    let routes = routes.merge(log).merge(containers).merge(images).merge(volumes).merge(api);
     routes.layer(from_fn_with_state(gate, refuse_removed))
 }
 

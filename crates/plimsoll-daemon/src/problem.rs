@@ -98,6 +98,16 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::FileInUse { .. } => ProblemCode::FileInUse,
         Refusal::NoSuchRegistry { .. } => ProblemCode::NoSuchRegistry,
         Refusal::EmptyCredential { .. } => ProblemCode::EmptyCredential,
+        Refusal::NoSuchVolume { .. } | Refusal::VolumeNotThere { .. } => ProblemCode::NoSuchVolume,
+        Refusal::VolumeInUse { .. } => ProblemCode::VolumeInUse,
+        Refusal::VolumeExternal { .. }
+        | Refusal::VolumeShared { .. }
+        | Refusal::VolumeDeclared { .. } => ProblemCode::VolumeFixed,
+        Refusal::VolumesMoving { .. } | Refusal::VolumeGoing { .. } => ProblemCode::VolumeBusy,
+        Refusal::VolumeThere { .. } => ProblemCode::VolumeThere,
+        Refusal::VolumeSplit { .. } => ProblemCode::VolumeOnSeveralNodes,
+        Refusal::VolumeNodeReady { .. } => ProblemCode::VolumeNodeReady,
+        Refusal::VolumeNodeDown { .. } => ProblemCode::VolumeNodeDown,
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition
         | Refusal::NotOrdered { .. }

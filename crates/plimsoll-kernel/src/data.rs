@@ -8,7 +8,9 @@ use plimsoll_model::reason::Filter;
 use plimsoll_model::spec::VolumeGroup;
 use plimsoll_model::state::Service;
 use plimsoll_model::volumes::{VacantData, Volumes};
-use plimsoll_model::{NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State};
+use plimsoll_model::{
+    DeploymentName, Mode, NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State,
+};
 
 use crate::declared::numbers_in_use;
 
@@ -48,6 +50,8 @@ pub(crate) struct VolumeBinding<'s> {
     sharers: Vec<VolumeSharer<'s>>,
     /// As much as all of it asks for.
     request: Resources,
+    /// Nodes with a copy of a volume of it that is not the data.
+    spoilt: BTreeMap<NodeId, String>,
 }
 
 /// A volume of which there is one.
@@ -77,6 +81,12 @@ impl<'s> VolumeBinding<'s> {
         if spec.container.local_volumes(deployment).next().is_none() {
             return Self::declared(state, key, spec);
         }
+        let spoilt = spoilt(state, deployment, spec);
+        let is_everywhere = spec.placement.mode == Mode::Global;
+        if is_everywhere {
+            let is_some = !spoilt.is_empty();
+            return is_some.then(|| Self { is_per_replica: true, spoilt, ..Self::default() });
+        }
         let nodes_of = |volume: &str| {
             let known = state.nodes_with_volume(deployment, volume).cloned();
             let soon = promised.get(volume).into_iter().flatten().cloned();
@@ -97,14 +107,14 @@ impl<'s> VolumeBinding<'s> {
             let copies = located.find(|(nodes, _)| !nodes.is_empty());
             let copies = copies.map(|(nodes, volume)| (volume, nodes));
             let vacant = vacant(state, key, spec);
-            return Some(Self { is_per_replica: true, copies, vacant, ..Self::default() });
+            return Some(Self { is_per_replica: true, copies, vacant, spoilt, ..Self::default() });
         }
         let located = volumes.into_iter().map(|volume| (nodes_of(&volume), volume));
         let homes: Vec<VolumeHome> = located
             .filter(|(nodes, _)| !nodes.is_empty())
             .map(|(nodes, volume)| VolumeHome { is_own: own.contains(&volume), volume, nodes })
             .collect();
-        let mut binding = Self { homes, own, ..Self::default() };
+        let mut binding = Self { homes, own, spoilt, ..Self::default() };
         binding.homes.extend(declared_home(state, key, spec));
         if binding.homes.is_empty() && !is_alone {
             for (service, spec) in services {
@@ -134,6 +144,9 @@ impl<'s> VolumeBinding<'s> {
 
     /// Why a volume keeps a replica that is nowhere yet from this node.
     pub(crate) fn filter(&self, node: &NodeId) -> Option<Filter> {
+        if let Some(spoilt) = self.spoilt_on(node) {
+            return Some(spoilt);
+        }
         self.homes.iter().find_map(|home| {
             let VolumeHome { volume, nodes, .. } = home;
             if nodes.len() > 1 {
@@ -147,15 +160,29 @@ impl<'s> VolumeBinding<'s> {
 
     /// Why a replica that is on the node would find a volume of its own empty there.
     pub(crate) fn is_elsewhere(&self, node: &NodeId) -> Option<Filter> {
+        if let Some(spoilt) = self.spoilt_on(node) {
+            return Some(spoilt);
+        }
         let mut own = self.homes.iter().filter(|home| home.is_own);
         let home = own.find(|home| !home.nodes.contains(node))?;
         let (volume, node) = (home.volume.clone(), home.nodes.first()?.clone());
         Some(Filter::VolumeElsewhere { volume, node })
     }
 
+    /// Why what the node has of a volume is not to be taken for the data.
+    pub(crate) fn spoilt_on(&self, node: &NodeId) -> Option<Filter> {
+        let volume = self.spoilt.get(node)?.clone();
+        Some(Filter::VolumeCopy { volume })
+    }
+
     /// The only nodes worth a look, where it is settled which.
     pub(crate) fn nodes(&self) -> Option<&BTreeSet<NodeId>> {
         self.homes.first().map(|home| &home.nodes)
+    }
+
+    /// Whether nodes that are alike otherwise suit it unequally.
+    pub(crate) fn is_particular(&self) -> bool {
+        !self.sharers.is_empty() || !self.spoilt.is_empty()
     }
 
     pub(crate) fn sharers(&self) -> &[VolumeSharer<'s>] {
@@ -231,6 +258,24 @@ fn declared_home(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Option<
 
 fn numbers_but(volumes: &Volumes, service: &ServiceName, own: u32) -> BTreeSet<u32> {
     volumes.declared_numbers(service).filter(|number| *number != own).collect()
+}
+
+/// The nodes where a volume of the service is an old copy, or what is left of a move.
+fn spoilt(
+    state: &State,
+    deployment: &DeploymentName,
+    spec: &ServiceSpec,
+) -> BTreeMap<NodeId, String> {
+    let mut spoilt = BTreeMap::new();
+    let Some(volumes) = state.volumes().get(deployment) else { return spoilt };
+    for volume in spec.container.local_volumes(deployment) {
+        let Some(holders) = volumes.held.get(&volume) else { continue };
+        let nodes = holders.old.iter().chain(holders.discards.keys());
+        for node in nodes.filter(|node| holders.is_spoilt(node)) {
+            spoilt.insert(node.clone(), volume.clone());
+        }
+    }
+    spoilt
 }
 
 /// What the replicas ask for that a service lacks.

@@ -31,6 +31,7 @@ pub mod restart;
 mod rollout;
 pub mod rotation;
 pub mod signals;
+pub mod volume_moves;
 pub mod voters;
 
 #[cfg(test)]

@@ -80,6 +80,7 @@ pub fn reconcile(
     }
     pass.explain_unplaced(roster);
     pass.drains();
+    pass.volume_moves();
     roster.forget_pass(state);
     pass.decision
 }
@@ -100,11 +101,11 @@ fn in_order<'s>(state: &'s State, scope: Scope<'_>) -> Vec<(&'s ServiceKey, &'s 
 }
 
 /// A pass under way.
-struct Pass<'s> {
-    state: &'s State,
+pub(crate) struct Pass<'s> {
+    pub(crate) state: &'s State,
     policy: &'s Policy,
-    now: Timestamp,
-    decision: Decision,
+    pub(crate) now: Timestamp,
+    pub(crate) decision: Decision,
     /// Whether so many nodes are down that nothing is replaced; counted when first asked.
     brake: OnceCell<Option<WaitReason>>,
     /// The services of which something is on a node that may not keep it. None in a pass over a few services, which looks
@@ -120,6 +121,7 @@ impl<'s> Pass<'s> {
     fn service(&mut self, roster: &mut Roster, key: &'s ServiceKey, service: &'s Service) {
         match service.desired() {
             None => self.retire_all(roster, key, service),
+            Some(spec) if self.is_paused_for_move(roster, key, service, spec) => {}
             Some(spec) => match spec.placement.mode {
                 Mode::Global => self.global(roster, key, service, spec),
                 Mode::Spread { .. } | Mode::Pack { .. } | Mode::Hosts { .. } => {
@@ -150,7 +152,7 @@ impl<'s> Pass<'s> {
         }
     }
 
-    fn retire_all(&mut self, roster: &mut Roster, key: &ServiceKey, service: &Service) {
+    pub(crate) fn retire_all(&mut self, roster: &mut Roster, key: &ServiceKey, service: &Service) {
         for (slot, replica) in &service.replicas {
             if let Some(heading) = replica.heading() {
                 roster.end_one(&heading.node);
@@ -197,7 +199,7 @@ impl<'s> Pass<'s> {
         self.decision.scores.push((self.decision.batch.len() - 1, score));
     }
 
-    fn wake_at(&mut self, at: Timestamp) {
+    pub(crate) fn wake_at(&mut self, at: Timestamp) {
         self.decision.wake = Some(self.decision.wake.map_or(at, |wake| wake.min(at)));
     }
 

@@ -26,6 +26,7 @@ mod replicas;
 mod rollouts;
 mod rotation;
 mod undo;
+mod volume_moves;
 mod volumes;
 
 #[cfg(test)]
@@ -136,6 +137,7 @@ impl<'s> Txn<'s> {
                 self.volumes_removed(deployment, node, *revision);
                 Ok(())
             }
+            Change::Volume { change } => self.volume(change),
             Change::Survive { node, server, lost } => self.survive(node, *server, lost),
             Change::Enrol { node, facts, key } => self.take_in(node, facts, *key),
             Change::RotateAuthority { next, without } => self.rotate_authority(next, without),

@@ -17,6 +17,7 @@ use crate::rollout::RolloutHalt;
 use crate::rotation::RotationStep;
 use crate::transition::Writer;
 use crate::units::{Revision, Timestamp};
+use crate::volumes::VolumeMoveFailure;
 
 mod ring;
 mod sentence;
@@ -184,6 +185,35 @@ pub enum AuditKind {
     VolumesRemoved {
         deployment: DeploymentName,
         node: NodeId,
+    },
+    /// One copy of one volume.
+    VolumeRemoved {
+        deployment: DeploymentName,
+        volume: String,
+        node: NodeId,
+    },
+    /// What a node that is down has of it does not count any more.
+    VolumeForgotten {
+        deployment: DeploymentName,
+        volume: String,
+        node: NodeId,
+    },
+    VolumeMoveStarted {
+        deployment: DeploymentName,
+        volumes: BTreeSet<String>,
+        src: NodeId,
+        dst: NodeId,
+    },
+    VolumesMoved {
+        deployment: DeploymentName,
+        volumes: BTreeSet<String>,
+        src: NodeId,
+        dst: NodeId,
+    },
+    VolumeMoveFailed {
+        deployment: DeploymentName,
+        dst: NodeId,
+        why: VolumeMoveFailure,
     },
     CommandRun {
         replica: ReplicaId,

@@ -21,6 +21,7 @@ use crate::replica::{MoveCause, Observation};
 use crate::rollout::RolloutHalt;
 use crate::spec::{HostPort, RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
+use crate::volumes::VolumeChange;
 
 /// The most changes one command may carry: a pass that places a full cell from empty fits ten times over.
 pub const MAX_BATCH: usize = 1_000_000;
@@ -220,6 +221,10 @@ pub enum Change {
         node: NodeId,
         revision: Revision,
     },
+    /// A step of removing or moving single volumes.
+    Volume {
+        change: VolumeChange,
+    },
     /// The cell goes on with this node as its only server, and without the lost ones: it was recovered or restored here.
     /// Tokens that nodes could join with are void; operators keep theirs.
     Survive {
@@ -394,6 +399,7 @@ impl Change {
             | Self::Undeploy { deployment }
             | Self::RemoveVolumes { deployment }
             | Self::VolumesRemoved { deployment, .. } => Some(deployment),
+            Self::Volume { change } => Some(change.deployment()),
             Self::SetUnplaced { service, .. }
             | Self::DeclareVolumes { service, .. }
             | Self::PauseRollout { service, .. }
@@ -531,6 +537,32 @@ pub enum Refusal {
     NoSuchRegistry { registry: RegistryHost },
     #[error("{what} is empty")]
     EmptyCredential { what: String },
+    #[error("{deployment} has no volume {volume}")]
+    NoSuchVolume { deployment: DeploymentName, volume: String },
+    #[error("volume {volume} is not on {node}")]
+    VolumeNotThere { volume: String, node: NodeId },
+    #[error("volume {volume} is used by {by} on {node}")]
+    VolumeInUse { volume: String, by: ReplicaId, node: NodeId },
+    #[error("volume {volume} is external: {deployment} did not create it")]
+    VolumeExternal { deployment: DeploymentName, volume: String },
+    #[error(
+        "the image of {service} declares volume {volume}: each replica has its own, where it is"
+    )]
+    VolumeDeclared { service: ServiceName, volume: String },
+    #[error("volumes of {deployment} are moving to {to}")]
+    VolumesMoving { deployment: DeploymentName, to: NodeId },
+    #[error("volume {volume} is being removed from {node}")]
+    VolumeGoing { volume: String, node: NodeId },
+    #[error("{node} has a copy of volume {volume} already")]
+    VolumeThere { volume: String, node: NodeId },
+    #[error("volume {volume} is on several nodes: {}", list(nodes))]
+    VolumeSplit { volume: String, nodes: Vec<NodeId> },
+    #[error("volume {volume} is used by deployment {by} too")]
+    VolumeShared { volume: String, by: DeploymentName },
+    #[error("node {node} is ready")]
+    VolumeNodeReady { node: NodeId },
+    #[error("node {node} is down")]
+    VolumeNodeDown { node: NodeId },
 }
 
 fn list<T: fmt::Display>(items: &[T]) -> String {

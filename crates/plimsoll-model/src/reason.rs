@@ -39,6 +39,10 @@ pub enum Filter {
         volume: String,
         nodes: BTreeSet<NodeId>,
     },
+    /// The node has a copy of a volume that is not the data: an old one, or what is left of a move.
+    VolumeCopy {
+        volume: String,
+    },
     /// What shares a volume with it could not go there too.
     VolumeSharer {
         service: ServiceName,
@@ -111,6 +115,7 @@ pub enum FilterWord {
     RuntimeLacks,
     VolumeElsewhere,
     VolumeSplit,
+    VolumeCopy,
     VolumeSharer,
     NoGpu,
     InsufficientCapacity,
@@ -133,6 +138,7 @@ impl Filter {
             Self::RuntimeLacks { .. } => FilterWord::RuntimeLacks,
             Self::VolumeElsewhere { .. } => FilterWord::VolumeElsewhere,
             Self::VolumeSplit { .. } => FilterWord::VolumeSplit,
+            Self::VolumeCopy { .. } => FilterWord::VolumeCopy,
             Self::VolumeSharer { .. } => FilterWord::VolumeSharer,
             Self::NoGpu { .. } => FilterWord::NoGpu,
             Self::InsufficientCapacity(_) => FilterWord::InsufficientCapacity,
@@ -155,6 +161,7 @@ impl fmt::Display for FilterWord {
             Self::RuntimeLacks => "runtime_lacks",
             Self::VolumeElsewhere => "volume_elsewhere",
             Self::VolumeSplit => "volume_split",
+            Self::VolumeCopy => "volume_copy",
             Self::VolumeSharer => "volume_sharer",
             Self::NoGpu => "no_gpu",
             Self::InsufficientCapacity => "insufficient_capacity",
@@ -186,6 +193,9 @@ impl fmt::Display for Filter {
             Self::VolumeSplit { volume, nodes } => {
                 let names: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
                 write!(f, "volume {volume} is on {} nodes: {}", nodes.len(), names.join(", "))
+            }
+            Self::VolumeCopy { volume } => {
+                write!(f, "it has an old copy of volume {volume}, which nothing may use")
             }
             Self::VolumeSharer { service, why } => {
                 write!(f, "{service} shares a volume with it and cannot go there: {why}")
@@ -247,6 +257,8 @@ pub enum UnplacedReason {
     DecisionRefused { why: String },
     /// `hosts` placement waits until enough of its nodes are ready.
     CannotSatisfyHostPlacement { needed: u32, missing: BTreeSet<NodeId> },
+    /// It is stopped while its volumes move to another node.
+    VolumeMoving { to: NodeId },
 }
 
 impl UnplacedReason {
@@ -256,6 +268,7 @@ impl UnplacedReason {
             Self::NoEligibleNode { .. } => "no_eligible_node",
             Self::DecisionRefused { .. } => "decision_refused",
             Self::CannotSatisfyHostPlacement { .. } => "cannot_satisfy_host_placement",
+            Self::VolumeMoving { .. } => "volume_moving",
         }
     }
 }
@@ -278,6 +291,7 @@ impl fmt::Display for UnplacedReason {
                 let names: Vec<&str> = missing.iter().map(NodeId::as_str).collect();
                 write!(f, "needs {needed} ready hosts; missing: {}", names.join(", "))
             }
+            Self::VolumeMoving { to } => write!(f, "stopped while its volumes move to {to}"),
         }
     }
 }

@@ -46,7 +46,7 @@ use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
     BoxFuture, Bus, ContainerInfo, Description, Events, ExecOutcome, ExecOutput, ExecRequest,
-    ImageResolution, Pull, Runtime, StartRequest, Tag, wall_clock,
+    ImageResolution, Pull, Runtime, StartRequest, Tag, VolumeRef, wall_clock,
 };
 use crate::usage::Usage;
 use credentials::Keyring;
@@ -389,6 +389,36 @@ impl Runtime for DockerRuntime {
                 volumes::remove(&docker, &self.inner.settings.cell_id, deployment).await
             };
             removed.await.map_err(|fault| fault.error(Operation::RemoveVolumes, deployment))
+        })
+    }
+
+    fn volume_dir<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<Option<PathBuf>>> {
+        Box::pin(async move {
+            let found = async {
+                let docker = self.inner.engine.worker().await?;
+                volumes::dir(&docker, &self.inner.settings.cell_id, volume).await
+            };
+            found.await.map_err(|fault| fault.error(Operation::FindVolume, volume))
+        })
+    }
+
+    fn create_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<PathBuf>> {
+        Box::pin(async move {
+            let made = async {
+                let docker = self.inner.engine.worker().await?;
+                volumes::create(&docker, &self.inner.settings.cell_id, volume).await
+            };
+            made.await.map_err(|fault| fault.error(Operation::CreateVolume, volume))
+        })
+    }
+
+    fn remove_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let removed = async {
+                let docker = self.inner.engine.worker().await?;
+                volumes::remove_one(&docker, &self.inner.settings.cell_id, volume).await
+            };
+            removed.await.map_err(|fault| fault.error(Operation::RemoveVolume, volume))
         })
     }
 }

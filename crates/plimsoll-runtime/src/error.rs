@@ -54,6 +54,9 @@ pub enum Operation {
     Logs,
     Exec,
     RemoveVolumes,
+    RemoveVolume,
+    CreateVolume,
+    FindVolume,
     Open,
 }
 
@@ -69,6 +72,9 @@ impl fmt::Display for Operation {
             Self::Logs => "read the logs of",
             Self::Exec => "run a command in",
             Self::RemoveVolumes => "remove the volumes of",
+            Self::RemoveVolume => "remove volume",
+            Self::CreateVolume => "create volume",
+            Self::FindVolume => "find volume",
             Self::Open => "open",
         })
     }

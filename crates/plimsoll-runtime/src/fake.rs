@@ -5,6 +5,7 @@ mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::process::table::ProcessIdentity;
 use crate::runtime::{
     BoxFuture, Bus, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,
     ExecOutcome, ExecOutput, ExecRequest, Exit, ImageResolution, Pull, Runtime, RuntimeEvent,
-    StartRequest, Tag,
+    StartRequest, Tag, VolumeRef,
 };
 use crate::usage::{CpuTime, Usage};
 pub use script::{Call, Script, Wellness};
@@ -471,6 +472,27 @@ impl Runtime for FakeRuntime {
         Box::pin(async {
             drop(self.enter(Call::RemoveVolumes(deployment.clone()))?);
             Ok(Vec::new())
+        })
+    }
+
+    fn volume_dir<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<Option<PathBuf>>> {
+        Box::pin(async move {
+            drop(self.enter(Call::FindVolume(volume.clone()))?);
+            Ok(None)
+        })
+    }
+
+    fn create_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<PathBuf>> {
+        Box::pin(async move {
+            let source = "it keeps no data";
+            Err(Error::failed(Operation::CreateVolume, volume, source))
+        })
+    }
+
+    fn remove_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            drop(self.enter(Call::RemoveVolume(volume.clone()))?);
+            Ok(())
         })
     }
 }

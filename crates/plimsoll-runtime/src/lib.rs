@@ -34,6 +34,6 @@ pub use refusal::invalid;
 pub use runtime::{
     Binding, BoxFuture, ContainerInfo, ContainerStatus, DEFAULT_STOP_GRACE, Description, Events,
     ExecOutcome, ExecOutput, ExecRequest, Exit, ImageResolution, Pull, Runtime, RuntimeEvent,
-    StartRequest, Tag,
+    StartRequest, Tag, VolumeRef,
 };
 pub use usage::{CpuTime, Meter, Usage};

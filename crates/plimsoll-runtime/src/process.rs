@@ -42,7 +42,7 @@ use crate::error::{Error, Operation, PullError, Reason, Result};
 use crate::logs::{LogQuery, Logs};
 use crate::runtime::{
     BoxFuture, Bus, ContainerInfo, ContainerStatus, Description, Events, ExecOutcome, ExecOutput,
-    ExecRequest, Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag,
+    ExecRequest, Exit, Pull, Runtime, RuntimeEvent, StartRequest, Tag, VolumeRef,
 };
 use crate::usage::Usage;
 use cgroup::Cgroups;
@@ -396,6 +396,34 @@ impl Runtime for ProcessRuntime {
         Box::pin(async move {
             let removed = blocking(move || remove_volumes(&path)).await;
             removed.map_err(|error| Error::failed(Operation::RemoveVolumes, deployment, error))
+        })
+    }
+
+    fn volume_dir<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<Option<PathBuf>>> {
+        let path = self.0.home.volume(volume);
+        Box::pin(async move {
+            let path = path.map_err(|error| Error::failed(Operation::FindVolume, volume, error))?;
+            Ok(Some(path).filter(|path| path.is_dir()))
+        })
+    }
+
+    fn create_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<PathBuf>> {
+        let path = self.0.home.volume(volume);
+        Box::pin(async move {
+            let made = blocking(move || {
+                let path = path?;
+                workdir::make_volume(&path).map(|()| path)
+            });
+            let made = made.await;
+            made.map_err(|error| Error::failed(Operation::CreateVolume, volume, error))
+        })
+    }
+
+    fn remove_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<()>> {
+        let path = self.0.home.volume(volume);
+        Box::pin(async move {
+            let removed = blocking(move || absent_is_fine(fs::remove_dir_all(path?))).await;
+            removed.map_err(|error| Error::failed(Operation::RemoveVolume, volume, error))
         })
     }
 }

@@ -7,6 +7,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -110,6 +111,41 @@ pub trait Runtime: Any + Send + Sync + fmt::Debug {
         &'a self,
         deployment: &'a DeploymentName,
     ) -> BoxFuture<'a, Result<Vec<String>>>;
+
+    /// The directory on this host with what is in the volume; none where there is no such volume. Of volumes that are no
+    /// directory of this host there is no content to read.
+    fn volume_dir<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<Option<PathBuf>>>;
+
+    /// Makes an empty volume, as a container that mounts it would find it, and says where it is. There must be none.
+    fn create_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<PathBuf>>;
+
+    /// Deletes one volume with what is in it. What is not there is gone already. Refused while a container has it mounted.
+    fn remove_volume<'a>(&'a self, volume: &'a VolumeRef) -> BoxFuture<'a, Result<()>>;
+}
+
+/// A named volume of a deployment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct VolumeRef {
+    pub deployment: DeploymentName,
+    /// As an engine has it.
+    pub name: String,
+}
+
+impl VolumeRef {
+    pub fn new(deployment: &DeploymentName, name: &str) -> Self {
+        Self { deployment: deployment.clone(), name: name.to_owned() }
+    }
+
+    /// As the deployment's file names it, where the name is the deployment's own.
+    pub fn key(&self) -> Option<&str> {
+        self.name.strip_prefix(self.deployment.as_str())?.strip_prefix('_')
+    }
+}
+
+impl fmt::Display for VolumeRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 /// What a container carries, so that its owner knows it again.

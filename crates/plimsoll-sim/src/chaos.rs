@@ -161,6 +161,8 @@ impl Writer {
                 let services = self.deployments[&name].clone();
                 self.say(back, Action::Deploy(name, services));
             }
+            Draw::MoveVolume => self.say(at, Action::MoveVolume(name, node)),
+            Draw::RemoveVolume => self.say(at, Action::RemoveVolume(name, node)),
             Draw::Scale => self.scale(at, name),
             Draw::Rollback => {
                 let to = u32::try_from(self.chance.below(8)).ok().filter(|to| *to > 0);

@@ -26,6 +26,7 @@ mod routing;
 pub mod settled;
 mod start_order;
 mod trust;
+mod volume_moves;
 mod volumes;
 
 /// A promise that was broken.
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<routing::Routing>::default(),
         Box::<start_order::StartOrder>::default(),
         Box::<trust::MutualTrust>::default(),
+        Box::<volume_moves::VolumesChangeHandsWhole>::default(),
         Box::<volumes::OneVolume>::default(),
     ]
 }

@@ -49,6 +49,8 @@ pub struct Machine {
     pub images: BTreeSet<String>,
     /// The named volumes on its disk, and the deployment that made each.
     pub volumes: BTreeMap<String, DeploymentName>,
+    /// What is in each that was used: a number that no other volume began with.
+    pub contents: BTreeMap<String, u64>,
     /// It has no addresses for a network that it does not have yet.
     pub(crate) lacks_subnets: bool,
     /// Pulls that failed, to be tried again.
@@ -222,6 +224,7 @@ impl Machine {
             containers: BTreeMap::new(),
             images: BTreeSet::new(),
             volumes: BTreeMap::new(),
+            contents: BTreeMap::new(),
             lacks_subnets: false,
             pulls: BTreeMap::new(),
         }
@@ -240,6 +243,7 @@ impl Machine {
         self.trust = MachineTrust::default();
         self.images.clear();
         self.volumes.clear();
+        self.contents.clear();
     }
 
     /// Whether a container other than this one has one of its host ports.
@@ -282,6 +286,13 @@ impl Machine {
 
     pub(crate) fn has_any_of(&self, deployment: &DeploymentName) -> bool {
         self.containers.keys().any(|id| id.service.deployment == *deployment)
+    }
+
+    /// Whether something that is up, or on its way to be, has the volume mounted.
+    pub(crate) fn uses_volume(&self, deployment: &DeploymentName, volume: &str) -> bool {
+        let own = self.containers.iter().filter(|(id, _)| id.service.deployment == *deployment);
+        let mut up = own.flat_map(|(_, all)| all).filter(|container| container.is_up());
+        up.any(|it| it.spec.container.local_volumes(deployment).any(|name| name == volume))
     }
 
     pub fn container(&self, replica: &ReplicaId, generation: Generation) -> Option<&Container> {

@@ -141,6 +141,10 @@ pub enum Action {
         /// Its named volumes go as well.
         volumes: bool,
     },
+    /// A volume of the deployment moves to the node, with all it is tied to.
+    MoveVolume(DeploymentName, NodeId),
+    /// The node is to remove its copy of a volume of the deployment; where it has none, one that a lost node has is forgotten.
+    RemoveVolume(DeploymentName, NodeId),
     Scale(ServiceKey, u32),
     /// To this revision, or to the one before.
     Rollback(DeploymentName, Option<u32>),
@@ -238,6 +242,8 @@ impl Action {
             | Self::Recover { node, .. }
             | Self::ExhaustSubnets(node)
             | Self::FreeSubnets(node)
+            | Self::MoveVolume(_, node)
+            | Self::RemoveVolume(_, node)
             | Self::Exec(node) => Some(node),
             _ => None,
         }
@@ -248,6 +254,8 @@ impl Action {
         match self {
             Self::Deploy(deployment, _)
             | Self::Undeploy { deployment, .. }
+            | Self::MoveVolume(deployment, _)
+            | Self::RemoveVolume(deployment, _)
             | Self::Rollback(deployment, _)
             | Self::Restart(deployment, _)
             | Self::Rollout(deployment, _) => Some(deployment),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use plimsoll_kernel::rebalance::ReplicaUsage;
 use plimsoll_kernel::{Leader, orders};
+use plimsoll_model::volumes::VolumeChange;
 use plimsoll_model::{
     Author, CellId, Change, Command, DeploymentName, Event, Generation, Guarded, Millis, NodeId,
     NodePressure, ObservedCode, ObservedState, Rejection, Replica, ReplicaId, Revision, ServiceKey,
@@ -27,6 +28,7 @@ mod hosts;
 mod leader;
 mod operations;
 mod trust;
+mod volumes;
 
 #[cfg(test)]
 mod tests;
@@ -78,6 +80,14 @@ enum Due {
         service: ServiceKey,
         spec: SpecHash,
         paths: BTreeSet<String>,
+    },
+    /// A node's word on a single volume.
+    Volume(VolumeChange),
+    /// A node has had the time that copying volumes takes.
+    Copied {
+        deployment: DeploymentName,
+        order: Generation,
+        boot: u64,
     },
     /// A container goes into its next phase.
     Done {
@@ -171,6 +181,8 @@ pub struct World<'s> {
     pub gained: Millis,
     /// Given to each life of a machine, and to each secret.
     numbers: u64,
+    /// Copies of volumes that were begun, each by a life of a machine.
+    copying: BTreeSet<(Generation, u64)>,
     term: Term,
     leading: Option<Leading>,
     clock: SimClock<Due>,
@@ -205,6 +217,7 @@ impl<'s> World<'s> {
             skew: 0,
             gained: Millis(0),
             numbers: 0,
+            copying: BTreeSet::new(),
             term: Term(1),
             leading: None,
             clock: SimClock::new(EPOCH),
@@ -276,6 +289,8 @@ impl<'s> World<'s> {
                     self.take(Change::DeclareVolumes { service, spec, node, paths });
                 }
             }
+            Due::Volume(change) => self.hear_volume(change),
+            Due::Copied { deployment, order, boot } => self.copied(deployment, order, boot),
             Due::Done { node, boot, replica, generation, what } => {
                 self.done(&node, boot, &replica, generation, what);
             }
@@ -323,7 +338,10 @@ impl<'s> World<'s> {
                 Event::Replica(replica) => {
                     holders.entry(replica).or_default().append(&mut nodes);
                 }
-                Event::Volumes(_) => self.clear_volumes(),
+                Event::Volumes(_) => {
+                    self.clear_volumes();
+                    self.follow_volume_orders();
+                }
                 _ => {}
             }
         }

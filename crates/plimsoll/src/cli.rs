@@ -7,7 +7,7 @@ use owo_colors::OwoColorize;
 use crate::commands::{
     apply, audit, backup, cell, cell_file, completion, context, decide, delete, demo, exec,
     explain, get, history, login, logs, migrate, node, reasons, registry, restart, restore,
-    rollback, rollout, scale, sim, snapshot, status, token, up, validate,
+    rollback, rollout, scale, sim, snapshot, status, token, up, validate, volume,
 };
 use crate::live::HostArgs;
 
@@ -30,7 +30,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
         "Deployments",
         &[
             "apply", "scale", "restart", "rollout", "rollback", "delete", "secret", "config",
-            "registry",
+            "registry", "volume",
         ],
     ),
     ("Inspecting", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
@@ -70,6 +70,7 @@ pub(crate) enum Command {
     Secret(cell_file::SecretArgs),
     Config(cell_file::ConfigArgs),
     Registry(registry::Args),
+    Volume(volume::Args),
     #[command(alias = "cluster")]
     Cell(cell::Args),
     Audit(audit::Args),
@@ -122,6 +123,7 @@ impl Command {
             Self::Secret(args) => Some(args.what.host()),
             Self::Config(args) => Some(args.what.host()),
             Self::Registry(args) => Some(args.what.host()),
+            Self::Volume(args) => Some(args.what.host()),
             Self::Cell(args) => match &mut args.what {
                 cell::CellCommand::Status(args) => Some(&mut args.host),
                 cell::CellCommand::Recover(args) => Some(&mut args.host),

@@ -32,3 +32,4 @@ pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod up;
 pub(crate) mod validate;
+pub(crate) mod volume;

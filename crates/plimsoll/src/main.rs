@@ -89,6 +89,7 @@ fn run(command: &Command) -> Result<(), error::CliError> {
         Command::Login(args) => commands::login::run(args),
         Command::Context(args) => commands::context::run(args),
         Command::Registry(args) => commands::registry::run(&args.what),
+        Command::Volume(args) => commands::volume::run(&args.what),
         Command::Secret(args) => commands::cell_file::run(CellFileKind::Secret, &args.what),
         Command::Config(args) => commands::cell_file::run(CellFileKind::Config, &args.what),
         Command::Cell(args) => commands::cell::run(args),

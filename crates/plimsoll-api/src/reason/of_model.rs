@@ -19,6 +19,7 @@ impl From<&UnplacedReason> for ReasonCode {
             UnplacedReason::NoEligibleNode { .. } => Self::NoEligibleNode,
             UnplacedReason::DecisionRefused { .. } => Self::DecisionRefused,
             UnplacedReason::CannotSatisfyHostPlacement { .. } => Self::CannotSatisfyHostPlacement,
+            UnplacedReason::VolumeMoving { .. } => Self::VolumeMoving,
         }
     }
 }
@@ -72,6 +73,7 @@ impl From<FilterWord> for ReasonCode {
             FilterWord::RuntimeLacks => Self::RuntimeLacks,
             FilterWord::VolumeElsewhere => Self::VolumeElsewhere,
             FilterWord::VolumeSplit => Self::VolumeSplit,
+            FilterWord::VolumeCopy => Self::VolumeCopy,
             FilterWord::VolumeSharer => Self::VolumeSharer,
             FilterWord::NoGpu => Self::NoGpu,
             FilterWord::InsufficientCapacity => Self::InsufficientCapacity,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Plan, Reason, ReasonCode, Time};
+use super::{Plan, PlannedVolumeMove, Reason, ReasonCode, Time};
 
 /// How a node is to be drained.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -13,6 +13,9 @@ pub struct Drain {
     /// Stop what cannot move.
     #[serde(default)]
     pub force: bool,
+    /// Move volumes to other nodes, with the services that use them.
+    #[serde(default)]
+    pub move_volumes: bool,
 }
 
 /// How a drain goes on, or how the last one ended.
@@ -36,6 +39,9 @@ pub struct DrainPlan {
     /// How much longer it takes where replicas use their whole stop grace.
     #[serde(default)]
     pub stop_grace_ms: u64,
+    /// The volumes that move to another node, with what uses them.
+    #[serde(default)]
+    pub volume_moves: Vec<PlannedVolumeMove>,
     /// The log index it was written at; none for a plan that is not carried out.
     pub index: Option<u64>,
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use plimsoll_kernel::agent::ContainerPhase;
 use plimsoll_model::{Generation, ObservedCode, ObservedState, ReplicaId};
 use plimsoll_runtime::{ContainerInfo, ContainerStatus, Description, Error, Exit, chain};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::container::Sight;
@@ -284,8 +285,11 @@ impl Agent {
     }
 
     /// Work that is about no one container.
-    pub(super) fn beside(&mut self, work: impl Future<Output = WorkOutcome> + Send + 'static) {
-        self.tasks.spawn(async move { FinishedWork { about: None, outcome: work.await } });
+    pub(super) fn beside(
+        &mut self,
+        work: impl Future<Output = WorkOutcome> + Send + 'static,
+    ) -> AbortHandle {
+        self.tasks.spawn(async move { FinishedWork { about: None, outcome: work.await } })
     }
 }
 

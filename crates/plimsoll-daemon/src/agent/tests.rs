@@ -5,10 +5,11 @@ use plimsoll_model::spec::{Dependency, HealthTest, Healthcheck};
 use plimsoll_model::testkit::{node_id, replica_id, spread};
 use plimsoll_model::{DeploymentName, Observation, Revision, ServiceName, ServiceSpec};
 use plimsoll_runtime::fake::{Call, Script, Wellness};
-use plimsoll_runtime::{Exit, FakeRuntime};
+use plimsoll_runtime::{Exit, FakeRuntime, VolumeRef};
 
 use super::*;
 use crate::dispatcher::{AssignmentSender, slot};
+use crate::volume_orders::VolumeDiscard;
 
 mod checks;
 mod declared;
@@ -555,7 +556,8 @@ impl Bench {
     /// Asks for the volumes of `shop` to go, as of its end at this revision.
     fn doom(&self, revision: u32) {
         let shop = (DeploymentName::new("shop").unwrap(), Revision(revision));
-        self.orders.put(AssignmentUpdate::Volumes([shop].into()));
+        let orders = VolumeOrders { doomed: [shop].into(), ..VolumeOrders::default() };
+        self.orders.put(AssignmentUpdate::Volumes(orders));
     }
 
     /// Waits until the cell was told that the volumes of `shop` are gone.
@@ -694,4 +696,30 @@ async fn a_run_is_told_to_be_running_once_it_is_known_where_it_is_reached() {
     let (start, look) =
         (at(&|call| matches!(call, Call::Start(_))), at(&|call| matches!(call, Call::List)));
     assert!(look > start, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_goes_when_asked_and_what_is_left_of_a_move_only_where_it_was_made_for_it() {
+    let mut bench = Bench::new();
+    bench.ask([]);
+    let volume = |name| VolumeRef::new(&DeploymentName::new("shop").unwrap(), name);
+    let discard = |order, is_remnant| VolumeDiscard { order: Generation(order), is_remnant };
+    let discards: BTreeMap<VolumeRef, VolumeDiscard> =
+        [(volume("shop_a"), discard(7, false)), (volume("shop_b"), discard(8, true))].into();
+    let orders = VolumeOrders { discards, ..VolumeOrders::default() };
+    bench.orders.put(AssignmentUpdate::Volumes(orders.clone()));
+    let mut told = BTreeSet::new();
+    while told.len() < 2 {
+        match bench.reports.recv().await.expect("the agent lives") {
+            Report::VolumeRemoved { volume, order } => drop(told.insert((volume.name, order))),
+            report => bench.note(report),
+        }
+    }
+    let expected = [("shop_a".to_owned(), Generation(7)), ("shop_b".to_owned(), Generation(8))];
+    assert_eq!(told, expected.into());
+    bench.orders.put(AssignmentUpdate::Volumes(orders));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let calls = bench.runtime.calls().into_iter();
+    let removed: Vec<Call> = calls.filter(|it| matches!(it, Call::RemoveVolume(_))).collect();
+    assert_eq!(removed, [Call::RemoveVolume(volume("shop_a"))], "once, and nothing of others");
 }

@@ -94,11 +94,7 @@ impl Agent {
             }
         }
         // What was to start meanwhile has waited for this.
-        let own = |id: &&ReplicaId| id.service.deployment == *deployment;
-        let waiting: Vec<ReplicaId> = self.briefs.keys().filter(own).cloned().collect();
-        for id in waiting {
-            self.advance(&id);
-        }
+        self.go_on_with(deployment);
     }
 
     fn has_any_of(&self, deployment: &DeploymentName) -> bool {

@@ -18,6 +18,7 @@ use plimsoll_runtime::{
 use tokio::time::sleep;
 
 use super::container::Then;
+use super::volume_work::VolumeWorkDone;
 use super::{Agent, Unit, declared};
 use crate::context;
 
@@ -54,6 +55,7 @@ pub(super) enum WorkOutcome {
         revision: Revision,
         result: Result<Vec<String>, Error>,
     },
+    Volume(VolumeWorkDone),
     /// The processes of containers are on disk, or are not.
     Kept(std::io::Result<()>),
 }

@@ -37,6 +37,10 @@ fn of_parameter(path: &str, name: &str, is_named: bool) -> Option<Value> {
         ("name", true) if path.starts_with("/v1/tokens/") => json!("elm"),
         ("name", true) if path.starts_with("/v1/secrets/") => json!("db"),
         ("name", true) if path.starts_with("/v1/configs/") => json!("site"),
+        ("name", true) if path.ends_with("/volumes/{volume}/move") => json!("pg"),
+        ("name", true) if path.ends_with("/volumes/{volume}") => json!("gone"),
+        ("volume", true) if path.ends_with("/move") => json!("pg_data"),
+        ("volume", true) => json!("gone_data"),
         ("name", true) => json!("shop"),
         ("id" | "replica", true) => json!("shop-web-1"),
         ("node", true) => json!("ash"),
@@ -59,6 +63,7 @@ fn fill_body(method: &Method, path: &str, operation: &mut Operation) {
             json!({"registry": "registry.example:5000", "user": "ci", "password": "hunter2"})
         }
         (_, Some("secrets" | "configs")) => json!({"name": "key", "content": [115, 51]}),
+        (_, Some("move")) => json!({"node": "birch"}),
         (_, Some("rotate")) => json!({"content": [115, 52]}),
         (_, Some("rollout")) => json!({"action": "pause"}),
         _ => json!({}),

@@ -15,7 +15,7 @@ use super::answer::with_type;
 use super::context::Context;
 use super::{
     backup, cell, examples, exec, files, forward, health, logs, metrics, operators, read,
-    registries, rotation, scope, staleness, statuses, watching, write,
+    registries, rotation, scope, staleness, statuses, volumes, watching, write,
 };
 
 #[derive(OpenApi)]
@@ -111,4 +111,7 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(files::rotate_config))
         .routes(routes!(registries::registries, registries::login))
         .routes(routes!(registries::logout))
+        .routes(routes!(volumes::volumes))
+        .routes(routes!(volumes::volume, volumes::remove))
+        .routes(routes!(volumes::move_to))
 }

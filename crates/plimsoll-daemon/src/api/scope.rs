@@ -54,7 +54,7 @@ fn subject(path: &str) -> Subject {
         "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes"
         | "/v1/whoami" | "/v1/authority" => Subject::Open,
         "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/certificates"
-        | "/v1/watch" | "/v1/secrets" | "/v1/configs" => Subject::Listed,
+        | "/v1/watch" | "/v1/secrets" | "/v1/configs" | "/v1/volumes" => Subject::Listed,
         // They are bound to secrets and configs that are named like their deployments.
         path if path.starts_with("/v1/secrets/{name}") => Subject::Deployment,
         path if path.starts_with("/v1/configs/{name}") => Subject::Deployment,
@@ -183,6 +183,8 @@ mod tests {
             ("/v1/nodes", Subject::Open),
             ("/v1/secrets", Subject::Listed),
             ("/v1/secrets/{name}/rotate", Subject::Deployment),
+            ("/v1/volumes", Subject::Listed),
+            ("/v1/deployments/{name}/volumes/{volume}/move", Subject::Deployment),
             ("/v1/nodes/{node}/explain", Subject::Cell),
             ("/v1/snapshot", Subject::Cell),
             ("/v1/audit", Subject::Cell),

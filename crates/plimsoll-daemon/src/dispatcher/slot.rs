@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use plimsoll_model::{DeploymentName, ReplicaId, Revision};
+use plimsoll_model::ReplicaId;
 use tokio::sync::mpsc;
 
 use super::{AssignmentUpdate, Assignments};
+use crate::volume_orders::VolumeOrders;
 
 /// Both ends.
 pub fn slot() -> (AssignmentSender, AssignmentReceiver) {
@@ -71,7 +72,7 @@ struct PendingUpdate {
     all: Option<BTreeMap<ReplicaId, Assignments>>,
     /// Besides it.
     some: BTreeMap<ReplicaId, Option<Assignments>>,
-    volumes: Option<BTreeMap<DeploymentName, Revision>>,
+    volumes: Option<VolumeOrders>,
 }
 
 impl PendingUpdate {
@@ -132,7 +133,8 @@ mod tests {
         let (web, job) = ("shop/web/1", "shop/job/1");
         let doomed = |revision| {
             let old = DeploymentName::new("old").unwrap();
-            AssignmentUpdate::Volumes([(old, Revision(revision))].into())
+            let doomed = [(old, Revision(revision))].into();
+            AssignmentUpdate::Volumes(VolumeOrders { doomed, ..VolumeOrders::default() })
         };
         let (sender, mut receiver) = slot();
         for generation in 1..100 {

@@ -4,7 +4,7 @@ use plimsoll_model::registries::{RegistryHost, RegistryPassword};
 use plimsoll_model::spec::{FileContent, FileMount};
 use plimsoll_model::testkit::{cpus, node_id, replica_id, spread};
 use plimsoll_model::{
-    CellId, Change, DeploymentName, FileName, MoveCause, ServiceName, ServiceSpec, Writer,
+    CellId, Change, DeploymentName, FileName, MoveCause, Revision, ServiceName, ServiceSpec, Writer,
 };
 use plimsoll_runtime::FakeRuntime;
 use plimsoll_store::Embedded;
@@ -227,8 +227,10 @@ async fn a_node_is_told_which_volumes_are_to_go_until_they_are_gone_or_wanted_ag
     assert!(matches!(ash.next().await, AssignmentUpdate::All(_)));
 
     write(&cell, Change::RemoveVolumes { deployment: name.clone() }).await;
-    let doomed =
-        |revision: u32| AssignmentUpdate::Volumes([(name.clone(), Revision(revision))].into());
+    let doomed = |revision: u32| {
+        let doomed = [(name.clone(), Revision(revision))].into();
+        AssignmentUpdate::Volumes(VolumeOrders { doomed, ..VolumeOrders::default() })
+    };
     assert_eq!(ash.next().await, doomed(1));
     let mut later = dispatch.listen(node_id("ash"));
     assert!(matches!(later.next().await, AssignmentUpdate::All(_)));
@@ -236,7 +238,7 @@ async fn a_node_is_told_which_volumes_are_to_go_until_they_are_gone_or_wanted_ag
 
     write(&cell, deploy(&[("web", spec.clone())])).await;
     let mut tellings = Vec::new();
-    while tellings.last() != Some(&AssignmentUpdate::Volumes(BTreeMap::new())) {
+    while tellings.last() != Some(&AssignmentUpdate::Volumes(VolumeOrders::default())) {
         tellings.push(ash.next().await);
     }
     write(&cell, Change::Undeploy { deployment: name.clone() }).await;
@@ -252,7 +254,7 @@ async fn a_node_is_told_which_volumes_are_to_go_until_they_are_gone_or_wanted_ag
     write(&cell, removed(1)).await;
     assert!(cell.engine.machine().read(|state| state.volumes().contains_key(&name)), "stale word");
     write(&cell, removed(2)).await;
-    while tellings.last() != Some(&AssignmentUpdate::Volumes(BTreeMap::new())) {
+    while tellings.last() != Some(&AssignmentUpdate::Volumes(VolumeOrders::default())) {
         tellings.push(ash.next().await);
     }
     assert!(cell.engine.machine().read(|state| state.volumes().is_empty()));

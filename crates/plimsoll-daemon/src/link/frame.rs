@@ -8,6 +8,7 @@ use plimsoll_model::{
     DeploymentName, Generation, Millis, NodeFacts, NodeId, ObservedCode, ObservedState, ReplicaId,
     Revision, ServiceKey, SpecHash, Term,
 };
+use plimsoll_runtime::VolumeRef;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,17 @@ pub enum Report {
     Seen(Seen),
     Cleared(Cleared),
     Served(Served),
+    /// A copy of a volume is gone, as this order asked.
+    VolumeRemoved {
+        volume: VolumeRef,
+        order: Generation,
+    },
+    /// The volumes of a move are all here, or none of them is, and why.
+    VolumesCopied {
+        deployment: DeploymentName,
+        order: Generation,
+        error: Option<String>,
+    },
     /// It has done what this epoch of the authority asks of it.
     Followed {
         epoch: u64,

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::access::Digest;
+use plimsoll_model::volumes::{VolumeChange, VolumeMoveFailure};
 use plimsoll_model::{
-    AuditEntry, Change, Generation, Guarded, Millis, NodeFacts, NodeId, Observation, ReplicaId,
-    Term, Timestamp, Writer,
+    AuditEntry, Change, DeploymentName, Generation, Guarded, Millis, NodeFacts, NodeId,
+    Observation, ReplicaId, State, Term, Timestamp, Writer,
 };
+use plimsoll_runtime::VolumeRef;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -520,6 +522,15 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
                 let node = node.clone();
                 Some(Change::DeclareVolumes { service, spec, node, paths }.free())
             }
+            Report::VolumeRemoved { volume, order } => {
+                let VolumeRef { deployment, name: volume } = volume;
+                let node = node.clone();
+                let change = VolumeChange::Removed { deployment, volume, node, order };
+                Some(Change::Volume { change }.free())
+            }
+            Report::VolumesCopied { deployment, order, error } => {
+                copied(state, node, deployment, order, error)
+            }
             Report::Followed { epoch } => {
                 Some(Change::ConfirmAuthority { node: node.clone(), epoch }.free())
             }
@@ -532,6 +543,29 @@ fn own(cell: &NodeContext, node: &NodeId, reports: Vec<Report>) -> Vec<Guarded> 
         });
         changes.collect()
     })
+}
+
+/// The word of the destination of a move, and of nobody else.
+fn copied(
+    state: &State,
+    node: &NodeId,
+    deployment: DeploymentName,
+    order: Generation,
+    error: Option<String>,
+) -> Option<Guarded> {
+    let moving = state.volumes().get(&deployment)?.moving.as_ref()?;
+    if moving.order != order || moving.dst != *node {
+        return None;
+    }
+    let change = match error {
+        None => VolumeChange::Copied { deployment, node: node.clone(), order },
+        Some(mut error) => {
+            error.truncate(error.floor_char_boundary(MAX_TEXT));
+            let why = VolumeMoveFailure::Copy { error };
+            VolumeChange::GiveUp { deployment, order, why }
+        }
+    };
+    Some(Change::Volume { change }.free())
 }
 
 /// The next message; none when the other side has ended.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_model::{DeploymentName, Generation, ReplicaId, ServiceKey, SpecHash};
+use plimsoll_runtime::VolumeRef;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -18,6 +19,8 @@ const GATHER: Duration = Duration::from_millis(5);
 enum About {
     Container(ReplicaId, Generation),
     Volumes(DeploymentName),
+    Volume(VolumeRef),
+    VolumeMove(Generation),
     /// Commands of one person in one replica: the server that asked has written down each.
     Command(ReplicaId, String),
     Authority,
@@ -29,6 +32,8 @@ impl About {
         match report {
             Report::Seen(seen) => Self::Container(seen.replica.clone(), seen.generation),
             Report::Cleared(cleared) => Self::Volumes(cleared.deployment.clone()),
+            Report::VolumeRemoved { volume, .. } => Self::Volume(volume.clone()),
+            Report::VolumesCopied { order, .. } => Self::VolumeMove(*order),
             Report::Served(served) => {
                 Self::Command(served.replica.clone(), served.asked_by.clone())
             }

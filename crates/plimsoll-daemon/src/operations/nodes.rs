@@ -66,13 +66,21 @@ pub async fn drain(
     let node = find_node(&state, name)?;
     check(&state, &node, force, is_plan)?;
     let change = Change::Drain { node: node.clone(), timeout, force };
-    let asked = change.clone();
+    let (moves, volume_moves) = if asked.move_volumes {
+        super::volumes::moves_off(&state, &signals, &policy, &node, now())
+    } else {
+        (Vec::new(), Vec::new())
+    };
+    let first = change.clone();
     let planned =
-        tokio::task::spawn_blocking(move || planned(state, &signals, &policy, &node, asked, now()));
+        tokio::task::spawn_blocking(move || planned(state, &signals, &policy, &node, first, now()));
     let planned = planned.await.map_err(|_| Error::Unforeseen)?;
     let mut plan = planned.map_err(|rejection| Error::Write(rejection.into()))?;
+    plan.volume_moves = volume_moves;
     if !is_plan {
-        plan.index = Some(caller.write(cell, vec![change.free()]).await?);
+        // Data goes first: what uses it would be said to stay otherwise.
+        let batch = moves.into_iter().chain([change.free()]).collect();
+        plan.index = Some(caller.write(cell, batch).await?);
     }
     Ok(plan)
 }
@@ -110,7 +118,8 @@ fn planned(
     let estimate_ms = estimate(&starts, &plan).0;
     let stop_grace_ms = stopping(&graces, &plan).0;
     let plan = (&plan).into();
-    Ok(DrainPlan { node: node.to_string(), plan, estimate_ms, stop_grace_ms, index: None })
+    let (node, volume_moves) = (node.to_string(), Vec::new());
+    Ok(DrainPlan { node, plan, estimate_ms, stop_grace_ms, volume_moves, index: None })
 }
 
 /// How long each replica took to start, as far as is known.

@@ -57,6 +57,13 @@ impl From<&Error> for Problem {
                 said(ProblemCode::NoSuchConfig).hint(hint)
             }
             Error::NoSuchRegistry { hint, .. } => said(ProblemCode::NoSuchRegistry).hint(hint),
+            Error::NoSuchVolume { hint, .. } => said(ProblemCode::NoSuchVolume).hint(hint),
+            Error::VolumeOnSeveral { volume, .. } => said(ProblemCode::VolumeOnSeveralNodes)
+                .hint(format!("name the node whose copy is meant: `plimsoll volume rm {volume} --node NODE`")),
+            Error::VolumePerReplica { .. } | Error::VolumeDriven { .. } => {
+                said(ProblemCode::VolumeFixed)
+            }
+            Error::VolumeUnfit { .. } => said(ProblemCode::VolumeUnfit),
             Error::CircularDependency { .. } => said(ProblemCode::CircularDependency),
             Error::PortTaken { by, .. } => said(ProblemCode::PortTaken).hint(format!(
                 "publish another port, or remove it from {by} first: every node listens on a published port"

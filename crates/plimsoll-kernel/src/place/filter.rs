@@ -86,8 +86,7 @@ impl<'a> PlacementRequest<'a> {
 
     /// Whether nodes of one class can suit it unequally, by their names or for what others ask of them.
     pub(super) fn is_particular(&self) -> bool {
-        let has_sharers = self.binding.as_ref().is_some_and(|it| !it.sharers().is_empty());
-        has_sharers || self.prefers_names()
+        self.binding.as_ref().is_some_and(VolumeBinding::is_particular) || self.prefers_names()
     }
 
     fn prefers_names(&self) -> bool {
@@ -142,6 +141,9 @@ pub(crate) fn in_place(
     replica: &ReplicaId,
     freed: Resources,
 ) -> Option<Filter> {
+    if let Some(spoilt) = ask.binding.as_ref().and_then(|it| it.spoilt_on(&slot.id)) {
+        return Some(spoilt);
+    }
     let (asked, freed) = (ask.request.on(slot.capacity), freed.on(slot.capacity));
     let (raised, gpus) = (asked.minus(freed), GpusAsked::of(ask.request));
     let free = slot.free();

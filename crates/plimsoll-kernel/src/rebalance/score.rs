@@ -351,6 +351,7 @@ impl<'a> MoveSearch<'a> {
                 | FilterWord::RuntimeLacks
                 | FilterWord::VolumeElsewhere
                 | FilterWord::VolumeSplit
+                | FilterWord::VolumeCopy
                 | FilterWord::VolumeSharer
                 | FilterWord::RecentFailures
                 | FilterWord::IdTaken,

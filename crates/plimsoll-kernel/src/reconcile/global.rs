@@ -26,6 +26,7 @@ impl<'s> Pass<'s> {
         spec: &'s Arc<ServiceSpec>,
     ) {
         let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
+        let ask = ask.bound(self.binding(key, spec));
         let mut holds = vec![false; roster.len()];
         let mut kept: Vec<(&Slot, &Replica, PlacementCondition)> = Vec::new();
         let mut others: Vec<&Slot> = Vec::new();

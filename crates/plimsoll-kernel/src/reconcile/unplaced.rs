@@ -66,7 +66,7 @@ impl Pass<'_> {
     }
 
     /// Written once: a reason that has not changed is not written again.
-    pub(super) fn explain_missing(
+    pub(crate) fn explain_missing(
         &mut self,
         key: &ServiceKey,
         service: &Service,

@@ -247,7 +247,7 @@ impl Txn<'_> {
             return Err(Refusal::TooMany { what, found: tenants + 1, max: MAX_TENANTS });
         }
         if let Some(assigned) = assigned {
-            self.note_volumes(&id.service.deployment, node, &assigned.container);
+            self.note_volumes(&id.service.deployment, node, &assigned.container)?;
         }
         let generation = self.take_generation();
         Ok(Assignment {

@@ -93,6 +93,11 @@ impl Display for Kind {
             Self::VolumesRemoved { deployment, node } => {
                 write!(f, "the volumes of {deployment} on {node} are removed")
             }
+            Self::VolumeRemoved { .. }
+            | Self::VolumeForgotten { .. }
+            | Self::VolumeMoveStarted { .. }
+            | Self::VolumesMoved { .. }
+            | Self::VolumeMoveFailed { .. } => volume(f, self),
             Self::LevelRaised { level } => {
                 write!(f, "every server is upgraded: the cell speaks {level}")
             }
@@ -162,6 +167,34 @@ fn stays(
 fn rebalance_skipped(f: &mut Formatter<'_>, skipped: &Skipped, times: RepeatCount) -> Result {
     write!(f, "{skipped}")?;
     if times.count == 1 { Ok(()) } else { write!(f, "; {} times in a row", times.count) }
+}
+
+/// What became of single volumes.
+fn volume(f: &mut Formatter<'_>, kind: &Kind) -> Result {
+    match kind {
+        Kind::VolumeRemoved { volume, node, .. } => {
+            write!(f, "volume {volume} on {node} is removed")
+        }
+        Kind::VolumeForgotten { volume, node, .. } => {
+            write!(f, "volume {volume} on {node}, which is down, is forgotten")
+        }
+        Kind::VolumeMoveStarted { volumes, src, dst, .. } => {
+            write!(f, "{} {src} → {dst} started", named(volumes))
+        }
+        Kind::VolumesMoved { volumes, src, dst, .. } => {
+            write!(f, "{} {src} → {dst} finished; {src} keeps an old copy", named(volumes))
+        }
+        Kind::VolumeMoveFailed { deployment, dst, why } => {
+            write!(f, "move of volumes of {deployment} to {dst} failed: {why}")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn named(volumes: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = volumes.iter().map(String::as_str).collect();
+    let what = if names.len() == 1 { "volume" } else { "volumes" };
+    format!("move of {what} {}", names.join(", "))
 }
 
 fn survived(f: &mut Formatter<'_>, node: &NodeId, lost: u32) -> Result {

@@ -93,6 +93,11 @@ fn all() -> Vec<AuditKind> {
         H::Waiting { .. } => Some(H::VolumesDoomed { deployment: deployment.clone() }),
         last @ (H::VolumesDoomed { .. }
         | H::VolumesRemoved { .. }
+        | H::VolumeRemoved { .. }
+        | H::VolumeForgotten { .. }
+        | H::VolumeMoveStarted { .. }
+        | H::VolumesMoved { .. }
+        | H::VolumeMoveFailed { .. }
         | H::CommandRun { .. }
         | H::CommandServed { .. }
         | H::BackupTaken
@@ -123,7 +128,30 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
         H::VolumesDoomed { .. } => {
             H::VolumesRemoved { deployment: DeploymentName::new("shop").unwrap(), node }
         }
-        H::VolumesRemoved { .. } => H::CommandRun { replica },
+        H::VolumesRemoved { deployment, .. } => {
+            H::VolumeRemoved { deployment: deployment.clone(), volume: "shop_db".to_owned(), node }
+        }
+        H::VolumeRemoved { deployment, volume, .. } => {
+            H::VolumeForgotten { deployment: deployment.clone(), volume: volume.clone(), node }
+        }
+        H::VolumeForgotten { deployment, volume, .. } => H::VolumeMoveStarted {
+            deployment: deployment.clone(),
+            volumes: [volume.clone()].into(),
+            src: node,
+            dst: node_id("birch"),
+        },
+        H::VolumeMoveStarted { deployment, volumes, src, dst } => H::VolumesMoved {
+            deployment: deployment.clone(),
+            volumes: volumes.clone(),
+            src: src.clone(),
+            dst: dst.clone(),
+        },
+        H::VolumesMoved { deployment, dst, .. } => H::VolumeMoveFailed {
+            deployment: deployment.clone(),
+            dst: dst.clone(),
+            why: VolumeMoveFailure::NotStopped,
+        },
+        H::VolumeMoveFailed { .. } => H::CommandRun { replica },
         H::CommandRun { .. } => {
             let asked_by = "token:ci@ash".to_owned();
             H::CommandServed { replica, asked_by, through: node }

@@ -6,7 +6,7 @@ use crate::node::NodeStatus;
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 54] = [
+    pub const WORDS: [&'static str; 59] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -43,6 +43,11 @@ impl AuditKind {
         "waiting",
         "volumes_doomed",
         "volumes_removed",
+        "volume_removed",
+        "volume_forgotten",
+        "volume_move_started",
+        "volumes_moved",
+        "volume_move_failed",
         "command_run",
         "command_served",
         "backup_taken",
@@ -101,6 +106,11 @@ impl AuditKind {
             Self::Waiting { .. } => "waiting",
             Self::VolumesDoomed { .. } => "volumes_doomed",
             Self::VolumesRemoved { .. } => "volumes_removed",
+            Self::VolumeRemoved { .. } => "volume_removed",
+            Self::VolumeForgotten { .. } => "volume_forgotten",
+            Self::VolumeMoveStarted { .. } => "volume_move_started",
+            Self::VolumesMoved { .. } => "volumes_moved",
+            Self::VolumeMoveFailed { .. } => "volume_move_failed",
             Self::CommandRun { .. } => "command_run",
             Self::CommandServed { .. } => "command_served",
             Self::BackupTaken => "backup_taken",

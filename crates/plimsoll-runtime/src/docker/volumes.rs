@@ -1,6 +1,7 @@
 //! Named volumes of a deployment: made where missing, and deleted only when a person asked for it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use bollard::Docker;
 use bollard::models::{Volume, VolumeCreateRequest};
@@ -10,7 +11,7 @@ use plimsoll_model::{CellId, DeploymentName};
 
 use super::engine_error::EngineError;
 use super::labels;
-use crate::runtime::{StartRequest, Tag};
+use crate::runtime::{StartRequest, Tag, VolumeRef};
 
 /// What the volumes of a container are called on the engine.
 #[derive(Debug, Default)]
@@ -75,7 +76,6 @@ async fn ensure_one(
 
 /// A volume stays as it was made, also by an admin, who may have made it a directory of the node.
 async fn check_plain(docker: &Docker, name: &str) -> Result<(), EngineError> {
-    let is_plain = |volume: &Volume| volume.driver == "local" && volume.options.is_empty();
     match find(docker, name).await? {
         Some(volume) if !is_plain(&volume) => {
             Err(EngineError::DrivenVolume { name: name.to_owned() })
@@ -111,6 +111,75 @@ async fn make(
         ..VolumeCreateRequest::default()
     };
     Ok(docker.create_volume(request).await?)
+}
+
+/// The directory of a volume on this host. Only of plain ones: what another driver or an option makes of a volume, its
+/// directory does not tell.
+pub(super) async fn dir(
+    docker: &Docker,
+    cell_id: &CellId,
+    volume: &VolumeRef,
+) -> Result<Option<PathBuf>, EngineError> {
+    match own(docker, cell_id, volume).await? {
+        None => Ok(None),
+        Some(found) if is_plain(&found) => Ok(Some(PathBuf::from(found.mountpoint))),
+        Some(found) => Err(EngineError::DrivenVolume { name: found.name }),
+    }
+}
+
+/// An empty volume of the deployment's own.
+pub(super) async fn create(
+    docker: &Docker,
+    cell_id: &CellId,
+    volume: &VolumeRef,
+) -> Result<PathBuf, EngineError> {
+    let mut labels = labels::shared(cell_id, &volume.deployment);
+    let key = volume.key().unwrap_or(&volume.name).to_owned();
+    labels.insert("com.docker.compose.volume".to_owned(), key);
+    // Where another cell has the name, it is made under the cell's own, as a container that mounts it would.
+    let is_taken = find(docker, &volume.name).await?.is_some();
+    let name = if is_taken { scoped(cell_id, volume) } else { volume.name.clone() };
+    let request = VolumeCreateRequest {
+        name: Some(name),
+        labels: Some(labels),
+        ..VolumeCreateRequest::default()
+    };
+    Ok(PathBuf::from(docker.create_volume(request).await?.mountpoint))
+}
+
+pub(super) async fn remove_one(
+    docker: &Docker,
+    cell_id: &CellId,
+    volume: &VolumeRef,
+) -> Result<(), EngineError> {
+    let Some(found) = own(docker, cell_id, volume).await? else { return Ok(()) };
+    let removed = docker.remove_volume(&found.name, None::<RemoveVolumeOptions>).await;
+    match removed.map_err(EngineError::from) {
+        Err(fault) if !fault.is_absent() => Err(fault),
+        _ => Ok(()),
+    }
+}
+
+/// The volume that containers of the deployment have under the name.
+async fn own(
+    docker: &Docker,
+    cell_id: &CellId,
+    volume: &VolumeRef,
+) -> Result<Option<Volume>, EngineError> {
+    if let Some(found) = find(docker, &scoped(cell_id, volume)).await? {
+        return Ok(Some(found));
+    }
+    let found = find(docker, &volume.name).await?;
+    Ok(found
+        .filter(|found| found.labels.get(labels::CELL).is_none_or(|cell| cell == cell_id.as_str())))
+}
+
+fn scoped(cell_id: &CellId, volume: &VolumeRef) -> String {
+    format!("{}.{cell_id}", volume.name)
+}
+
+fn is_plain(volume: &Volume) -> bool {
+    volume.driver == "local" && volume.options.is_empty()
 }
 
 /// Deletes the volumes that we made for the deployment, and says which.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_model::DeploymentName;
 
 use crate::error::Reason;
-use crate::runtime::Tag;
+use crate::runtime::{Tag, VolumeRef};
 
 /// How an image behaves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,4 +59,6 @@ pub enum Call {
     Logs(Tag),
     Exec(Tag, Vec<String>),
     RemoveVolumes(DeploymentName),
+    FindVolume(VolumeRef),
+    RemoveVolume(VolumeRef),
 }

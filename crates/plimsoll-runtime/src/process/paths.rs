@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::memory_dir::MemoryDir;
+use crate::runtime::VolumeRef;
 
 /// Where volumes live that the compose file names for the whole host. No deployment's name begins with a dot.
 const SHARED: &str = ".shared";
@@ -61,6 +62,20 @@ impl Home {
 
     pub(super) fn volumes(&self, deployment: &DeploymentName) -> PathBuf {
         self.0.join("volumes").join(deployment.as_str())
+    }
+
+    /// Where a volume lies: the deployment's own under its own name, others with those that the host shares.
+    pub(super) fn volume(&self, volume: &VolumeRef) -> io::Result<PathBuf> {
+        let (dir, name) = match volume.key() {
+            Some(key) => (self.volumes(&volume.deployment), key),
+            None => (self.shared_volumes(), volume.name.as_str()),
+        };
+        // No service was ever started with a name that leads elsewhere.
+        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+            let text = format!("{name:?} is not a valid volume name");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(dir.join(name))
     }
 
     pub(super) fn shared_volumes(&self) -> PathBuf {

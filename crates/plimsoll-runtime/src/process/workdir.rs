@@ -108,6 +108,14 @@ fn volume(
     Ok(path)
 }
 
+/// An empty volume, for whoever is to own it.
+pub(super) fn make_volume(path: &Path) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        make_passage(dir)?;
+    }
+    plimsoll_files::create_dir(path, modes::DIR)
+}
+
 /// A directory in one of ours, for its owner alone. Who comes first owns it; what is there already keeps its owner.
 fn make_private(path: &Path, owner: Owner) -> io::Result<()> {
     if path.is_dir() {

@@ -2,6 +2,7 @@
 //! does not compile until [`cause`] says what in a simulation makes it.
 
 use plimsoll_model::Change;
+use plimsoll_model::volumes::VolumeChange;
 
 /// A letter of the alphabet: a kind of thing that chaos does to a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +52,10 @@ pub enum Draw {
     ApplyAgain,
     Delete,
     DeleteWithVolumes,
+    /// A volume moves to another node, with all it is tied to.
+    MoveVolume,
+    /// A node is to remove its copy of a volume, or the cell forgets it.
+    RemoveVolume,
     Scale,
     Rollback,
     Restart,
@@ -110,6 +115,8 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::ApplyAgain, 2),
     (Draw::Delete, 2),
     (Draw::DeleteWithVolumes, 2),
+    (Draw::MoveVolume, 8),
+    (Draw::RemoveVolume, 4),
     (Draw::Scale, 6),
     (Draw::Rollback, 4),
     (Draw::Restart, 3),
@@ -185,6 +192,13 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::StepLate { .. } => ("step_late", Cause::Leader),
         Change::RemoveVolumes { .. } => ("remove_volumes", Cause::Drawn(Draw::DeleteWithVolumes)),
         Change::VolumesRemoved { .. } => ("volumes_removed", Cause::Agent),
+        Change::Volume { change } => {
+            let draw = match change {
+                VolumeChange::Remove { .. } | VolumeChange::Forget { .. } => Draw::RemoveVolume,
+                _ => Draw::MoveVolume,
+            };
+            (change.word(), Cause::Drawn(draw))
+        }
         Change::Survive { .. } => ("survive", Cause::Drawn(Draw::Recover)),
         Change::Record { .. } => ("record", Cause::Drawn(Draw::Backup)),
         Change::Raise { .. } => ("raise", Cause::Drawn(Draw::Raise)),

@@ -72,6 +72,16 @@ fn find(world: &World<'_>) -> Result<(), String> {
             return Err(format!("the volumes of {name} on {node} were to go and are still there"));
         }
     }
+    for (name, volumes) in state.volumes() {
+        if let Some(moving) = &volumes.moving {
+            return Err(format!("volumes of {name} still move to {}", moving.dst));
+        }
+        for (volume, holders) in &volumes.held {
+            if let Some(node) = holders.discards.keys().find(|node| is_up(node)) {
+                return Err(format!("{volume} on {node} was to go and is still there"));
+            }
+        }
+    }
     let policy = &world.scenario.policy;
     let mut roster = Roster::new(state, &Signals::default(), policy);
     let decision = reconcile(state, &mut roster, policy, Scope::All, world.leader_time());

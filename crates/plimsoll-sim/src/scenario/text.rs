@@ -340,6 +340,10 @@ fn event(action: &Action) -> String {
         Action::Undeploy { deployment, volumes } => {
             format!("undeploy: {{name: {deployment}, volumes: {volumes}}}")
         }
+        Action::MoveVolume(name, node) => format!("move_volume: {{name: {name}, node: {node}}}"),
+        Action::RemoveVolume(name, node) => {
+            format!("remove_volume: {{name: {name}, node: {node}}}")
+        }
         Action::Scale(service, replicas) => {
             format!("scale: {{service: {service}, replicas: {replicas}}}")
         }

@@ -14,7 +14,7 @@ use plimsoll_model::{
 };
 
 use super::{Done, Due, World};
-use crate::machine::{Container, Engine, Link};
+use crate::machine::{Container, Engine, Link, Machine};
 
 /// How long it takes to find that an image is already there.
 const PRESENT: Millis = Millis(20);
@@ -33,6 +33,7 @@ impl World<'_> {
             self.sync(node, &replica);
         }
         self.clear_volumes();
+        self.follow_volume_orders();
         self.tell_authorities(vec![node.clone()]);
     }
 
@@ -309,6 +310,8 @@ impl World<'_> {
         let deployment = &replica.service.deployment;
         let declared: Vec<String> = container.declared.values().cloned().collect();
         for volume in spec.container.local_volumes(deployment).chain(declared) {
+            self.numbers += 1;
+            machine.contents.entry(volume.clone()).or_insert(self.numbers);
             machine.volumes.entry(volume).or_insert_with(|| deployment.clone());
         }
         if self.broken.contains(&spec.container.image) {
@@ -341,6 +344,7 @@ impl World<'_> {
         }
         self.report(node, replica, generation, ObservedState::Stopped, None);
         self.clear_volumes();
+        self.follow_volume_orders();
     }
 
     /// It ended by itself, so.
@@ -400,6 +404,8 @@ impl World<'_> {
         for (node, deployment, revision) in cleared {
             if let Some(machine) = self.machines.get_mut(&node) {
                 machine.volumes.retain(|_, of| *of != deployment);
+                let Machine { volumes, contents, .. } = machine;
+                contents.retain(|name, _| volumes.contains_key(name));
             }
             let latency = self.scenario.dwell.network.1;
             self.clock.after(latency, Due::Cleared { node, deployment, revision });

@@ -216,6 +216,7 @@ impl World<'_> {
     /// Every so often nodes measure themselves, and say so where they are heard.
     pub(super) fn cycle(&mut self) {
         self.is_cycle = true;
+        self.follow_volume_orders();
         self.clock.after(self.scenario.policy.sample_interval, Due::Cycle);
         self.measure();
         let now = self.leader_time();

@@ -30,6 +30,8 @@ impl World<'_> {
             Action::Remove(node) => return self.remove_node(&node),
             Action::Deploy(deployment, services) => self.deploy(&deployment, services),
             Action::Undeploy { deployment, volumes } => self.undeploy(deployment, volumes),
+            Action::MoveVolume(deployment, node) => self.move_volume(&deployment, &node),
+            Action::RemoveVolume(deployment, node) => self.remove_volume(&deployment, &node),
             Action::Scale(service, replicas) => self.scale(&service, replicas),
             Action::Rollback(deployment, to) => self.rollback(&deployment, to),
             Action::Restart(deployment, service) => self.restart(&deployment, service.as_ref()),

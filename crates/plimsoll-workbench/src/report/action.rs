@@ -42,6 +42,12 @@ pub(super) fn words(action: &Action) -> String {
             format!("{deployment} is deleted with its volumes")
         }
         Action::Undeploy { deployment, .. } => format!("{deployment} is deleted"),
+        Action::MoveVolume(deployment, node) => {
+            format!("a volume of {deployment} is to move to {node}")
+        }
+        Action::RemoveVolume(deployment, node) => {
+            format!("a volume of {deployment} is to be removed from {node}")
+        }
         Action::Scale(service, replicas) => format!("{service} is scaled to {replicas}"),
         Action::Rollback(name, Some(to)) => format!("{name} is rolled back to revision {to}"),
         Action::Rollback(name, None) => format!("{name} is rolled back"),

@@ -84,6 +84,8 @@ pub(super) struct EventEntry {
     pub(super) clock: Option<Parsed<Offset>>,
     pub(super) deploy: Option<Spanned<DeploymentEntry>>,
     pub(super) undeploy: Option<Spanned<NameOr<DeploymentName, UndeployEntry>>>,
+    pub(super) move_volume: Option<Spanned<VolumeEntry>>,
+    pub(super) remove_volume: Option<Spanned<VolumeEntry>>,
     pub(super) scale: Option<ScaleEntry>,
     pub(super) rollback: Option<Spanned<NameOr<DeploymentName, RollbackEntry>>>,
     pub(super) restart: Option<Spanned<String>>,
@@ -143,6 +145,8 @@ impl EventEntry {
             self.clock.is_some(),
             self.deploy.is_some(),
             self.undeploy.is_some(),
+            self.move_volume.is_some(),
+            self.remove_volume.is_some(),
             self.scale.is_some(),
             self.rollback.is_some(),
             self.restart.is_some(),
@@ -201,6 +205,13 @@ pub(super) struct UndeployEntry {
     pub(super) name: DeploymentName,
     #[serde(default)]
     pub(super) volumes: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VolumeEntry {
+    pub(super) name: DeploymentName,
+    pub(super) node: Spanned<NodeId>,
 }
 
 #[derive(Debug, Deserialize)]

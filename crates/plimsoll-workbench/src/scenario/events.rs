@@ -18,7 +18,7 @@ use plimsoll_sim::scenario::{AcmeAnswer, RolloutRequest};
 use serde_saphyr::{Location, Spanned};
 
 use super::entries::{
-    DrainEntry, EventEntry, RecoverEntry, RollbackEntry, ScaleEntry, UndeployEntry,
+    DrainEntry, EventEntry, RecoverEntry, RollbackEntry, ScaleEntry, UndeployEntry, VolumeEntry,
 };
 use crate::entries::deployment::{self, DeploymentEntry, Services};
 use crate::entries::node::{NodeEntry, NodeNames};
@@ -189,6 +189,16 @@ impl<'p> ScriptProgress<'p> {
             };
             self.undeploy(name, undeploy.referenced)?;
             return Ok(Some(Action::Undeploy { deployment: name.clone(), volumes }));
+        }
+        for (entry, action) in [
+            (&event.move_volume, Action::MoveVolume as fn(DeploymentName, NodeId) -> Action),
+            (&event.remove_volume, Action::RemoveVolume),
+        ] {
+            if let Some(entry) = entry {
+                let VolumeEntry { name, node } = &entry.value;
+                self.check_node(node)?;
+                return Ok(Some(action(name.clone(), node.value.clone())));
+            }
         }
         if let Some(rollback) = &event.rollback {
             let (name, to) = match &rollback.value {

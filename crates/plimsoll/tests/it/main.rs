@@ -44,4 +44,5 @@ mod unwell;
 mod upgrade;
 mod upstream;
 mod validate;
+mod volumes;
 mod waiting;

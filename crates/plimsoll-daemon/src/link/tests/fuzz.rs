@@ -11,6 +11,7 @@ use plimsoll_model::spec::{Protocol, RouteSpec, Tls};
 use plimsoll_model::testkit::service_key;
 use plimsoll_model::{Bytes, MilliCpus, Millis, Pressure, Revision, Timestamp};
 use plimsoll_router::{NoTunnel, Router, RouterLimits};
+use plimsoll_runtime::VolumeRef;
 use plimsoll_runtime::pressure::{PressureReading, Share, Stalls};
 use tokio::time::Instant;
 
@@ -23,6 +24,7 @@ use crate::measurements::FailedChecks;
 use crate::route_certificates::{CertificateFeed, RouteCertificates};
 use crate::routing::router_config::{Addresses, Open, wanted};
 use crate::views::{Responder, Source};
+use crate::volume_orders::VolumeOrders;
 use frame::{Cleared, Declared, Served};
 
 /// So long may one broken conversation take on a busy machine.
@@ -80,6 +82,7 @@ fn from_a_node() -> Vec<Vec<u8>> {
     let (replica, generation) = (replica_id(WEB), Generation(1));
     let degraded = Seen { replica, generation, state: ObservedState::Degraded, code };
     let deployment = DeploymentName::new("shop").unwrap();
+    let shop = deployment.clone();
     let served =
         Served { replica: replica_id(WEB), asked_by: "ann".to_owned(), through: node_id("ash") };
     let reports = vec![
@@ -87,6 +90,8 @@ fn from_a_node() -> Vec<Vec<u8>> {
         Report::Seen(degraded),
         Report::Cleared(Cleared { deployment, revision: Revision(1) }),
         Report::Served(served),
+        Report::VolumeRemoved { volume: VolumeRef::new(&shop, "shop_d"), order: Generation(1) },
+        Report::VolumesCopied { deployment: shop, order: Generation(1), error: None },
         Report::Followed { epoch: 1 },
         Report::Declared(Declared {
             service: replica_id(WEB).service,
@@ -174,7 +179,8 @@ fn from_a_leader(cell: &NodeContext) -> Vec<Vec<u8>> {
     });
     let all = [(replica_id(WEB), assignments.clone())].into();
     let some = vec![(replica_id(WEB), Some(assignments)), (replica_id("shop/web/9"), None)];
-    let volumes = [(DeploymentName::new("shop").unwrap(), Revision(3))].into();
+    let doomed = [(DeploymentName::new("shop").unwrap(), Revision(3))].into();
+    let volumes = VolumeOrders { doomed, ..VolumeOrders::default() };
     let service = ServiceName::new("web").unwrap();
     let (path, host) = ("/api".to_owned(), Some("*.shop.example".to_owned()));
     let route = RouteSpec { host, path, strip_path: true, service, port: 80, tls: Tls::Off };

@@ -40,6 +40,8 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/deployments/{name}/rollback post
         /v1/deployments/{name}/rollout post
         /v1/deployments/{name}/scale post
+        /v1/deployments/{name}/volumes/{volume} delete get
+        /v1/deployments/{name}/volumes/{volume}/move post
         /v1/explain/{replica} get
         /v1/nodes get
         /v1/nodes/{name} delete
@@ -64,6 +66,7 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/status get
         /v1/tokens/join get post
         /v1/tokens/join/{name} delete
+        /v1/volumes get
         /v1/watch get
         /v1/whoami get
     "#]]

@@ -62,6 +62,18 @@ pub(super) const GOOD: &[(&str, &str, &str)] = &[
     ("GET /v1/configs", "/v1/configs", ""),
     ("GET /v1/configs/{name}", "/v1/configs/site", ""),
     ("GET /v1/registries", "/v1/registries", ""),
+    ("GET /v1/volumes", "/v1/volumes", ""),
+    ("GET /v1/deployments/{name}/volumes/{volume}", "/v1/deployments/pg/volumes/pg_data", ""),
+    (
+        "POST /v1/deployments/{name}/volumes/{volume}/move",
+        "/v1/deployments/pg/volumes/pg_data/move",
+        r#"{"node":"birch"}"#,
+    ),
+    (
+        "DELETE /v1/deployments/{name}/volumes/{volume}",
+        "/v1/deployments/gone/volumes/gone_data",
+        "",
+    ),
     ("GET /v1/snapshot", "/v1/snapshot", ""),
     ("GET /v1/status", "/v1/status", ""),
     ("GET /v1/watch", "/v1/watch", ""),
@@ -161,6 +173,19 @@ const REFUSALS: &[(u16, &str, &str, &str)] = &[
     (422, "POST /v1/configs/{name}/rotate", "/v1/configs/site/rotate", LARGE_CONTENT),
     (409, "DELETE /v1/configs/{name}", "/v1/configs/used", ""),
     (400, "GET /v1/registries", "/v1/registries?limit=many", ""),
+    (400, "GET /v1/volumes", "/v1/volumes?limit=many", ""),
+    (
+        409,
+        "DELETE /v1/deployments/{name}/volumes/{volume}",
+        "/v1/deployments/pg/volumes/pg_data",
+        "",
+    ),
+    (
+        409,
+        "POST /v1/deployments/{name}/volumes/{volume}/move",
+        "/v1/deployments/pg/volumes/pg_data/move",
+        r#"{"node":"ash"}"#,
+    ),
     (404, "DELETE /v1/registries/{host}", "/v1/registries/none.example", ""),
     (
         422,
@@ -373,6 +398,7 @@ pub(super) async fn prepare(daemon: &Daemon) -> String {
         node("birch", cpus(4)).free(),
         node("cedar", cpus(4)).free(),
         node("elm", cpus(4)).free(),
+        set("birch", Availability::Cordoned).free(),
         set("cedar", Availability::Cordoned).free(),
         set("elm", Availability::Draining).free(),
         Change::Found { authority, node: node_id("ash"), key: Digest([1; 32]) }.free(),
@@ -400,9 +426,15 @@ pub(super) async fn prepare(daemon: &Daemon) -> String {
     "/used".clone_into(&mut agent.container.configs[0].target);
     daemon.apply("mon", [("agent", agent)]).await;
     daemon.apply("old", [("web", here(2))]).await;
+    for name in ["pg", "gone"] {
+        daemon.apply(name, [("db", spread(1).volume("data"))]).await;
+    }
     daemon.apply("crowd", [("web", here(1_001))]).await;
     daemon.settle().await;
     daemon.start("shop/web/1").await;
+    client.delete("gone", false).await.unwrap();
+    daemon.settle().await;
+    daemon.write(Writer::Operator, vec![set("birch", Availability::Active).free()]).await;
     client.scale("old", &Scale { services: [("web".to_owned(), 1)].into() }).await.unwrap();
     daemon.pass().await;
     client.apply("shop", &shop("app:2")).await.unwrap();

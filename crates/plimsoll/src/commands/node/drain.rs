@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use plimsoll_api::client::Client;
-use plimsoll_api::view::{Drain, DrainPlan, NodeChanged, ProblemCode, Reason, ReasonCode, Replica};
+use plimsoll_api::view::{
+    Drain, DrainPlan, NodeChanged, PlannedVolumeMove, ProblemCode, Reason, ReasonCode, Replica,
+};
 use plimsoll_model::Millis;
 use tokio::time::sleep;
 
 use crate::age::{length, took};
+use crate::commands::volume;
 use crate::error::CliError;
 use crate::live::{self, HostArgs};
 use crate::output::{Format, count, data, note, print};
@@ -21,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll node drain ash --dry-run      what would move where, and what could not
   plimsoll node drain ash                each replica runs elsewhere before it stops here
+  plimsoll node drain ash --move-volumes what has data here moves with it
   plimsoll node drain ash --force        what cannot move is stopped, and comes back with the node
   plimsoll node uncordon ash             make it schedulable again
 
@@ -41,6 +45,9 @@ pub(crate) struct Args {
     /// Stop replicas that cannot move
     #[arg(long)]
     force: bool,
+    /// Move volumes to other nodes, with the services that use them
+    #[arg(long)]
+    move_volumes: bool,
     /// Return without waiting
     #[arg(short, long)]
     detach: bool,
@@ -76,7 +83,8 @@ pub(crate) struct RemoveArgs {
 
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
-    let asked = Drain { timeout_ms: Some(args.timeout.0), force: args.force };
+    let move_volumes = args.move_volumes;
+    let asked = Drain { timeout_ms: Some(args.timeout.0), force: args.force, move_volumes };
     live::block_on(async {
         let plan = client.drain(&args.node, &asked, args.dry_run).await?;
         let text = |plan: &DrainPlan| text(plan, args.dry_run);
@@ -84,6 +92,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
             return print(args.output, &plan, text);
         }
         print(args.output, &plan, text)?;
+        for PlannedVolumeMove { deployment, volumes, to, .. } in &plan.volume_moves {
+            if let (Some(to), Some(volume)) = (to, volumes.first()) {
+                volume::follow(&client, deployment, volume, to).await?;
+            }
+        }
         follow(&client, &args.node).await
     })
 }
@@ -96,7 +109,8 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), CliError> {
         if let Some(node) = node.filter(|node| node.status != "down")
             && !is_empty(&client.replicas_on(&args.node).await?, &args.node)
         {
-            let asked = Drain { timeout_ms: Some(args.timeout.0), force: args.force };
+            let timeout_ms = Some(args.timeout.0);
+            let asked = Drain { timeout_ms, force: args.force, move_volumes: false };
             if node.availability != "draining" || args.force {
                 let plan = client.drain(&args.node, &asked, false).await?;
                 data(&text(&plan, false))?;
@@ -200,9 +214,13 @@ fn is_empty(held: &[Replica], node: &str) -> bool {
 }
 
 fn text(drain: &DrainPlan, is_dry: bool) -> String {
-    let DrainPlan { node, plan, estimate_ms, stop_grace_ms, .. } = drain;
-    if plan.is_empty() {
+    let DrainPlan { node, plan, estimate_ms, stop_grace_ms, volume_moves, .. } = drain;
+    let data: String = volume_moves.iter().map(|it| volume_line(it, is_dry)).collect();
+    if plan.is_empty() && data.is_empty() {
         return format!("{node} holds nothing that has to move\n");
+    }
+    if plan.is_empty() {
+        return data;
     }
     let (tables, summary) = (tables(plan, Scores::Hidden), summary(plan));
     let about = took(Millis(*estimate_ms));
@@ -211,7 +229,21 @@ fn text(drain: &DrainPlan, is_dry: bool) -> String {
         0 => String::new(),
         grace => format!(", and up to {} more for replicas to stop", took(Millis(*grace))),
     };
-    format!("{tables}\n{summary}; it {will} about {about}{grace}\n{}", counts(plan))
+    format!("{tables}\n{summary}; it {will} about {about}{grace}\n{}{data}", counts(plan))
+}
+
+fn volume_line(planned: &PlannedVolumeMove, is_dry: bool) -> String {
+    let PlannedVolumeMove { volumes, services, to, deployment } = planned;
+    let (volumes, services) = (volumes.join(", "), services.join(", "));
+    match to {
+        Some(to) => {
+            let moves = if is_dry { "would move" } else { "moves" };
+            format!(
+                "{volumes} {moves} to {to}; {services} of {deployment} stop until it is there\n"
+            )
+        }
+        None => format!("{volumes} stays: no node can take {services} of {deployment}\n"),
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +277,7 @@ mod tests {
             plan,
             estimate_ms: 2_300,
             stop_grace_ms: 10_000,
+            volume_moves: Vec::new(),
             index: None,
         };
         expect![[r#"
@@ -256,6 +289,19 @@ mod tests {
         "#]]
         .assert_eq(&plain(&text(&drain, true)));
         drain.plan = Plan::default();
+        let planned = |to: Option<&str>| PlannedVolumeMove {
+            deployment: "shop".into(),
+            volumes: vec!["shop_db".into()],
+            services: vec!["db".into()],
+            to: to.map(Into::into),
+        };
+        drain.volume_moves = vec![planned(Some("birch")), planned(None)];
+        expect![[r#"
+            shop_db would move to birch; db of shop stop until it is there
+            shop_db stays: no node can take db of shop
+        "#]]
+        .assert_eq(&plain(&text(&drain, true)));
+        drain.volume_moves.clear();
         expect![[r#"
             ash holds nothing that has to move
         "#]]
