@@ -307,6 +307,7 @@ codes! {
 
 impl ProblemCode {
     /// The HTTP status it is answered with.
+    #[expect(clippy::too_many_lines, reason = "a line for each code")]
     pub fn status(self) -> u16 {
         match self {
             Self::BadPath

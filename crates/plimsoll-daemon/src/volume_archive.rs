@@ -479,8 +479,7 @@ impl Reader {
 }
 
 fn times(entry: &Entry) -> Timestamps {
-    let (tv_sec, tv_nsec) = entry.modified;
-    let at = Timespec { tv_sec, tv_nsec };
+    let at = Timespec { tv_sec: entry.modified.0, tv_nsec: entry.modified.1 };
     Timestamps { last_access: at, last_modification: at }
 }
 

@@ -33,7 +33,7 @@ pub(crate) const CONTENT: &str = "/peer/volume/content";
 pub(crate) const SIZE: &str = "/peer/volume/size";
 
 /// How long the other node may be silent while it sends.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// How long the other node may take to hear of the move as well.
 const UNTOLD: Duration = Duration::from_secs(30);
