@@ -32,8 +32,8 @@ pub(super) struct Candidate<'s> {
     /// Its node's place in the roster.
     pub(super) at: usize,
     pub(super) threshold: u16,
-    /// Its node would be turned down for it.
-    pub(super) has_no_room: bool,
+    /// Its node has more of the service than it may.
+    pub(super) is_one_too_many: bool,
     pub(super) may_fill: bool,
     pub(super) order: CandidateOrder,
 }
@@ -95,7 +95,8 @@ impl<'s> Finder<'s, '_> {
                 continue;
             };
             let max = spec.placement.max_per_node;
-            let has_no_room = shares.is_overfull(at) || max.is_some_and(|it| crowd.here(at) > it);
+            let is_one_too_many = max.is_some_and(|it| crowd.here(at) > it);
+            let has_no_room = is_one_too_many || shares.is_overfull(at);
             let may_score =
                 threshold < MOST_BESIDE_EVENNESS || (!is_even && crowd.is_uneven(roster, at));
             let may_fill = shares.may_fill(at, spec, assignment.at);
@@ -121,7 +122,7 @@ impl<'s> Finder<'s, '_> {
                     assignment,
                     at,
                     threshold,
-                    has_no_room,
+                    is_one_too_many,
                     may_fill,
                     order,
                 });

@@ -64,7 +64,9 @@ impl Judge<'_> {
             compared.filter(|it| self.shares.may_receive(it.best.at))?;
         let gain = i32::from(best.score.total()) - i32::from(current.total());
         let fills = candidate.may_fill && gain >= 0;
-        let why = if candidate.has_no_room {
+        // Asked again: what was offered before it may have made the node fit.
+        let has_no_room = candidate.is_one_too_many || self.shares.is_overfull(at);
+        let why = if has_no_room {
             RescheduleReason::NoRoom
         } else if gain > i32::from(*threshold) {
             RescheduleReason::BetterScore
