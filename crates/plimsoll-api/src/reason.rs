@@ -128,6 +128,8 @@ codes! {
         Outdated = "outdated" => "",
         /// The replica's node stays above its pressure line while another is below it.
         Pressure = "pressure" => "",
+        /// Another node suits the replica better by more than its threshold, or a node that joined or came back is filled.
+        Reschedule = "reschedule" => "",
         /// The replica is being restarted on request, or its turn for that will come.
         Restart = "restart" => "",
 

@@ -42,12 +42,13 @@ pub enum Section {
     Config,
     Secret,
     ServiceExtension,
+    Reschedule,
     TopExtension,
     Route,
 }
 
 impl Section {
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Top,
         Self::Service,
         Self::EnvFile,
@@ -76,6 +77,7 @@ impl Section {
         Self::Config,
         Self::Secret,
         Self::ServiceExtension,
+        Self::Reschedule,
         Self::TopExtension,
         Self::Route,
     ];
@@ -111,6 +113,7 @@ impl Section {
             Self::Config => "a top-level config",
             Self::Secret => "a top-level secret",
             Self::ServiceExtension => "x-plimsoll of a service",
+            Self::Reschedule => "x-plimsoll.reschedule",
             Self::TopExtension => "x-plimsoll of the file",
             Self::Route => "an entry of x-plimsoll.routes",
         }
@@ -195,6 +198,7 @@ fn rows(section: Section) -> &'static [Row] {
         Section::Config => top::CONFIG,
         Section::Secret => top::SECRET,
         Section::ServiceExtension => top::SERVICE_EXTENSION,
+        Section::Reschedule => top::RESCHEDULE,
         Section::TopExtension => top::TOP_EXTENSION,
         Section::Route => top::ROUTE,
     }

@@ -15,6 +15,7 @@ use crate::liveness::{self, Heartbeats};
 use crate::place::Roster;
 use crate::policy::Policy;
 use crate::rebalance::{NodeEvaluation, Rebalancer, ReplicaUsage};
+use crate::reschedule::Rescheduler;
 use crate::signals::{PressureSample, Signals};
 use crate::{Scope, reconcile, rotation};
 
@@ -42,13 +43,16 @@ pub enum LeaderStep {
     Schedule,
     /// What leaves a hot node, where a cycle of that is due.
     Rebalance,
+    /// What a better place is found for, in the turn of such a cycle.
+    Reschedule,
     /// How a change of the authority goes on.
     Rotate,
 }
 
 impl LeaderStep {
     /// A whole turn, in order: each step sees what the ones before it wrote.
-    pub const TURN: [Self; 4] = [Self::Liveness, Self::Schedule, Self::Rebalance, Self::Rotate];
+    pub const TURN: [Self; 5] =
+        [Self::Liveness, Self::Schedule, Self::Rebalance, Self::Reschedule, Self::Rotate];
 
     /// In whose name its batch is written.
     pub fn writer(self) -> Writer {
@@ -56,6 +60,7 @@ impl LeaderStep {
             Self::Liveness => Writer::Liveness,
             Self::Schedule | Self::Rotate => Writer::Scheduler,
             Self::Rebalance => Writer::Rebalancer,
+            Self::Reschedule => Writer::Rescheduler,
         }
     }
 }
@@ -71,6 +76,7 @@ pub struct Leader {
     dirty: Dirty,
     refused: RefusedServices,
     rebalancer: Rebalancer,
+    rescheduler: Rescheduler,
     /// When everything is looked at again.
     full_at: Timestamp,
     /// When something in the last decision said to look again.
@@ -97,6 +103,7 @@ impl Leader {
             dirty: Dirty::default(),
             refused: RefusedServices::default(),
             rebalancer: Rebalancer::default(),
+            rescheduler: Rescheduler::default(),
             full_at: now,
             wake_at: None,
             rebalance_at: now.plus(policy.sample_interval),
@@ -183,6 +190,7 @@ impl Leader {
             LeaderStep::Liveness => liveness::judge(state, &self.heard, &self.policy, now),
             LeaderStep::Schedule => self.schedule(state, now),
             LeaderStep::Rebalance => self.rebalance(state, now),
+            LeaderStep::Reschedule => self.reschedule(state, now),
             LeaderStep::Rotate => rotation::next(state),
         }
     }
@@ -213,7 +221,18 @@ impl Leader {
             return Vec::new();
         };
         self.rebalance_at = now.plus(self.policy.sample_interval);
+        self.rescheduler.wake();
         self.rebalancer.cycle(state, roster, &self.policy, now).batch()
+    }
+
+    /// It sees what the rebalancer began in the same turn, and counts for it from then on.
+    fn reschedule(&mut self, state: &State, now: Timestamp) -> Vec<Guarded> {
+        let Self { roster, rescheduler, rebalancer, policy, .. } = self;
+        // Without a roster the last batch was refused: the next cycle knows more.
+        let Some(roster) = roster.as_ref().filter(|_| rescheduler.take_due()) else {
+            return Vec::new();
+        };
+        rescheduler.cycle(state, roster, policy, rebalancer, now)
     }
 
     /// What the gates say to moving anything off a node, as of the last cycle.
@@ -224,6 +243,10 @@ impl Leader {
 
     pub fn rebalancer(&self) -> &Rebalancer {
         &self.rebalancer
+    }
+
+    pub fn rescheduler(&self) -> &Rescheduler {
+        &self.rescheduler
     }
 
     pub fn signals(&self) -> &Signals {

@@ -27,6 +27,7 @@ pub mod policy;
 pub mod progress;
 pub mod rebalance;
 pub mod reconcile;
+pub mod reschedule;
 pub mod restart;
 mod rollout;
 pub mod rotation;

@@ -61,7 +61,7 @@ pub(crate) fn step(replica: &Replica, given: &MoveContext<'_>) -> MoveStep {
         return MoveStep::Abandon(AbandonReason::Needless);
     }
     // A lost node came back with the original still running, or its drain was called off.
-    let has_reason = successor.cause == MoveCause::Pressure;
+    let has_reason = matches!(successor.cause, MoveCause::Pressure | MoveCause::Reschedule);
     if given.is_settled && replica.is_running() && !has_reason {
         return MoveStep::Abandon(AbandonReason::Needless);
     }
@@ -93,7 +93,9 @@ fn time_to_healthy(
             let drain = src.filter(is_draining).and_then(|node| node.drain);
             Some(drain.map_or(own.max(DRAIN_TIMEOUT), |drain| drain.timeout))
         }
-        MoveCause::Outdated | MoveCause::Restart | MoveCause::Pressure => Some(own),
+        MoveCause::Outdated | MoveCause::Restart | MoveCause::Pressure | MoveCause::Reschedule => {
+            Some(own)
+        }
     }
 }
 

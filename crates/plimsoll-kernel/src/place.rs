@@ -11,14 +11,14 @@ use plimsoll_model::{Mode, NodeId, ReplicaId, Resources};
 
 pub(crate) mod filter;
 pub mod rank;
-mod ring;
+pub(crate) mod ring;
 pub mod roster;
 mod scan;
 mod search;
 mod tree;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use filter::PlacementRequest;
 pub use rank::Score;
@@ -31,6 +31,14 @@ use search::NodeSearch;
 pub(crate) struct ChosenNode {
     pub(crate) at: usize,
     pub(crate) score: Score,
+}
+
+/// What a replica that is on a node finds as if it were nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeComparison {
+    pub(crate) best: ChosenNode,
+    /// Of the node it is on.
+    pub(crate) current: Score,
 }
 
 /// What is said of one node when a replica looks for a place.
@@ -128,7 +136,35 @@ impl<'a> Placer<'a> {
         self.lift(node);
         if let Some(at) = self.roster.place_of(node) {
             self.roster.give_up(at, self.ask.request, replica);
+            self.roster.show(at);
         }
+    }
+
+    /// The best node of a replica as if it were nowhere, and what the one it is on scores by the same measure. None where
+    /// there is no other, or where every other is more crowded with the service. All is as before afterwards.
+    pub(crate) fn compare(&mut self, replica: &ReplicaId, node: &NodeId) -> Option<NodeComparison> {
+        let at = self.roster.place_of(node)?;
+        self.lift_whole(replica, node);
+        let best = self.best(replica);
+        let compared = best.filter(|best| best.at != at && !self.is_more_crowded(best.at, at));
+        let compared = compared.map(|best| NodeComparison {
+            best,
+            current: scan::score_beside(&self.ask, self.roster, &self.tally, best.at, at),
+        });
+        if let Some(search) = self.search.take() {
+            search.close(self.roster);
+        }
+        self.roster.take(at, self.ask.request, &self.ask.ports, replica);
+        self.count(at);
+        compared
+    }
+
+    /// Whether a node, or its zone, has more of the service than another.
+    fn is_more_crowded(&self, at: usize, than: usize) -> bool {
+        let crowd = |at: usize| {
+            (self.tally.by_zone[self.roster.class_of(at).zone as usize], self.tally.here(at))
+        };
+        !matches!(self.ask.spec.placement.mode, Mode::Pack { .. }) && crowd(at) > crowd(than)
     }
 
     pub(crate) fn best(&mut self, replica: &ReplicaId) -> Option<ChosenNode> {

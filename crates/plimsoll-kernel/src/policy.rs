@@ -4,6 +4,7 @@ use plimsoll_model::{Millis, Pressure, Timestamp};
 
 use crate::batch::MAX_CHANGES;
 use crate::rebalance::RebalanceLimits;
+use crate::reschedule::RescheduleLimits;
 
 /// So many heartbeats or samples may fail to come before their node counts as silent.
 const MISSED: u64 = 3;
@@ -38,6 +39,7 @@ pub struct Policy {
     /// nothing and ordinary nodes tie.
     pub lines: [Pressure; 2],
     pub rebalance: RebalanceLimits,
+    pub reschedule: RescheduleLimits,
     /// The most changes of a decision that go into one entry of the log.
     pub max_changes: usize,
     /// How many times as fast certificates of an ACME authority age, for those who try renewal out.
@@ -80,6 +82,7 @@ impl Default for Policy {
             failure_window: Millis::minutes(5),
             lines: [Pressure::percent(75), Pressure::percent(85)],
             rebalance: RebalanceLimits::default(),
+            reschedule: RescheduleLimits::default(),
             max_changes: MAX_CHANGES,
             renewal_haste: 1,
         }

@@ -10,6 +10,7 @@ use crate::command::{
 };
 use crate::level::Level;
 use crate::rebalance::RepeatCount;
+use crate::reschedule::RescheduleSettings;
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
@@ -161,6 +162,10 @@ impl<'s> Txn<'s> {
                 self.declare_volumes(service, *spec, node, paths);
                 Ok(())
             }
+            Change::SetRescheduling { settings } => {
+                self.reschedule(*settings);
+                Ok(())
+            }
             Change::CreateBackupKey { secret } => {
                 self.create_backup_key(*secret);
                 Ok(())
@@ -209,6 +214,7 @@ impl<'s> Txn<'s> {
                 let times = RepeatCount { count: 1, last_at: self.at };
                 AuditKind::RebalanceSkipped { skipped: skipped.clone(), times }
             }
+            AuditEntry::Reschedule(moved) => AuditKind::Rescheduled { moved: moved.clone() },
             AuditEntry::Serve { replica, asked_by, through } => AuditKind::CommandServed {
                 replica: replica.clone(),
                 asked_by: asked_by.clone(),
@@ -217,6 +223,13 @@ impl<'s> Txn<'s> {
             #[cfg(feature = "next-level")]
             AuditEntry::NextBackup => AuditKind::BackupTaken,
         });
+    }
+
+    fn reschedule(&mut self, settings: RescheduleSettings) {
+        if settings != self.state.rescheduling {
+            self.set_rescheduling(settings);
+            self.audit(AuditKind::RescheduleSet { settings });
+        }
     }
 
     /// It never sinks: what was written at a level stays written.

@@ -13,6 +13,7 @@ use crate::node::{Availability, NodeStatus};
 use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
 use crate::rebalance::{Relief, RepeatCount, Skipped};
 use crate::replica::{MoveCause, ObservedCode};
+use crate::reschedule::{RescheduleSettings, RescheduledMove};
 use crate::rollout::RolloutHalt;
 use crate::rotation::RotationStep;
 use crate::transition::Writer;
@@ -234,6 +235,13 @@ pub enum AuditKind {
     RebalanceSkipped {
         skipped: Box<Skipped>,
         times: RepeatCount,
+    },
+    /// The move itself has its own events.
+    Rescheduled {
+        moved: Box<RescheduledMove>,
+    },
+    RescheduleSet {
+        settings: RescheduleSettings,
     },
     /// A node ran a command for another, by its own word.
     CommandServed {

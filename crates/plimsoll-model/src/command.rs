@@ -18,6 +18,7 @@ use crate::reason::{AbandonReason, Unplaced, WaitReason};
 use crate::rebalance::{Relief, Skipped};
 use crate::registries::{RegistryHost, RegistryPassword};
 use crate::replica::{MoveCause, Observation};
+use crate::reschedule::{RescheduleSettings, RescheduledMove};
 use crate::rollout::RolloutHalt;
 use crate::spec::{HostPort, RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
@@ -305,6 +306,10 @@ pub enum Change {
         node: NodeId,
         paths: BTreeSet<String>,
     },
+    /// The background rescheduler is paused or resumed, or gets another target.
+    SetRescheduling {
+        settings: RescheduleSettings,
+    },
     /// The cell gets a key that its backups are encrypted with, unless it has one.
     CreateBackupKey {
         secret: KeyBytes,
@@ -328,6 +333,8 @@ pub enum AuditEntry {
     /// Weighed what to move off a hot node: moved it, or did not.
     Relieve(Box<Relief>),
     Skip(Box<Skipped>),
+    /// Found a better node for a replica, and moved it.
+    Reschedule(Box<RescheduledMove>),
     /// The node ran a command for another node, which asked for somebody.
     Serve {
         replica: ReplicaId,

@@ -23,6 +23,7 @@ pub mod reason;
 pub mod rebalance;
 pub mod registries;
 pub mod replica;
+pub mod reschedule;
 pub mod rollout;
 pub mod rotation;
 pub mod shape;
@@ -48,6 +49,7 @@ pub use pressure::{NodePressure, Pressure};
 pub use replica::{
     Assignment, MoveCause, Observation, ObservedCode, ObservedState, Replica, Successor,
 };
+pub use reschedule::Score;
 pub use rollout::Rollout;
 pub use spec::{ContainerSpec, Mode, Placement, ServiceSpec, SpecHash};
 pub use state::State;

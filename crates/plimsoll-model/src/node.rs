@@ -74,11 +74,18 @@ pub struct Node {
     pub server: Option<u64>,
     /// How its drain goes on, or how the last one ended.
     pub drain: Option<Drain>,
+    /// Since when it takes new replicas without a break.
+    pub open_since: Timestamp,
+    /// When it, or its container runtime, was lost of late; oldest first, at most [`MAX_LOSSES`].
+    pub lost_at: Vec<Timestamp>,
     /// When a replica was last sent here from another node.
     pub received_at: Option<Timestamp>,
     /// Since when its container runtime does not answer, while it does not. The node itself is heard.
     pub outage: Option<RuntimeOutage>,
 }
+
+/// How many losses of a node are remembered: more make it no less trusted.
+pub const MAX_LOSSES: usize = 8;
 
 /// What is kept of why a runtime does not answer: a line or two.
 pub const MAX_OUTAGE_TEXT: usize = 512;
@@ -120,6 +127,20 @@ impl Node {
     pub fn is_cleared(&self) -> bool {
         self.availability == Availability::Draining
             && self.drain.is_some_and(|drain| drain.is_forced)
+    }
+
+    /// With what follows from having been `before`: since when it takes replicas, and whether it was lost.
+    pub(crate) fn after(mut self, before: Option<&Self>, at: Timestamp) -> Self {
+        if self.is_open() && before.is_none_or(|before| !before.is_open()) {
+            self.open_since = at;
+        }
+        let is_lost = |node: &Self| node.status == NodeStatus::Down || node.outage.is_some();
+        if is_lost(&self) && before.is_some_and(|before| !is_lost(before)) {
+            self.lost_at.push(at);
+            let excess = self.lost_at.len().saturating_sub(MAX_LOSSES);
+            self.lost_at.drain(..excess);
+        }
+        self
     }
 
     /// Whether it takes anything new.

@@ -52,6 +52,8 @@ pub enum MoveCause {
     Outdated,
     /// Its node stays hot while another is cool.
     Pressure,
+    /// Another node suits it clearly better, or a node that joined or came back gets its share.
+    Reschedule,
     /// An operator asked for a fresh start, or applied the file again after it had failed.
     Restart,
 }
@@ -64,6 +66,7 @@ impl MoveCause {
             Self::Misplaced => "misplaced",
             Self::Outdated => "outdated",
             Self::Pressure => "pressure",
+            Self::Reschedule => "reschedule",
             Self::Restart => "restart",
         }
     }
@@ -84,6 +87,9 @@ pub struct Replica {
     pub fresh_from: Generation,
     /// Its number among the replicas of its service that have volumes which their image declares; none while it has none.
     pub data: Option<u32>,
+    /// It is where it is because a hot node was relieved of it: nobody but the rebalancer moves it for something better.
+    #[serde(default)]
+    pub is_relieved: bool,
 }
 
 impl Replica {

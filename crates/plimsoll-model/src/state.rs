@@ -16,6 +16,7 @@ use crate::node::{Availability, Node};
 use crate::reason::Unplaced;
 use crate::registries::{RegistryHost, RegistryLogin};
 use crate::replica::{Assignment, Replica};
+use crate::reschedule::RescheduleSettings;
 use crate::rollout::Rollout;
 use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
@@ -85,6 +86,7 @@ pub struct State {
     pub(crate) files: CellFiles,
     pub(crate) acme: Acme,
     pub(crate) registries: BTreeMap<RegistryHost, RegistryLogin>,
+    pub(crate) rescheduling: RescheduleSettings,
     /// Derived: what each node holds, and which services lack a replica.
     #[serde(skip)]
     pub(crate) loads: Loads,
@@ -117,6 +119,8 @@ struct StoredState {
     files: CellFiles,
     acme: Acme,
     registries: BTreeMap<RegistryHost, RegistryLogin>,
+    #[serde(default)]
+    rescheduling: RescheduleSettings,
 }
 
 impl TryFrom<StoredState> for State {
@@ -139,6 +143,7 @@ impl TryFrom<StoredState> for State {
             files: written.files,
             acme: written.acme,
             registries: written.registries,
+            rescheduling: written.rescheduling,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -253,6 +258,7 @@ impl State {
             files: CellFiles::default(),
             acme: Acme::default(),
             registries: BTreeMap::new(),
+            rescheduling: RescheduleSettings::default(),
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -264,6 +270,11 @@ impl State {
     /// What every server can read, and so what may be written.
     pub fn level(&self) -> Level {
         self.level
+    }
+
+    /// How the background rescheduler is set.
+    pub fn rescheduling(&self) -> RescheduleSettings {
+        self.rescheduling
     }
 
     pub fn cell_id(&self) -> &CellId {

@@ -18,6 +18,8 @@ pub enum Writer {
     Agent,
     /// The leader's relief of hot nodes.
     Rebalancer,
+    /// The leader's background look for better places.
+    Rescheduler,
 }
 
 impl fmt::Display for Writer {
@@ -28,6 +30,7 @@ impl fmt::Display for Writer {
             Self::Scheduler => "scheduler",
             Self::Agent => "agent",
             Self::Rebalancer => "rebalancer",
+            Self::Rescheduler => "rescheduler",
         })
     }
 }

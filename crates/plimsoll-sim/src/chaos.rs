@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use plimsoll_kernel::depends;
 use plimsoll_model::node::DRAIN_TIMEOUT;
+use plimsoll_model::reschedule::RescheduleSettings;
 use plimsoll_model::{
-    DeploymentName, FileName, Millis, NodeFacts, NodeId, RegistryHost, ServiceKey, ServiceSpec,
+    DeploymentName, FileName, Millis, NodeFacts, NodeId, Pressure, RegistryHost, ServiceKey,
+    ServiceSpec,
 };
 
 use crate::rng::SimRng;
@@ -196,6 +198,12 @@ impl Writer {
             }
             Draw::AbortRotation => self.abort_rotation(at),
             Draw::RotateBackupKey => self.say(at, Action::RotateBackupKey),
+            Draw::Reschedule => {
+                let target = self.chance.percent(50).then_some(Pressure::percent(50));
+                let is_paused = self.chance.percent(50);
+                self.say(at, Action::Reschedule(RescheduleSettings { is_paused, target }));
+                self.say(back, Action::Reschedule(RescheduleSettings::default()));
+            }
             Draw::Raise => self.say(at, Action::Raise),
             Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
             Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_kernel::Policy;
 use plimsoll_model::node::DRAIN_TIMEOUT;
+use plimsoll_model::reschedule::RescheduleSettings;
 use plimsoll_model::{
     DeploymentName, FileName, Millis, NodeFacts, NodeId, RegistryHost, ServiceKey, ServiceName,
     ServiceSpec,
@@ -167,6 +168,8 @@ pub enum Action {
     RotateWithoutDown,
     AbortRotation,
     RotateBackupKey,
+    /// The rescheduler is paused or resumed, or gets another target.
+    Reschedule(RescheduleSettings),
     /// Every server reads this build's level.
     Raise,
 

@@ -6,7 +6,7 @@ use plimsoll_model::reason::UnplacedReason;
 use plimsoll_model::spec::{HealthTest, Healthcheck, OnFailure, UpdateOrder};
 use plimsoll_model::testkit::{cpus, global, hosts, node_id, pack, service_key, spread};
 use plimsoll_model::{
-    AuditKind, DeploymentName, Millis, ServiceKey, ServiceName, ServiceSpec, SpecHash,
+    AuditKind, DeploymentName, Millis, MoveCause, ServiceKey, ServiceName, ServiceSpec, SpecHash,
 };
 
 use crate::chaos::{Chaos, any_scenario};
@@ -15,6 +15,7 @@ use crate::shrink::shrink;
 use crate::world::{EPOCH, World};
 use crate::{RunOutcome, run};
 
+mod rescheduling;
 mod start_order;
 
 fn services<const N: usize>(services: [(&str, ServiceSpec); N]) -> Services {
@@ -68,7 +69,7 @@ fn a_quiet_day_places_everything_and_moves_nothing() {
 }
 
 #[test]
-fn a_lost_node_is_replaced_and_its_return_moves_nothing_back() {
+fn a_lost_node_is_replaced_and_is_filled_again_when_it_returns() {
     let mut scenario = small(Millis::minutes(60));
     scenario.script.push((Millis::minutes(10), Action::Crash(node_id("cedar"))));
     scenario.script.push((Millis::minutes(30), Action::Return(node_id("cedar"))));
@@ -76,7 +77,12 @@ fn a_lost_node_is_replaced_and_its_return_moves_nothing_back() {
     assert_eq!(outcome.failure, None);
     assert!(outcome.report.moves > 0);
     let after = outcome.report.story.iter().filter(|line| line.at > Millis::minutes(31));
-    assert_eq!(after.filter(|line| matches!(line.what, AuditKind::MoveStarted { .. })).count(), 0);
+    let causes = after.filter_map(|line| match line.what {
+        AuditKind::MoveStarted { cause, .. } => Some(cause),
+        _ => None,
+    });
+    let causes: Vec<MoveCause> = causes.collect();
+    assert!(!causes.is_empty() && causes.iter().all(|it| *it == MoveCause::Reschedule));
 }
 
 #[test]

@@ -132,6 +132,7 @@ impl From<MoveCause> for ReasonCode {
             MoveCause::Misplaced => Self::Misplaced,
             MoveCause::Outdated => Self::Outdated,
             MoveCause::Pressure => Self::Pressure,
+            MoveCause::Reschedule => Self::Reschedule,
             MoveCause::Restart => Self::Restart,
         }
     }

@@ -59,6 +59,7 @@ fn the_models_words_are_the_apis() {
         MoveCause::Misplaced,
         MoveCause::Outdated,
         MoveCause::Pressure,
+        MoveCause::Reschedule,
         MoveCause::Restart,
     ] {
         same(cause.into(), cause.word());

@@ -72,7 +72,7 @@ pub(super) const SERVICE_EXTENSION: &[Row] = &[
     (
         "reschedule",
         Honoured,
-        "`never`, or the least gain in score, up to 10000, that is worth a move",
+        "`never`, or `{threshold: N}`: only a gain in score above N, up to 10000, is worth a move",
     ),
     ("interruption_penalty", Honoured, "what a stop costs, from 0, the default, to 100"),
     (
@@ -81,6 +81,9 @@ pub(super) const SERVICE_EXTENSION: &[Row] = &[
         "`off`: an unanswered HTTP request at a TCP port is not replayed on another replica",
     ),
 ];
+
+pub(super) const RESCHEDULE: &[Row] =
+    &[("threshold", Honoured, "the gain in score, up to 10000, that is not worth a move yet")];
 
 pub(super) const TOP_EXTENSION: &[Row] = &[
     ("name", Honoured, "of the deployment; wins over the file's own `name`"),

@@ -72,6 +72,10 @@ fn hosts(keys: &mut KeyReader<'_, '_>) -> Option<BTreeSet<NodeId>> {
 
 fn reschedule(keys: &mut KeyReader<'_, '_>) -> Option<Reschedule> {
     let entry = keys.get("reschedule")?;
+    if entry.node.as_mapping().is_some() {
+        let mut fields = keys.section("reschedule", Section::Reschedule)?;
+        return fields.integer("threshold", 0, MAX_SCORE).map(Reschedule::Above);
+    }
     match keys.text("reschedule")?.as_str() {
         "never" => Some(Reschedule::Never),
         text if text.parse::<i64>().is_ok() => {
@@ -79,7 +83,7 @@ fn reschedule(keys: &mut KeyReader<'_, '_>) -> Option<Reschedule> {
         }
         text => {
             let message = format!(
-                "`reschedule` must be never, or a number between 0 and {MAX_SCORE}, found {text:?}"
+                "`reschedule` must be never, or {{threshold: N}} with N between 0 and {MAX_SCORE}, found {text:?}"
             );
             keys.report.error(entry.node.span, message);
             None

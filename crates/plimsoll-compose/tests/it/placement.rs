@@ -145,10 +145,18 @@ fn x_plimsoll_says_what_compose_has_no_word_for() {
     assert_eq!(service.reschedule, Reschedule::Never);
     let service = web("x-plimsoll: {reschedule: '250', x-note: mine}").service("web");
     assert_eq!(service.reschedule, Reschedule::Above(250));
+    let plain = web("x-plimsoll: {}").service("web");
+    let service = web("x-plimsoll: {reschedule: {threshold: 100}}").service("web");
+    assert_eq!(service.reschedule, Reschedule::Above(100));
+    assert_eq!(service.hash, plain.hash, "it steers plimsoll, and no container");
     for (keys, error) in [
         (
             "x-plimsoll: {reschedule: often}",
-            "`reschedule` must be never, or a number between 0 and 10000, found \"often\"",
+            "`reschedule` must be never, or {threshold: N} with N between 0 and 10000, found \"often\"",
+        ),
+        (
+            "x-plimsoll: {reschedule: {threshold: 10001}}",
+            "`threshold` must be a whole number between 0 and 10000, found \"10001\"",
         ),
         (
             "x-plimsoll: {reschedule: 10001}",

@@ -16,7 +16,8 @@ fn check_service<'a>(plan: &BatchPlan<'a>, key: &ServiceKey) -> Vec<String> {
     let is_asked = |new: &&New<'_>| {
         let mode = &new.spec.placement.mode;
         !new.is_in_place
-            && new.cause != Some(MoveCause::Pressure)
+            // These go by more than evenness: by how busy nodes are, and how long they have been there.
+            && !matches!(new.cause, Some(MoveCause::Pressure | MoveCause::Reschedule))
             && !volumes::have_a_say(plan, new)
             && matches!(mode, Mode::Spread { .. } | Mode::Hosts { .. })
     };

@@ -29,7 +29,9 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
                 is_up && node.is_some_and(|node| node.outage.is_some()) && !replica.runs(assignment)
             }
             MoveCause::Misplaced => is_up && !is_allowed,
-            MoveCause::Pressure => is_up && is_allowed && assignment.node != *new.node,
+            MoveCause::Pressure | MoveCause::Reschedule => {
+                is_up && is_allowed && assignment.node != *new.node
+            }
             MoveCause::Restart => {
                 let is_asked = replica.is_stale(assignment) || replica.is_stopped(assignment);
                 is_up && is_allowed && is_asked

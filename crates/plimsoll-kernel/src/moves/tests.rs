@@ -104,6 +104,7 @@ fn how_long_a_successor_may_take_to_get_healthy_depends_on_why_it_starts() {
         ("or what its check implies", MoveCause::Outdated, slow, Some(Millis::minutes(4))),
         ("a restart likewise", MoveCause::Restart, slow, Some(Millis::minutes(4))),
         ("relief likewise", MoveCause::Pressure, plain, Some(Millis::minutes(1))),
+        ("and what is rescheduled", MoveCause::Reschedule, plain, Some(Millis::minutes(1))),
         ("what must leave its node has five", MoveCause::Misplaced, plain, Some(DRAIN_TIMEOUT)),
         ("what is lost has nothing to go back to", MoveCause::NodeLost, plain, None),
     ] {

@@ -62,7 +62,7 @@ impl<'a> PlacementRequest<'a> {
     }
 
     /// Whether nodes of the class are worth a look: their names aside, they meet every constraint, and their runtime can.
-    pub(super) fn suits_class(&self, class: &NodeClass) -> bool {
+    pub(crate) fn suits_class(&self, class: &NodeClass) -> bool {
         let constraints = self.spec.placement.constraints.iter();
         let mut named = constraints.filter(|c| c.on != Attribute::Name);
         // Only a constraint on the name looks at the name, so any will do here.

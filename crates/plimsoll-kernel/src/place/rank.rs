@@ -4,10 +4,8 @@
 //! anything about the node, one fewer on the node beats any headroom. Placement takes the best score; whoever
 //! compares two nodes later compares these same scores, so a difference has one meaning everywhere.
 
-use std::fmt;
-
 use plimsoll_model::Mode;
-use serde::{Deserialize, Serialize};
+pub use plimsoll_model::Score;
 
 /// Beyond this many replicas more than the least, a zone or node is as uneven as it gets.
 const MAX_EXCESS: u32 = 3;
@@ -16,38 +14,8 @@ const NODE_STEP: u16 = 615;
 const HEADROOM_STEP: u16 = 205;
 const PREFERRED: u16 = 200;
 
-/// The named parts of a score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Score {
-    /// Evenness over zones.
-    pub zone: u16,
-    /// Evenness over the nodes of zones that are equally crowded.
-    pub node: u16,
-    /// The band its fullest dimension falls in once the replica is there.
-    pub headroom: u16,
-    /// The share of the service's preferences that the node meets.
-    pub preferred: u16,
-}
-
-impl Score {
-    pub fn total(self) -> u16 {
-        self.zone + self.node + self.headroom + self.preferred
-    }
-}
-
-impl fmt::Display for Score {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:>5} = zone {} + node {} + headroom {} + preferred {}",
-            self.total(),
-            self.zone,
-            self.node,
-            self.headroom,
-            self.preferred
-        )
-    }
-}
+/// What headroom and preferences come to together: a difference above this is one of evenness.
+pub(crate) const MOST_BESIDE_EVENNESS: u16 = 2 * HEADROOM_STEP + PREFERRED;
 
 /// What is counted about a node before it is scored.
 #[derive(Debug, Clone, Copy)]

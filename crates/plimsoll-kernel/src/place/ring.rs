@@ -1,7 +1,7 @@
 //! Where in the ring a replica starts to look: a place drawn from its name, so that services begin at different nodes
 //! and the same replica always begins at the same one.
 
-use plimsoll_model::{ReplicaId, Slot};
+use plimsoll_model::{ReplicaId, ServiceKey, Slot};
 
 /// FNV-1a over the id's parts, then mixed so that neighbouring indices land far apart. Written out here because the
 /// answer must be the same in every release and on every machine.
@@ -23,7 +23,18 @@ pub(super) fn hash(replica: &ReplicaId) -> u64 {
     mix(hash)
 }
 
-fn mix(mut x: u64) -> u64 {
+/// An order of services, or of the replicas of one, that is another for every seed.
+pub(crate) fn shuffled(service: &ServiceKey, slot: u64, seed: u64) -> u64 {
+    let mut hash = mix(seed ^ slot);
+    for byte in
+        service.deployment.as_str().bytes().chain([b'/']).chain(service.service.as_str().bytes())
+    {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    mix(hash)
+}
+
+pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

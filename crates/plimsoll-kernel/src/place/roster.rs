@@ -290,6 +290,33 @@ impl Roster {
         loads.flat_map(|load| &load.tenants).map(|replica| &replica.service).collect()
     }
 
+    /// The node takes nothing new, as far as this roster goes.
+    pub(crate) fn close_to_new(&mut self, at: usize) {
+        if self.slots[at].schedulability == Schedulability::Schedulable {
+            self.slots[at].schedulability = Schedulability::Cordoned;
+            self.classes[self.slots[at].class as usize].open -= 1;
+            self.show(at);
+        }
+    }
+
+    /// The same nodes by other measurements, and with another first line of headroom.
+    pub(crate) fn seen_by(
+        &self,
+        pressure: impl Fn(&NodeId) -> Option<NodePressure>,
+        first_line: Option<Pressure>,
+    ) -> Self {
+        let mut roster = self.clone();
+        for slot in &mut roster.slots {
+            slot.pressure = pressure(&slot.id);
+        }
+        if let Some(first) = first_line {
+            roster.lines = [first, first.max(roster.lines[1])];
+        }
+        let tree = Tree::new(roster.slots.iter().map(|slot| slot.offer(roster.lines)));
+        roster.tree = tree;
+        roster
+    }
+
     pub(crate) fn show(&mut self, at: usize) {
         self.tree.set(at, self.slots[at].offer(self.lines));
     }

@@ -94,6 +94,33 @@ pub(super) fn score_alone(
     judge(ask, roster, tally, &[at]).pop()?.1
 }
 
+/// The score of a node beside the best one, for a replica that counts nowhere. The best node is one of the least crowded
+/// in one of the least crowded zones, so only a node of another zone needs a look at its neighbours.
+pub(super) fn score_beside(
+    ask: &PlacementRequest<'_>,
+    roster: &Roster,
+    tally: &ServiceTally,
+    best: usize,
+    at: usize,
+) -> Score {
+    let zone_of = |at: usize| roster.class_of(at).zone as usize;
+    let zone_excess = tally.by_zone[zone_of(at)].saturating_sub(tally.by_zone[zone_of(best)]);
+    let least = if zone_excess == 0 {
+        tally.here(best)
+    } else {
+        let neighbours = (0..roster.len()).filter(|other| zone_of(*other) == zone_of(at));
+        let open = neighbours.filter(|it| filter(ask, roster, *it, tally.here(*it)).is_none());
+        open.map(|it| tally.here(it)).min().unwrap_or(0)
+    };
+    let facts = RankFacts {
+        zone_excess,
+        node_excess: tally.here(at).saturating_sub(least),
+        band: roster.band(at, &ask.need()),
+        preferred: ask.preferred(roster.class_of(at), &roster.slots[at].id),
+    };
+    score(&ask.spec.placement.mode, &facts)
+}
+
 /// Each place's filter, or its score among those that none turned away.
 fn judge(
     ask: &PlacementRequest<'_>,

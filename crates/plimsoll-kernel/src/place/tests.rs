@@ -72,15 +72,15 @@ fn any_spec() -> impl Strategy<Value = ServiceSpec> {
 }
 
 #[derive(Debug, Clone)]
-struct Setting {
-    facts: Vec<NodeFacts>,
+pub(crate) struct Setting {
+    pub(crate) facts: Vec<NodeFacts>,
     specs: Vec<ServiceSpec>,
     down: Vec<bool>,
     cordoned: Vec<bool>,
     pressure: Vec<Option<[u32; 2]>>,
 }
 
-fn any_setting() -> impl Strategy<Value = Setting> {
+pub(crate) fn any_setting() -> impl Strategy<Value = Setting> {
     (1_usize..14).prop_flat_map(|n| {
         (
             prop::collection::vec(any_facts(), n),
@@ -99,7 +99,7 @@ fn any_setting() -> impl Strategy<Value = Setting> {
     })
 }
 
-fn build(setting: &Setting, order: &[usize]) -> (Cell, Signals) {
+pub(crate) fn build(setting: &Setting, order: &[usize]) -> (Cell, Signals) {
     let (mut cell, mut signals) = (cell(), Signals::default());
     for i in order {
         let name = format!("n{i}");

@@ -81,6 +81,7 @@ impl fmt::Display for StayReason {
                     MoveCause::Misplaced => "its node may not hold it any more",
                     MoveCause::Outdated => "it runs an older spec",
                     MoveCause::Pressure => "its node stays hot",
+                    MoveCause::Reschedule => "another node suits it better",
                     MoveCause::Restart => "it is to be recreated",
                 };
                 write!(f, "{why}; one replica of a service changes at a time")

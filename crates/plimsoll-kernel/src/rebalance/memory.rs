@@ -178,6 +178,10 @@ impl RebalanceMemory {
         }
     }
 
+    pub(super) fn trend(&self, node: &NodeId) -> Option<&NodeTrend> {
+        self.place_of(node).map(|at| &self.nodes[at])
+    }
+
     fn place_of(&self, node: &NodeId) -> Option<usize> {
         self.nodes.binary_search_by(|trend| trend.node.cmp(node)).ok()
     }

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Generation, NodeId, ReplicaId, State, Timestamp};
+use plimsoll_model::{Generation, NodeId, NodePressure, ReplicaId, ServiceSpec, State, Timestamp};
 
 use super::{
-    CycleOutcome, Decay, MeasuredCycle, NodeEvaluation, PressureSample, Readings, RebalanceMemory,
-    ReplicaUsage, SmoothedUsage, cycle, weigh,
+    CycleInputs, CycleOutcome, Decay, MeasuredCycle, MoveInFlight, NodeEvaluation, PressureSample,
+    Readings, RebalanceMemory, ReplicaUsage, SmoothedUsage, cycle, weigh,
 };
 use crate::place::Roster;
 use crate::policy::Policy;
@@ -81,6 +81,35 @@ impl Rebalancer {
         now: Timestamp,
     ) -> Option<NodeEvaluation> {
         weigh(state, roster, policy, &self.readings, &self.memory, node, now)
+    }
+
+    /// How busy a node has been of late, smoothed; none where that is not known.
+    pub(crate) fn mean(&self, node: &NodeId) -> Option<NodePressure> {
+        self.memory.trend(node).map(|trend| trend.mean.value())
+    }
+
+    /// Whether the node would stay cool enough to be a destination with so much more on it. Of one that is not measured
+    /// nobody can say otherwise.
+    pub(crate) fn stays_cool(&self, policy: &Policy, node: &NodeId, more: NodePressure) -> bool {
+        let peak = self.memory.trend(node).map(|trend| trend.peak.value());
+        peak.is_none_or(|peak| peak.plus(more).top() < policy.rebalance.dst_cap)
+    }
+
+    /// What a replica takes of a node, as a cycle sees it.
+    pub(crate) fn footprint(
+        &self,
+        (state, roster, policy): (&State, &Roster, &Policy),
+        (replica, spec): (&ReplicaId, &ServiceSpec),
+        node: &NodeId,
+        now: Timestamp,
+    ) -> NodePressure {
+        let view = CycleInputs::new(state, roster, policy, &self.readings, now);
+        view.footprint(replica, spec, view.capacity(node))
+    }
+
+    /// Somebody else moves a replica: it counts at both ends from now on, though it may begin and end before the next cycle.
+    pub(crate) fn expect(&mut self, replica: ReplicaId, moving: MoveInFlight) {
+        self.memory.expect(replica, moving);
     }
 
     /// What is remembered, and what the next cycle would be told if it were now. Whoever replays it decides the same.

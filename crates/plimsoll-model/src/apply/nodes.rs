@@ -43,6 +43,8 @@ impl Txn<'_> {
                     key: None,
                     server: None,
                     drain: None,
+                    open_since: self.at,
+                    lost_at: Vec::new(),
                     received_at: None,
                     outage: None,
                 };

@@ -82,6 +82,9 @@ impl Txn<'_> {
         };
         let (src, dst) = (old.node.clone(), new.assignment.node.clone());
         replica.assignment = Some(new.assignment);
+        if new.cause == MoveCause::Pressure || src != dst {
+            replica.is_relieved = new.cause == MoveCause::Pressure;
+        }
         self.leave(&mut replica, old);
         self.put_or_drop(id, replica);
         if src != dst {

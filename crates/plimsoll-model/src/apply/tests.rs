@@ -214,6 +214,11 @@ fn any_access() -> impl Strategy<Value = Change> {
         }),
         any_file_change(),
         any_registry_change(),
+        (any::<bool>(), prop::option::of(0_u32..100)).prop_map(|(is_paused, target)| {
+            let target = target.map(crate::Pressure::percent);
+            let settings = crate::reschedule::RescheduleSettings { is_paused, target };
+            Change::SetRescheduling { settings }
+        }),
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
             Change::Survive { node, server, lost: lost.into_iter().collect() }
         }),

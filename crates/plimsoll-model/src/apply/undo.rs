@@ -14,6 +14,7 @@ use crate::level::Level;
 use crate::node::{Availability, Node};
 use crate::registries::RegistryLogin;
 use crate::replica::Replica;
+use crate::reschedule::RescheduleSettings;
 use crate::state::{Deployment, Quiescence, Service, ServiceRow, State};
 use crate::units::{Generation, Revision, Timestamp};
 use crate::volumes::Volumes;
@@ -23,6 +24,7 @@ use crate::volumes::Volumes;
 pub(super) enum Undo {
     NextGeneration(Generation),
     Level(Level),
+    Rescheduling(RescheduleSettings),
     // Rows are boxed: a batch that places a whole cell replaces none, and need not carry room for them.
     Access(Box<Access>),
     Node(NodeId, Option<Box<Node>>),
@@ -41,6 +43,7 @@ pub(super) enum Undo {
 
 impl Txn<'_> {
     pub(super) fn set_node(&mut self, id: &NodeId, node: Option<Node>) {
+        let node = node.map(|node| node.after(self.state.nodes.get(id), self.at));
         let old = self.state.put_node(id, node);
         self.undo.push(Undo::Node(id.clone(), old.map(Box::new)));
         self.emit(Event::Node(id.clone()));
@@ -52,6 +55,11 @@ impl Txn<'_> {
         let Some(node) = self.state.nodes.get_mut(id) else { return };
         let old = node.received_at.replace(self.at);
         self.undo.push(Undo::Received(id.clone(), old));
+    }
+
+    pub(super) fn set_rescheduling(&mut self, settings: RescheduleSettings) {
+        let old = mem::replace(&mut self.state.rescheduling, settings);
+        self.undo.push(Undo::Rescheduling(old));
     }
 
     pub(super) fn set_access(&mut self, access: Access) {
@@ -118,6 +126,7 @@ impl Txn<'_> {
             match step {
                 Undo::NextGeneration(generation) => state.next_generation = generation,
                 Undo::Level(level) => state.level = level,
+                Undo::Rescheduling(settings) => state.rescheduling = settings,
                 Undo::Access(access) => state.access = *access,
                 Undo::Acme(acme) => state.acme = *acme,
                 Undo::HostCertificate(host, row) => {

@@ -103,6 +103,8 @@ impl Display for Kind {
             }
             Self::RebalanceMoved { relief } => write!(f, "{relief}"),
             Self::RebalanceSkipped { skipped, times } => rebalance_skipped(f, skipped, *times),
+            Self::Rescheduled { moved } => write!(f, "{moved}"),
+            Self::RescheduleSet { settings } => write!(f, "the rescheduler is {settings}"),
             Self::AuthorityRotation { step } => write!(f, "{step}"),
             Self::BackupKey { step } => write!(f, "{step}"),
             Self::Survived { node, lost } => survived(f, node, *lost),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::pressure::Pressure;
 use crate::rebalance::{Dimension, Skip};
+use crate::reschedule::{RescheduleReason, Score};
 use crate::testkit::{node_id, replica_id};
 
 /// One of each; a new one does not compile until it is here.
@@ -105,6 +106,8 @@ fn all() -> Vec<AuditKind> {
         | H::LevelRaised { .. }
         | H::RebalanceMoved { .. }
         | H::RebalanceSkipped { .. }
+        | H::Rescheduled { .. }
+        | H::RescheduleSet { .. }
         | H::AuthorityRotation { .. }
         | H::BackupKey { .. }
         | H::FileCreated { .. }
@@ -161,7 +164,9 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
         H::Survived { .. } => H::LevelRaised { level: Level::BUILD },
         H::LevelRaised { .. } => H::RebalanceMoved { relief: Box::new(relief()) },
         H::RebalanceMoved { .. } => skip(Skip::NoCandidate, 0),
-        H::RebalanceSkipped { .. } => H::AuthorityRotation { step: RotationStep::Started },
+        H::RebalanceSkipped { .. } => H::Rescheduled { moved: Box::new(rescheduled()) },
+        H::Rescheduled { .. } => H::RescheduleSet { settings: RescheduleSettings::default() },
+        H::RescheduleSet { .. } => H::AuthorityRotation { step: RotationStep::Started },
         H::AuthorityRotation { .. } => H::BackupKey { step: BackupKeyStep::Shown },
         H::BackupKey { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
         H::FileCreated { kind: CellFileKind::Secret, .. } => {
@@ -215,6 +220,38 @@ fn relief() -> Relief {
         dst_before: Pressure::percent(20),
         dst_after: Pressure::percent(44),
         refused: Vec::new(),
+    }
+}
+
+fn rescheduled() -> RescheduledMove {
+    RescheduledMove {
+        replica: replica_id("shop/web/1"),
+        src: node_id("ash"),
+        dst: node_id("birch"),
+        why: RescheduleReason::BetterScore,
+        before: Some(Score { zone: 7_545, node: 1_230, headroom: 410, preferred: 200 }),
+        after: Score { zone: 7_545, node: 1_845, headroom: 410, preferred: 200 },
+        threshold: 610,
+        src_before: Pressure::percent(50),
+        src_after: Pressure::percent(40),
+        dst_before: Pressure::percent(10),
+        dst_after: Pressure::percent(20),
+    }
+}
+
+#[test]
+fn a_rescheduled_move_says_what_decided_it() {
+    let better = rescheduled();
+    let fill = RescheduledMove { why: RescheduleReason::Fill, ..rescheduled() };
+    let full = RescheduledMove { why: RescheduleReason::NoRoom, before: None, ..rescheduled() };
+    let shares = "reserved on ash 0.50 → 0.40, on birch 0.10 → 0.20";
+    for (moved, said) in [
+        (better, "(better_score): score 9385 → 10000, threshold 610"),
+        (fill, "(fill): score 9385 → 10000"),
+        (full, "(no_room): ash would be turned down for it, birch scores 10000"),
+    ] {
+        let expected = format!("shop-web-1 is rescheduled ash → birch {said}, {shares}");
+        assert_eq!(AuditKind::Rescheduled { moved: Box::new(moved) }.to_string(), expected);
     }
 }
 

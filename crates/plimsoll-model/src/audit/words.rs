@@ -6,7 +6,7 @@ use crate::node::NodeStatus;
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 59] = [
+    pub const WORDS: [&'static str; 61] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -55,6 +55,8 @@ impl AuditKind {
         "level_raised",
         "rebalance_moved",
         "rebalance_skipped",
+        "rescheduled",
+        "reschedule_set",
         "authority_rotation",
         "backup_key",
         "secret_created",
@@ -118,6 +120,8 @@ impl AuditKind {
             Self::LevelRaised { .. } => "level_raised",
             Self::RebalanceMoved { .. } => "rebalance_moved",
             Self::RebalanceSkipped { .. } => "rebalance_skipped",
+            Self::Rescheduled { .. } => "rescheduled",
+            Self::RescheduleSet { .. } => "reschedule_set",
             Self::AuthorityRotation { .. } => "authority_rotation",
             Self::BackupKey { .. } => "backup_key",
             Self::FileCreated { kind: CellFileKind::Secret, .. } => "secret_created",

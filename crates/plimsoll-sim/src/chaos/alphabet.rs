@@ -75,6 +75,8 @@ pub enum Draw {
     AbortRotation,
     /// Backups are encrypted with another key.
     RotateBackupKey,
+    /// The rescheduler is paused for a while, or gets another target.
+    Reschedule,
     Raise,
 
     CreateSecret,
@@ -132,6 +134,7 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::RotateAuthority, 3),
     (Draw::AbortRotation, 2),
     (Draw::RotateBackupKey, 1),
+    (Draw::Reschedule, 2),
     (Draw::Raise, 1),
     (Draw::CreateSecret, 3),
     (Draw::RotateSecret, 4),
@@ -212,6 +215,7 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::RotateBackupKey { .. } => {
             ("rotate_backup_key", Cause::Drawn(Draw::RotateBackupKey))
         }
+        Change::SetRescheduling { .. } => ("set_rescheduling", Cause::Drawn(Draw::Reschedule)),
         Change::Acme { change } => (change.word(), Cause::Drawn(Draw::Certify)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
         Change::CreateFile { .. } => ("create_file", Cause::Drawn(Draw::CreateSecret)),

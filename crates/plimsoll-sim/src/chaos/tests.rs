@@ -70,6 +70,7 @@ fn chaos_makes_every_change_there_is() {
         "set_acme_account",
         "set_acme_order",
         "set_availability",
+        "set_rescheduling",
         "set_runtime",
         "set_status",
         "set_unplaced",

@@ -1,13 +1,17 @@
-//! One ledger for all causes: the rebalancer leaves alone what anything moved or placed of late, gives a node nothing that
-//! was just given something, moves one replica a cycle, and never one that is under way. It holds over new leaders, so this
+//! One ledger for all causes: the rebalancer and the rescheduler leave alone what anything moved or placed of late, give a
+//! node nothing that was just given something, and never move one that is under way; the rebalancer moves one replica a
+//! cycle. It holds over new leaders, so this
 //! keeps a ledger of its own, from what was applied, and believes none of the state's times.
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Event, MoveCause, NodeId, ReplicaId, Timestamp, Writer};
+use plimsoll_model::{Event, Millis, MoveCause, NodeId, ReplicaId, Timestamp, Writer};
 
 use super::Invariant;
 use crate::world::World;
+
+/// What one cycle of the rescheduler sends to a node arrives within this: its batch may be several entries of the log.
+const ONE_BATCH: Millis = Millis::seconds(2);
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -60,8 +64,8 @@ impl Ledger {
         let to = next.map(|next| &next.assignment.node);
         let begins = to.filter(|to| self.moving.get(id).is_none_or(|(known, _)| known != *to));
         if let (Some(next), Some(to)) = (next, begins) {
-            if next.cause == MoveCause::Pressure {
-                self.admit(world, writer, id, to)?;
+            if matches!(next.cause, MoveCause::Pressure | MoveCause::Reschedule) {
+                self.admit(world, writer, id, (to, next.cause))?;
             }
             let from = replica.assignment.as_ref().map(|current| &current.node);
             if from != Some(to) {
@@ -80,17 +84,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// A move off a hot node, as it begins.
+    /// A move for something better, as it begins.
     fn admit(
         &mut self,
         world: &World<'_>,
         writer: Writer,
         id: &ReplicaId,
-        to: &NodeId,
+        (to, cause): (&NodeId, MoveCause),
     ) -> Result<(), String> {
         let (now, limits) = (world.now(), &world.scenario.policy.rebalance);
-        if writer != Writer::Rebalancer {
-            return Err(format!("{writer:?} moves {id} to relieve its node"));
+        let is_relief = cause == MoveCause::Pressure;
+        let by = if is_relief { Writer::Rebalancer } else { Writer::Rescheduler };
+        if writer != by {
+            return Err(format!("{writer:?} moves {id} for {}", cause.word()));
         }
         if let Some((other, _)) = self.moving.get(id) {
             return Err(format!("{id} is under way to {other} and is sent to {to}"));
@@ -102,13 +108,14 @@ impl Ledger {
         }
         if let Some(at) = self.received.get(to)
             && now.since(*at).0 + world.gained.0 < limits.cooldown_node.0
+            && (is_relief || now.since(*at) > ONE_BATCH)
         {
             return Err(format!(
                 "{to} was given something {} ago and is given {id}",
                 now.since(*at)
             ));
         }
-        if self.relieved.replace(now) == Some(now) {
+        if is_relief && self.relieved.replace(now) == Some(now) {
             return Err(format!("{id} is the second that the rebalancer moves in one cycle"));
         }
         Ok(())

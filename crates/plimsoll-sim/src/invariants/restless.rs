@@ -1,5 +1,5 @@
 //! Nothing is moved on and on: what fails wherever it goes is tried again ever later, and where the load does not change no
-//! replica is moved back to a node that it was moved off for relief.
+//! replica is moved back to a node that it was moved off for relief, or for a better place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,9 @@ struct Moves {
     last: Generation,
     count: u32,
     since: Timestamp,
-    /// The nodes that were relieved of it while nothing changed.
+    /// The nodes that were relieved of it, and those it left for a better place, while nothing changed.
     relieved: BTreeSet<NodeId>,
+    left: BTreeSet<NodeId>,
 }
 
 impl Invariant for Restless {
@@ -50,8 +51,8 @@ impl Invariant for Restless {
             let is_steady =
                 world.elapsed() > *self.steady_from.get_or_insert_with(|| steady_from(world));
             let moves = self.moves.entry(id.clone()).or_insert_with(|| {
-                let relieved = BTreeSet::new();
-                Moves { last: generation, count: 0, since: now, relieved }
+                let (relieved, left) = (BTreeSet::new(), BTreeSet::new());
+                Moves { last: generation, count: 0, since: now, relieved, left }
             });
             if now.since(moves.since) > WITHIN {
                 (moves.count, moves.since) = (0, now);
@@ -62,12 +63,21 @@ impl Invariant for Restless {
             if moves.count > MOST {
                 return Err(format!("{id} was sent off {} times within {WITHIN}", moves.count));
             }
-            if next.cause == MoveCause::Pressure && is_steady {
+            let is_chosen = matches!(next.cause, MoveCause::Pressure | MoveCause::Reschedule);
+            if is_chosen && is_steady {
                 let dst = &next.assignment.node;
                 if moves.relieved.contains(dst) {
                     return Err(format!("{id} goes back to {dst}, which was relieved of it"));
                 }
-                moves.relieved.insert(src.node.clone());
+                if next.cause == MoveCause::Pressure {
+                    moves.relieved.insert(src.node.clone());
+                } else if moves.left.contains(dst) {
+                    return Err(format!(
+                        "{id} goes back to {dst}, which it left for a better place"
+                    ));
+                } else {
+                    moves.left.insert(src.node.clone());
+                }
             }
         }
         Ok(())

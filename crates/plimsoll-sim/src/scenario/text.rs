@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
+use plimsoll_model::reschedule::RescheduleSettings;
 use plimsoll_model::spec::{
     Dependency, Mode, MountSource, NetworkAttachment, OnFailure, PortMode, Reschedule, UpdateOrder,
     UpdatePolicy,
@@ -364,6 +365,7 @@ fn event(action: &Action) -> String {
         Action::RotateWithoutDown => "rotate_without_down: true".to_owned(),
         Action::AbortRotation => "abort_rotation: true".to_owned(),
         Action::RotateBackupKey => "rotate_backup_key: true".to_owned(),
+        Action::Reschedule(settings) => rescheduling(*settings),
         Action::Raise => "raise: true".to_owned(),
         Action::CreateSecret(name) => format!("create_secret: {name}"),
         Action::RotateSecret(name) => format!("rotate_secret: {name}"),
@@ -372,6 +374,17 @@ fn event(action: &Action) -> String {
         Action::LoginRegistry(registry) => format!("login_registry: {}", quoted(registry.as_str())),
         Action::LogoutRegistry(registry) => {
             format!("logout_registry: {}", quoted(registry.as_str()))
+        }
+    }
+}
+
+fn rescheduling(settings: RescheduleSettings) -> String {
+    let paused = settings.is_paused;
+    match settings.target {
+        None => format!("rescheduling: {{paused: {paused}}}"),
+        Some(target) => {
+            let percent = target.millionths() / 10_000;
+            format!("rescheduling: {{paused: {paused}, target: {percent}}}")
         }
     }
 }

@@ -74,6 +74,7 @@ impl World<'_> {
                 let secret = KeyBytes(self.secret().0);
                 vec![Change::RotateBackupKey { secret }.free()]
             }
+            Action::Reschedule(settings) => vec![Change::SetRescheduling { settings }.free()],
             Action::Raise => vec![Change::Raise { level: Level::BUILD }.free()],
             Action::CreateSecret(name) => {
                 let (kind, content) = (CellFileKind::Secret, self.value());

@@ -87,6 +87,7 @@ fn cause_of(
         MoveCause::Outdated => "it runs an older spec".to_owned(),
         MoveCause::Restart => "a restart was requested".to_owned(),
         MoveCause::Pressure => format!("{from} stays hot"),
+        MoveCause::Reschedule => format!("another node suits it better than {from}"),
         MoveCause::Misplaced => unfit(decided, outcome, from),
     }
 }

@@ -68,6 +68,7 @@ pub(super) fn words(action: &Action) -> String {
         Action::RotateWithoutDown => {
             "the rotation does not wait for nodes that are down".to_owned()
         }
+        Action::Reschedule(settings) => format!("the rescheduler is set: {settings}"),
         Action::RotateBackupKey => "the backup key is rotated".to_owned(),
         Action::AbortRotation => "the rotation of the authority is aborted".to_owned(),
         Action::Raise => "every server reads this level".to_owned(),

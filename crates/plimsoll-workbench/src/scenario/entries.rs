@@ -110,6 +110,7 @@ pub(super) struct EventEntry {
     pub(super) abort_rotation: Option<Spanned<bool>>,
     pub(super) rotate_backup_key: Option<Spanned<bool>>,
     pub(super) raise: Option<Spanned<bool>>,
+    pub(super) rescheduling: Option<ReschedulingEntry>,
     pub(super) create_secret: Option<FileName>,
     pub(super) rotate_secret: Option<FileName>,
     pub(super) remove_secret: Option<FileName>,
@@ -170,6 +171,7 @@ impl EventEntry {
             self.abort_rotation.is_some(),
             self.rotate_backup_key.is_some(),
             self.raise.is_some(),
+            self.rescheduling.is_some(),
             self.create_secret.is_some(),
             self.rotate_secret.is_some(),
             self.remove_secret.is_some(),
@@ -188,6 +190,16 @@ pub(super) struct DrainEntry {
     pub(super) timeout: Option<Parsed<Millis>>,
     #[serde(default)]
     pub(super) force: bool,
+}
+
+/// How the rescheduler is set for the cell.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReschedulingEntry {
+    #[serde(default)]
+    pub(super) paused: bool,
+    /// In percent.
+    pub(super) target: Option<u8>,
 }
 
 /// The cell goes on with one server, without the lost nodes.

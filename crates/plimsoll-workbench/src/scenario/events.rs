@@ -9,9 +9,10 @@ use plimsoll_compose::Diagnostic;
 use plimsoll_kernel::depends;
 use plimsoll_model::ids::InvalidName;
 use plimsoll_model::node::DRAIN_TIMEOUT;
+use plimsoll_model::reschedule::RescheduleSettings;
 use plimsoll_model::{
-    Author, CellId, Change, Command, DeploymentName, FileName, Millis, NodeFacts, NodeId, Refusal,
-    RegistryHost, ServiceKey, ServiceName, State, Term, Timestamp, Writer,
+    Author, CellId, Change, Command, DeploymentName, FileName, Millis, NodeFacts, NodeId, Pressure,
+    Refusal, RegistryHost, ServiceKey, ServiceName, State, Term, Timestamp, Writer,
 };
 use plimsoll_sim::Action;
 use plimsoll_sim::scenario::{AcmeAnswer, RolloutRequest};
@@ -392,7 +393,11 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
         known.map(Action::Certify).ok_or_else(unknown)
     });
     let certified = certified.collect::<Result<Vec<_>, _>>()?;
-    let kept = secrets.chain(registries);
+    let rescheduling = event.rescheduling.iter().map(|entry| {
+        let target = entry.target.map(|percent| Pressure::percent(percent.into()));
+        Action::Reschedule(RescheduleSettings { is_paused: entry.paused, target })
+    });
+    let kept = secrets.chain(registries).chain(rescheduling);
     Ok(images.chain(clock).chain(added).chain(revoked).chain(kept).chain(certified).collect())
 }
 

@@ -258,6 +258,7 @@ fn policy(sample_interval: Duration, haste: u32) -> Policy {
     Policy {
         sample_interval: Millis(sample_interval),
         rebalance: policy.rebalance.hurried(haste),
+        reschedule: policy.reschedule.hurried(haste),
         ..policy
     }
 }
