@@ -4,6 +4,11 @@
 //! A step is asked for in two parts, the cheap one first: what it costs if capacities, conflicts and the bound on
 //! moves allow it, and then, of the few steps worth taking, whether spread and dependencies do.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "loops over several rows read best by index, and unroll"
+)]
+
 use crate::problem::{Balance, Problem};
 use crate::random::Random;
 
@@ -160,9 +165,8 @@ impl Services {
         self.moved[service as usize] = after;
         self.with_moved[before as usize] -= 1;
         self.with_moved[after as usize] += 1;
-        if after > self.most {
-            self.most = after;
-        } else if before == self.most && self.with_moved[before as usize] == 0 {
+        let was_alone = before == self.most && self.with_moved[before as usize] == 0;
+        if after > self.most || was_alone {
             self.most = after;
         }
     }
@@ -490,44 +494,45 @@ impl<const R: usize> Layout<R> {
     #[inline]
     pub fn swap_cost(&mut self, one: u32, other: u32) -> Option<i64> {
         let (p, q) = (&self.processes[one as usize], &self.processes[other as usize]);
-        let (a, b) = (p.at, q.at);
-        if a == b
+        let (here, there) = (p.at, q.at);
+        if here == there
             || p.service == q.service
-            || self.services.is_on(p.service, b)
-            || self.services.is_on(q.service, a)
+            || self.services.is_on(p.service, there)
+            || self.services.is_on(q.service, here)
         {
             return None;
         }
-        let (at_a, at_b) = (&self.machines[a as usize], &self.machines[b as usize]);
-        let (p_leaves, p_enters) = (self.mask(p, a), self.mask(p, b));
-        let (q_leaves, q_enters) = (self.mask(q, b), self.mask(q, a));
+        let (near, far) = (&self.machines[here as usize], &self.machines[there as usize]);
+        let (p_leaves, p_enters) = (self.mask(p, here), self.mask(p, there));
+        let (q_leaves, q_enters) = (self.mask(q, there), self.mask(q, here));
         let mut short = 0;
         for r in 0..R {
             let (p, q) = (p.requirement[r], q.requirement[r]);
-            short |= at_a.free[r] + (p & p_leaves[r]) - (q & q_enters[r]);
-            short |= at_b.free[r] + (q & q_leaves[r]) - (p & p_enters[r]);
+            short |= near.free[r] + (p & p_leaves[r]) - (q & q_enters[r]);
+            short |= far.free[r] + (q & q_leaves[r]) - (p & p_enters[r]);
         }
         if short < 0 {
             return None;
         }
-        let changes = [(p.service, Self::away_change(p, b)), (q.service, Self::away_change(q, a))];
+        let changes =
+            [(p.service, Self::away_change(p, there)), (q.service, Self::away_change(q, here))];
         let away = self.away.len().saturating_add_signed((changes[0].1 + changes[1].1) as isize);
         if away > self.most_moved {
             return None;
         }
-        let (mut used_a, mut used_b) = (at_a.used, at_b.used);
+        let (mut near_used, mut far_used) = (near.used, far.used);
         for r in 0..R {
             let more = q.requirement[r] - p.requirement[r];
-            used_a[r] += more;
-            used_b[r] -= more;
+            near_used[r] += more;
+            far_used[r] -= more;
         }
-        let cost = self.machine_cost(a as usize, &used_a) - at_a.cost
-            + self.machine_cost(b as usize, &used_b)
-            - at_b.cost
-            + self.away_cost(p, b)
-            - self.away_cost(p, a)
-            + self.away_cost(q, a)
-            - self.away_cost(q, b);
+        let cost = self.machine_cost(here as usize, &near_used) - near.cost
+            + self.machine_cost(there as usize, &far_used)
+            - far.cost
+            + self.away_cost(p, there)
+            - self.away_cost(p, here)
+            + self.away_cost(q, here)
+            - self.away_cost(q, there);
         Some(cost + self.service_cost_after(changes))
     }
 

@@ -89,7 +89,7 @@ impl<const R: usize> Walk<R> {
                 0..EJECTIONS => self.eject(),
                 EJECTIONS..TRADES if is_full => self.trade(),
                 EJECTIONS..HOMEWARD => self.go_home(),
-                _ if draw % 2 == 0 => self.shift(),
+                _ if draw.is_multiple_of(2) => self.shift(),
                 _ => self.swap(),
             }
         }
@@ -216,7 +216,7 @@ impl<const R: usize> Walk<R> {
         if self.random.below(2) == 0 {
             // The square of an even draw: the first of the list far more often than the last.
             let draw = u64::from(self.random.below(1 << 24));
-            let nth = (u64::from(self.layout.processes()) * draw * draw.max(1)) >> 48;
+            let nth = (u64::from(self.layout.processes()) * ((draw * draw) >> 24)) >> 24;
             return self.by_size.get(usize::try_from(nth).unwrap_or(0)).copied();
         }
         let mut machine = self.any_machine();

@@ -13,7 +13,7 @@ use crate::{ProblemError, referee};
 fn any_problem(seed: u64) -> Problem {
     let mut random = Random::new(seed);
     let mut below = |bound: u32| random.below(bound);
-    let resources: Vec<Resource> = (0..1 + below(5))
+    let resources: Vec<Resource> = (0..=below(5))
         .map(|_| Resource { is_transient: below(3) == 0, load_weight: i64::from(below(20)) })
         .collect();
     let count = 2 + below(6);
