@@ -25,6 +25,8 @@ pub enum Error {
     Name(#[from] crate::explain::NameError),
     #[error(transparent)]
     Trace(#[from] crate::trace::TraceError),
+    #[error(transparent)]
+    Instance(#[from] crate::reassignment::InstanceError),
     #[error("cannot draw the report: {0}")]
     Draw(String),
 }
@@ -50,6 +52,7 @@ impl Error {
             Self::Input(error) => error.is_refusal(),
             Self::Name(error) => error.is_refusal(),
             Self::Trace(error) => error.is_refusal(),
+            Self::Instance(error) => error.is_refusal(),
             Self::Mistake(_) | Self::Compose { .. } => true,
             Self::Plan(_) | Self::Draw(_) => false,
         }
@@ -61,6 +64,7 @@ impl Error {
             Self::Input(error) => error.hint(),
             Self::Name(error) => error.hint(),
             Self::Trace(error) => error.hint(),
+            Self::Instance(error) => error.hint(),
             Self::Mistake(located) => located.mistake.hint.clone(),
             Self::Plan(_) => {
                 Some("this is a bug in plimsoll: please report it with the case file".to_owned())

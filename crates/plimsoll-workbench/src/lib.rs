@@ -13,6 +13,7 @@ pub mod explain;
 pub mod input;
 mod mistake;
 pub mod project;
+pub mod reassignment;
 pub mod report;
 pub mod scenario;
 pub mod sim;

@@ -10,7 +10,7 @@ use plimsoll_sim::trace::{self, Conditions, Replayed, Trace};
 mod facts;
 mod google;
 mod planetlab;
-mod read;
+pub(crate) mod read;
 
 pub use facts::TraceFacts;
 

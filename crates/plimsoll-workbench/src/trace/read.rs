@@ -17,9 +17,9 @@ const MAX_SAMPLES: usize = 10_000;
 
 /// A file of the directory, by its name without the extension.
 #[derive(Debug)]
-pub(super) struct TraceFile {
-    pub(super) name: String,
-    path: PathBuf,
+pub(crate) struct TraceFile {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
 }
 
 /// A line of a file: what it begins with, and the numbers after that.
@@ -32,6 +32,11 @@ pub(super) struct TraceLine<'s> {
 
 /// The files `*.csv` and `*.csv.gz`, by name.
 pub(super) fn files(directory: &Path) -> Result<Vec<TraceFile>, TraceError> {
+    files_ending(directory, ".csv")
+}
+
+/// The files with that ending, and those with `.gz` after it, by name.
+pub(crate) fn files_ending(directory: &Path, ending: &str) -> Result<Vec<TraceFile>, TraceError> {
     let path = directory.to_owned();
     let entries = fs::read_dir(directory).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => TraceError::NoDirectory(path),
@@ -42,7 +47,7 @@ pub(super) fn files(directory: &Path) -> Result<Vec<TraceFile>, TraceError> {
         .filter_map(|entry| {
             let path = entry.ok()?.path();
             let file = path.file_name()?.to_str()?;
-            let name = file.strip_suffix(".csv.gz").or(file.strip_suffix(".csv"))?.to_owned();
+            let name = file.strip_suffix(".gz").unwrap_or(file).strip_suffix(ending)?.to_owned();
             Some(TraceFile { name, path })
         })
         .collect();
@@ -52,7 +57,7 @@ pub(super) fn files(directory: &Path) -> Result<Vec<TraceFile>, TraceError> {
 }
 
 impl TraceFile {
-    pub(super) fn lines(&self) -> Result<Vec<TraceLine<'_>>, TraceError> {
+    pub(crate) fn text(&self) -> Result<String, TraceError> {
         let path = || self.path.clone();
         let failed = |source: io::Error| TraceError::Unreadable { path: path(), source };
         let file = File::open(&self.path).map_err(failed)?;
@@ -67,6 +72,11 @@ impl TraceFile {
         if text.len() as u64 > MAX_BYTES {
             return Err(TraceError::TooLarge { path: path(), most: MAX_BYTES });
         }
+        Ok(text)
+    }
+
+    pub(super) fn lines(&self) -> Result<Vec<TraceLine<'_>>, TraceError> {
+        let text = self.text()?;
         let lines = text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty());
         let line = |(nth, text): (usize, &str)| TraceLine {
             file: self,
