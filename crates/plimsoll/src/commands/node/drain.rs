@@ -34,6 +34,7 @@ cordoned, and its remaining replicas keep running.";
 /// Move all replicas off a node; each stops only once it runs elsewhere.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that can be typed")]
 pub(crate) struct Args {
     node: String,
     /// Show the plan without draining
