@@ -52,11 +52,15 @@ pub fn fill_plan(
     }
     let fair_share = all.div_ceil(open);
     let is_filled = has >= all / open || !older;
-    let stage = stage(policy, row, (fair_share, is_filled), now);
-    Some(FillPlan { node: node.clone(), has, fair_share, stage })
+    Some(FillPlan {
+        node: node.clone(),
+        has,
+        fair_share,
+        stage: next_stage(policy, row, (fair_share, is_filled), now),
+    })
 }
 
-fn stage(
+fn next_stage(
     policy: &Policy,
     node: &Node,
     (fair_share, is_filled): (u32, bool),

@@ -243,12 +243,12 @@ fn rescheduled() -> RescheduledMove {
 fn a_rescheduled_move_says_what_decided_it() {
     let better = rescheduled();
     let fill = RescheduledMove { why: RescheduleReason::Fill, ..rescheduled() };
-    let full = RescheduledMove { why: RescheduleReason::NoRoom, before: None, ..rescheduled() };
+    let no_room = RescheduledMove { why: RescheduleReason::NoRoom, before: None, ..rescheduled() };
     let shares = "reserved on ash 0.50 → 0.40, on birch 0.10 → 0.20";
     for (moved, said) in [
         (better, "(better_score): score 9385 → 10000, threshold 610"),
         (fill, "(fill): score 9385 → 10000"),
-        (full, "(no_room): ash would be turned down for it, birch scores 10000"),
+        (no_room, "(no_room): ash would be turned down for it, birch scores 10000"),
     ] {
         let expected = format!("shop-web-1 is rescheduled ash → birch {said}, {shares}");
         assert_eq!(AuditKind::Rescheduled { moved: Box::new(moved) }.to_string(), expected);
