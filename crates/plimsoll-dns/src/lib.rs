@@ -308,12 +308,13 @@ impl DnsInner {
             let listener = listen::tcp(bridge.gateway)?;
             let open = listen::udp(bridge.gateway, 0)?;
             let strict = listen::udp(bridge.gateway, 0)?;
-            let from_host = match bridge.is_asked_from_host {
-                true => vec![
-                    (listen::udp(bridge.resolver(), 53)?, Recursion::Forward),
-                    (listen::udp(bridge.strict_resolver(), 53)?, Recursion::Refuse),
-                ],
-                false => Vec::new(),
+            let from_host = if bridge.is_asked_from_host {
+                vec![
+                    (listen::udp(bridge.resolver(), resolver::PORT)?, Recursion::Forward),
+                    (listen::udp(bridge.strict_resolver(), resolver::PORT)?, Recursion::Refuse),
+                ]
+            } else {
+                Vec::new()
             };
             io::Result::Ok((listener, open, strict, from_host))
         };

@@ -130,16 +130,13 @@ impl<'s> VolumeBinding<'s> {
 
     /// Of a service that mounts no named volume, and whose image may declare some.
     fn declared(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Option<Self> {
-        match spec.placement.mode.replicas().filter(|_| spec.has_declared())? {
-            1 => {
-                let homes = declared_home(state, key, spec).into_iter().collect();
-                Some(Self { homes, ..Self::default() })
-            }
-            _ => {
-                let vacant = vacant(state, key, spec);
-                Some(Self { is_per_replica: true, vacant, ..Self::default() })
-            }
+        let replicas = spec.placement.mode.replicas().filter(|_| spec.has_declared())?;
+        if replicas == 1 {
+            let homes = declared_home(state, key, spec).into_iter().collect();
+            return Some(Self { homes, ..Self::default() });
         }
+        let vacant = vacant(state, key, spec);
+        Some(Self { is_per_replica: true, vacant, ..Self::default() })
     }
 
     /// Why a volume keeps a replica that is nowhere yet from this node.

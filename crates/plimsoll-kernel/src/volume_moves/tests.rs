@@ -60,7 +60,7 @@ fn a_move_stops_what_uses_the_volume_copies_it_and_starts_it_there() {
     let cell = cell.obey().pass();
     assert_eq!(phase(&cell), VolumeMovePhase::Copying);
     assert!(decide(&cell).batch.is_empty(), "from here on the destination has the word");
-    assert_eq!(holders(&cell), [src.clone()]);
+    assert_eq!(holders(&cell), std::slice::from_ref(&src));
 
     let order = moving(&cell).unwrap().order;
     let cell = copied(cell, &dst, order);

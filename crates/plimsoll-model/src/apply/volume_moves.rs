@@ -246,7 +246,7 @@ impl Txn<'_> {
         moved: &BTreeSet<String>,
     ) -> Result<(), Refusal> {
         let Some(volumes) = self.state.volumes.get(name) else { return Ok(()) };
-        let moves = |service: &ServiceName| {
+        let is_beside = |service: &ServiceName| {
             let key = ServiceKey::new(name.clone(), service.clone());
             let spec = self.state.service(&key).and_then(Service::desired);
             spec.is_some_and(|spec| {
@@ -256,7 +256,7 @@ impl Txn<'_> {
         let declared =
             volumes.held.iter().filter_map(|(name, it)| Some((name, it.declared.as_ref()?)));
         let mut fixed =
-            declared.filter(|(volume, it)| moved.contains(*volume) || moves(&it.service));
+            declared.filter(|(volume, it)| moved.contains(*volume) || is_beside(&it.service));
         match fixed.next() {
             Some((volume, declared)) => {
                 let service = declared.service.clone();
