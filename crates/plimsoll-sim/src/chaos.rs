@@ -196,12 +196,7 @@ impl Writer {
             }
             Draw::AbortRotation => self.abort_rotation(at),
             Draw::RotateBackupKey => self.say(at, Action::RotateBackupKey),
-            Draw::Reschedule => {
-                let target = self.chance.percent(50).then_some(Pressure::percent(50));
-                let is_paused = self.chance.percent(50);
-                self.say(at, Action::Reschedule(RescheduleSettings { is_paused, target }));
-                self.say(back, Action::Reschedule(RescheduleSettings::default()));
-            }
+            Draw::Reschedule => self.set_rescheduling(at, back),
             Draw::Raise => self.say(at, Action::Raise),
             Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
             Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),
@@ -243,6 +238,14 @@ impl Writer {
         let names: Vec<String> = self.operators.iter().cloned().collect();
         let name = self.chance.pick(&names).cloned();
         self.say(at, Action::RevokeOperator(name.unwrap_or_else(|| "nobody".to_owned())));
+    }
+
+    /// It is paused, or has another target, or both, for a while.
+    fn set_rescheduling(&mut self, at: Millis, back: Millis) {
+        let target = self.chance.percent(50).then_some(Pressure::percent(50));
+        let is_paused = self.chance.percent(50);
+        self.say(at, Action::Reschedule(RescheduleSettings { is_paused, target }));
+        self.say(back, Action::Reschedule(RescheduleSettings::default()));
     }
 
     /// At any moment of it: it takes about a second.
