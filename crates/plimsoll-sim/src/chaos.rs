@@ -184,11 +184,7 @@ impl Writer {
             Draw::AbortRollout => self.say(at, Action::Rollout(name, RolloutRequest::Abort)),
             Draw::CreateJoinToken => self.say(at, Action::CreateJoinToken),
             Draw::RevokeJoinToken => self.say(at, Action::RevokeJoinToken),
-            Draw::AddOperator => {
-                let name = format!("operator-{}", self.chance.below(5));
-                self.operators.insert(name.clone());
-                self.say(at, Action::AddOperator(name));
-            }
+            Draw::AddOperator => self.add_operator(at),
             Draw::RevokeOperator => self.revoke_operator(at),
             Draw::Exec => self.say(at, Action::Exec(node)),
             Draw::Backup => self.say(at, Action::Backup),
@@ -198,12 +194,7 @@ impl Writer {
             }
             Draw::AbortRotation => self.abort_rotation(at),
             Draw::RotateBackupKey => self.say(at, Action::RotateBackupKey),
-            Draw::Reschedule => {
-                let target = self.chance.percent(50).then_some(Pressure::percent(50));
-                let is_paused = self.chance.percent(50);
-                self.say(at, Action::Reschedule(RescheduleSettings { is_paused, target }));
-                self.say(back, Action::Reschedule(RescheduleSettings::default()));
-            }
+            Draw::Reschedule => self.set_rescheduling(at, back),
             Draw::Raise => self.say(at, Action::Raise),
             Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
             Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),
@@ -215,6 +206,12 @@ impl Writer {
             Draw::LoginRegistry => self.of_a_registry(at, Action::LoginRegistry),
             Draw::LogoutRegistry => self.of_a_registry(at, Action::LogoutRegistry),
         }
+    }
+
+    fn add_operator(&mut self, at: Millis) {
+        let name = format!("operator-{}", self.chance.below(5));
+        self.operators.insert(name.clone());
+        self.say(at, Action::AddOperator(name));
     }
 
     fn skew(&mut self, at: Millis) {
@@ -245,6 +242,14 @@ impl Writer {
         let names: Vec<String> = self.operators.iter().cloned().collect();
         let name = self.chance.pick(&names).cloned();
         self.say(at, Action::RevokeOperator(name.unwrap_or_else(|| "nobody".to_owned())));
+    }
+
+    /// It is paused, or has another target, or both, for a while.
+    fn set_rescheduling(&mut self, at: Millis, back: Millis) {
+        let target = self.chance.percent(50).then_some(Pressure::percent(50));
+        let is_paused = self.chance.percent(50);
+        self.say(at, Action::Reschedule(RescheduleSettings { is_paused, target }));
+        self.say(back, Action::Reschedule(RescheduleSettings::default()));
     }
 
     /// At any moment of it: it takes about a second.

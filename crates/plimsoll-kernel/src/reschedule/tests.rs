@@ -316,7 +316,7 @@ proptest! {
                 placer.close();
                 roster.forget_pass(&cell.state);
                 let Some(compared) = compared else { continue };
-                let said = |of: &NodeVerdict| of.score.map(Score::total);
+                let said = |of: &NodeVerdict| of.score.map(plimsoll_model::Score::total);
                 prop_assert_eq!(roster.id_at(compared.best.at), &told[0].node);
                 let current = told.iter().find(|it| it.node == node).expect("it is a node");
                 if let (Some(best), Some(current)) = (said(&told[0]), said(current)) {

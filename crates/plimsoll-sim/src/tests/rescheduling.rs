@@ -158,8 +158,8 @@ fn under_rotating_hotspots_neither_loop_undoes_the_other() {
             scenario.nodes.insert(node_id(node), cpus(4).zone(zone));
         }
         let names = ["one", "two", "three", "four", "five", "six"];
-        let named = names.map(|name| (name, spread(3).reserve(100, 64)));
-        scenario.deployments.insert(deployment("d"), services(named));
+        let specs = names.map(|name| (name, spread(3).reserve(100, 64)));
+        scenario.deployments.insert(deployment("d"), services(specs));
         for (nth, name) in names.into_iter().enumerate() {
             let hot = (0..6).map(|turn| if (turn + nth) % 6 == 0 { 3_000 } else { 200 });
             let (step, values) = (Millis::minutes(40), hot.collect());
@@ -207,7 +207,7 @@ fn crowded() -> Scenario {
         // 100, 150, 200 and 250, in no order.
         let drawn = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
         let spec = spread(1).reserve(100 + 50 * drawn, 64);
-        let name = ServiceName::new(&format!("s{nth}")).unwrap();
+        let name = ServiceName::new(format!("s{nth}")).unwrap();
         let part = scenario.deployments.entry(deployment(&format!("d{}", nth / 1_000)));
         part.or_default().insert(name, std::sync::Arc::new(spec));
     }
