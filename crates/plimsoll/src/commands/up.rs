@@ -247,7 +247,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         let signals = DaemonSignals::listen()?;
         let predecessor = args.takes_over.then(Predecessor::of_stdin).transpose()?;
         let watchdog = Watchdog::start();
-        Life { options, is_default, line, signals, predecessor, watchdog }.live().await
+        Box::pin(Life { options, is_default, line, signals, predecessor, watchdog }.live()).await
     })
 }
 
