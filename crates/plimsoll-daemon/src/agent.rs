@@ -401,6 +401,9 @@ impl Agent {
                 if let Some((service, until)) = wanted.and_then(|wanted| wanted.awaits.clone()) {
                     let code = ObservedCode::AwaitsService { service, until };
                     self.tell(id, generation, (ObservedState::Pending, Some(code)));
+                } else {
+                    // What it waited for is there, and the cell has yet to say which volumes it has.
+                    self.tell(id, generation, (ObservedState::Pulling, None));
                 }
             }
             ContainerStep::Stop(_) => self.stop(id, generation, Then::Orders),

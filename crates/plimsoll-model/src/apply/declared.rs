@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Txn;
 use crate::audit::AuditKind;
 use crate::ids::{NodeId, ReplicaId, ServiceKey};
-use crate::replica::Replica;
+use crate::replica::{Assignment, ObservedState, Replica};
 use crate::spec::{
     DeclaredVolumes, MAX_DECLARED, MAX_DECLARED_PATH, ServiceSpec, SpecHash, declared_name,
 };
@@ -77,11 +77,13 @@ impl Txn<'_> {
 
     fn write_declared(&mut self, key: &ServiceKey, hash: SpecHash, told: &DeclaredVolumes) {
         let Some(service) = self.state.services.get(key) else { return };
+        // Whoever started a container of it has looked at its image first, and had nothing to say.
+        let started: BTreeSet<SpecHash> = service.replicas.values().flat_map(started).collect();
         let mut row = service.row.clone();
         for (other, spec) in &mut row.specs {
             if *other == hash {
                 set(spec, told.clone());
-            } else if !spec.declared.is_told {
+            } else if !spec.declared.is_told && !started.contains(other) {
                 // Nobody has pulled that one yet, and it follows this one.
                 let assumed = spec.declared.paths.iter().chain(&told.paths).map(String::as_str);
                 let paths = spec.container.unmounted(assumed);
@@ -120,14 +122,15 @@ impl Txn<'_> {
     ) -> Option<u32> {
         let service = self.state.services.get(&id.service)?;
         let paths = service.row.specs.get(&hash)?.declared.paths.clone();
+        let homes = number.map(|number| self.homes(id, number)).unwrap_or_default();
+        let stays = homes.is_empty() || homes.contains(node);
+        if !stays {
+            // It leaves its data behind, for whoever comes there: one volume is on one node.
+            self.release_data(id, number);
+        }
+        let number = number.filter(|_| stays);
         if paths.is_empty() {
-            let homes = self.homes(id, number?);
-            // It leaves its data behind, for whoever comes there.
-            let stays = homes.is_empty() || homes.contains(node);
-            if !stays {
-                self.release_data(id, number);
-            }
-            return number.filter(|_| stays);
+            return number;
         }
         let number = number.unwrap_or_else(|| self.free_number(id, node, &paths));
         let (deployment, service) = (&id.service.deployment, &id.service.service);
@@ -187,6 +190,16 @@ impl Txn<'_> {
         let own = declared.filter(|(_, _, declared)| declared.number == number);
         own.flat_map(|(_, holders, _)| &holders.nodes).cloned().collect()
     }
+}
+
+/// The specs of which the replica has a container that was started.
+fn started(replica: &Replica) -> impl Iterator<Item = SpecHash> {
+    let is_started = |held: &&Assignment| {
+        let seen = replica.observation(held).map(|seen| seen.state);
+        let states = [ObservedState::Starting, ObservedState::Running, ObservedState::Degraded];
+        seen.is_some_and(|state| states.contains(&state))
+    };
+    replica.holds().filter(is_started).map(|held| held.spec)
 }
 
 fn set(spec: &mut Arc<ServiceSpec>, declared: DeclaredVolumes) {

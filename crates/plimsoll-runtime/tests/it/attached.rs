@@ -133,8 +133,8 @@ async fn a_terminal_has_a_size_that_follows_and_keys_that_interrupt(
     tag: &Tag,
 ) {
     let terminal = Some(WindowSize { rows: 31, columns: 77 });
-    // Older engines give a terminal its size only once the command runs; until then stty fails.
-    let line = "until stty size; do sleep 0.1; done; trap 'stty size; echo resized' WINCH; \
+    // Older engines give a terminal its size only once the command runs; until then stty complains of it.
+    let line = "until [ \"$(stty size)\" = '31 77' ]; do sleep 0.1; done; stty size; trap 'stty size; echo resized' WINCH; \
                 trap 'echo stopped; exit 9' INT; echo ready; while :; do sleep 0.1; done";
     let request = AttachRequest { terminal, ..shell(line) };
     let mut session = Session::begin(runtime, tag, &request);

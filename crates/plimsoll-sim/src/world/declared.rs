@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_kernel::orders;
 use plimsoll_model::spec::VolumeSpec;
-use plimsoll_model::{Generation, Millis, NodeId, ReplicaId};
+use plimsoll_model::{Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId};
 
 use super::{Due, World};
 
@@ -66,6 +66,20 @@ impl World<'_> {
         self.clock.after(latency, told);
         let (node, replica) = (node.clone(), replica.clone());
         self.clock.at(now.plus(SAY_AGAIN), Due::Orders { node, replica });
+    }
+
+    /// What it waited for before is there: it says nothing of that any more.
+    pub(super) fn await_volumes(
+        &mut self,
+        node: &NodeId,
+        replica: &ReplicaId,
+        generation: Generation,
+    ) {
+        let row = self.state.replica(replica);
+        let said = row.and_then(|row| row.observed.get(&generation)?.code.as_ref());
+        if matches!(said, Some(ObservedCode::AwaitsService { .. })) {
+            self.report(node, replica, generation, ObservedState::Pulling, None);
+        }
     }
 
     /// It starts with what the cell lets it mount of what its image declares.

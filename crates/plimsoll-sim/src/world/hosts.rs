@@ -103,7 +103,12 @@ impl World<'_> {
                 Some((held, (service, until))) => {
                     self.hold(node, replica, *held, (service.clone(), *until));
                 }
-                None => self.begin(node, replica, step),
+                None => {
+                    if let ContainerStep::Await(held) = step {
+                        self.await_volumes(node, replica, held);
+                    }
+                    self.begin(node, replica, step);
+                }
             }
         }
         for generation in jobs {

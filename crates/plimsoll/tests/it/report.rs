@@ -54,7 +54,7 @@ fn the_page_has_the_plots_the_numbers_and_the_story() {
         "<title>a drain · plimsoll sim</title>",
         "<code>plimsoll sim run scenario.yaml --seed 1</code>",
         "Every promise was kept.",
-        "<th>moves</th><td>3 started, 3 finished, 0 undone</td>",
+        "<th>moves</th><td>6 started, 6 finished, 0 undone</td>",
         "<li><time>20m 00s</time> ash is drained</li>",
         "<td>20m 00s</td><td>ash is draining</td>",
         "<i class=\"line3\"></i>dogwood</span>",

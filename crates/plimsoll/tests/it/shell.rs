@@ -51,6 +51,7 @@ fn help_groups_every_command() {
           secret      Manage the secrets of the cell
           config      Manage the configs of the cell
           registry    Manage the cell's credentials for private registries
+          volume      List, inspect, move and remove named volumes
 
         Inspecting:
           status      Show deployments, replicas and problems

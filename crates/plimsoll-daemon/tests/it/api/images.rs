@@ -1,7 +1,8 @@
 //! Images are what their tags stood for when they were applied, and credentials of registries are never told.
 
 use plimsoll_api::view::{Applied, NewOperator, NewRegistryLogin, ReasonCode};
-use plimsoll_model::testkit::spread;
+use plimsoll_model::testkit::{replica_id, service_key, spread};
+use plimsoll_model::{Assignment, Change, Writer};
 use plimsoll_runtime::fake::{Call, Script};
 
 use super::support::{Daemon, apply, daemon, daemon_on_tcp, said};
@@ -165,10 +166,17 @@ async fn a_password_for_a_registry_is_in_no_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_that_an_image_declares_are_told_by_the_node_and_known_from_then_on() {
     let daemon = daemon().await;
-    let declared = ["/data".to_owned()].into();
-    daemon.runtime.on("db:1", Script { declared, ..Script::default() });
     let db = || spread(1).image("db:1");
     daemon.apply("shop", [("db", db())]).await;
+    daemon.pass().await;
+    let assigned = daemon.cell.engine.machine().read(|state| {
+        let replica = state.replica(&replica_id("shop/db/1")).unwrap();
+        replica.assignment.clone().unwrap()
+    });
+    let (service, paths) = (service_key("shop/db"), ["/data".to_owned()].into());
+    let Assignment { node, spec, .. } = assigned;
+    let told = Change::DeclareVolumes { service, spec, node, paths };
+    daemon.write(Writer::Agent, vec![told.free()]).await;
     daemon.settle().await;
     let client = &daemon.client;
     let service = || async { client.deployment("shop").await.unwrap().services.remove(0) };
