@@ -32,7 +32,8 @@ fn busy(replicas: usize) -> String {
         "networks: [default]".to_owned(),
         "stop_grace_period: 5s".to_owned(),
         format!("deploy: {{replicas: {replicas}, resources: {{limits: {{cpus: '0.12'}}}}}}"),
-        "x-plimsoll: {placement: pack}".to_owned(),
+        // Or the rescheduler would even them out first.
+        "x-plimsoll: {placement: pack, reschedule: never}".to_owned(),
     ];
     compose(&[("web", &lines.each_ref().map(String::as_str))])
 }
