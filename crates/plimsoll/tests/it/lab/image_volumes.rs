@@ -50,7 +50,7 @@ fn what_is_written_where_an_image_declares_a_volume_outlives_the_container_and_t
     assert!(said.contains("its image declares volumes at /kept"), "{said}");
     assert_eq!(found(&lab), ["ran ran seed "]);
     let explained = lab.run(&format!("explain {shop}-db-1")).done().stdout;
-    assert!(explained.contains("image_volumes"), "{explained}");
+    assert!(explained.contains("declares volumes at /kept"), "{explained}");
 
     let deleted = lab.run(&format!("delete {shop} -o json")).done().json();
     assert_eq!(deleted["volumes_kept"], serde_json::json!(["db:/kept"]));
