@@ -114,6 +114,10 @@ pub(super) fn cannot_run(message: &str) -> Option<i32> {
     message.contains("exec failed").then_some(126)
 }
 
+/// How often an engine is asked for the process of a command that has begun, and how long apart.
+const PROCESS_LOOKS: u32 = 40;
+const PROCESS_WAIT: Duration = Duration::from_millis(50);
+
 /// Kills the command and what it started. The engine has no word for it, so this node does it itself; where it may not,
 /// as on an engine of another user, the command is left behind.
 pub(super) async fn kill(docker: &Docker, made: &str, container: &str) {
@@ -138,10 +142,21 @@ pub(super) async fn send_signal(docker: &Docker, made: &str, container: &str, si
     }
 }
 
-/// The number of its process on this host, while it runs.
+/// The number of its process on this host, while it runs. An engine notes it a moment after the command has begun, and may
+/// pass on before what that prints.
 async fn process(docker: &Docker, made: &str) -> Option<i32> {
-    let exec = docker.inspect_exec(made).await.ok().filter(|exec| exec.running == Some(true))?;
-    exec.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0)
+    for _ in 0..PROCESS_LOOKS {
+        let exec = docker.inspect_exec(made).await.ok()?;
+        let pid = exec.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        if exec.running == Some(true) && pid.is_some() {
+            return pid;
+        }
+        if exec.exit_code.is_some() {
+            return None;
+        }
+        sleep(PROCESS_WAIT).await;
+    }
+    None
 }
 
 /// Whether the process belongs to the container: its cgroup is named after it.
