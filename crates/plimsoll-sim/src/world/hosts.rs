@@ -99,17 +99,14 @@ impl World<'_> {
                 self.tell_volumes(node, replica, generation);
             }
             let awaited = awaits.iter().find(|(held, _)| step == ContainerStep::Await(*held));
-            match awaited {
-                Some((held, (service, until))) => {
-                    self.hold(node, replica, *held, (service.clone(), *until));
-                }
-                None => {
-                    if let ContainerStep::Await(held) = step {
-                        self.await_volumes(node, replica, held);
-                    }
-                    self.begin(node, replica, step);
-                }
+            if let Some((held, (service, until))) = awaited {
+                self.hold(node, replica, *held, (service.clone(), *until));
+                continue;
             }
+            if let ContainerStep::Await(held) = step {
+                self.await_volumes(node, replica, held);
+            }
+            self.begin(node, replica, step);
         }
         for generation in jobs {
             self.work(node, replica, generation);
