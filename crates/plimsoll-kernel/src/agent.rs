@@ -1,8 +1,13 @@
 //! What a node does next about one replica: given its orders and what it has, one step. The node's edge carries the
 //! step out and reports; the simulator does both under its own clock.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Generation, Node, NodeId, NodeStatus, ObservedState, Replica, ReplicaId, State,
+    Assignment, Generation, Node, NodeId, NodeStatus, ObservedState, Replica, ReplicaId,
+    ServiceSpec, State,
 };
 
 /// A container, or the beginnings of one, on this node.
@@ -20,6 +25,8 @@ pub struct WantedContainer {
     pub generation: Generation,
     /// What it depends on has not come far enough for its first start.
     pub is_held: bool,
+    /// It ended for good: what is left of it is kept for its logs, and nothing of it starts again.
+    pub is_over: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +65,8 @@ pub fn wanted<'s>(
     let awaits_stop = replica.is_some_and(|replica| awaits_stop(state, node, id, replica));
     // What has begun is not stopped for another copy that stops anyway: what has stopped never starts again.
     let is_held = move |assignment: &Assignment| {
-        awaits_stop && !replica.is_some_and(|replica| has_begun(replica, assignment))
+        let is_fresh = !replica.is_some_and(|replica| has_begun(replica, assignment));
+        is_fresh && (awaits_stop || awaits_data(state, node, id, assignment))
     };
     // What was stopped has ended: what comes after it is another generation.
     let has_ended =
@@ -79,7 +87,9 @@ fn has_begun(replica: &Replica, assignment: &Assignment) -> bool {
 
 /// Its node is drained by force, and it cannot go anywhere else: it is stopped there, and keeps its assignment.
 pub(crate) fn is_cleared_away(state: &State, node: &NodeId, replica: &Replica) -> bool {
-    let is_stuck = replica.waiting.is_some() && replica.successor.is_none();
+    // What has completed runs no more, and holds no room that its stop would give it back.
+    let is_done = replica.assignment.as_ref().is_some_and(|it| replica.has_vacated(it));
+    let is_stuck = replica.waiting.is_some() && replica.successor.is_none() && !is_done;
     is_stuck && state.node(node).is_some_and(Node::is_cleared)
 }
 
@@ -94,6 +104,43 @@ fn awaits_stop(state: &State, node: &NodeId, id: &ReplicaId, replica: &Replica) 
             .is_some_and(|spec| !spec.can_run_twice())
 }
 
+/// Another replica that writes the same data on this node is still stopping: one that was scaled down or deleted a moment ago,
+/// or whose service has another name by now. Services that share a volume write it side by side, and wait for none of it.
+fn awaits_data(state: &State, node: &NodeId, id: &ReplicaId, assignment: &Assignment) -> bool {
+    let deployment = &id.service.deployment;
+    let written = |service: &Service, assignment: &Assignment| {
+        let spec = service.spec_of(assignment);
+        spec.map(|spec| spec.container.written_data(deployment)).unwrap_or_default()
+    };
+    let Some(own) = state.service(&id.service).map(|service| written(service, assignment)) else {
+        return false;
+    };
+    if own.is_empty() {
+        return false;
+    }
+    let is_same = |other: &BTreeSet<String>| !other.is_disjoint(&own);
+    state.services_of(deployment).any(|key| {
+        let Some(service) = state.service(key) else { return false };
+        let shares = |spec: &Arc<ServiceSpec>| is_same(&spec.container.written_data(deployment));
+        if *key != id.service && service.desired().is_some_and(shares) {
+            return false;
+        }
+        let mut others =
+            service.replicas.iter().filter(|(slot, _)| *key != id.service || **slot != id.slot);
+        others.any(|(_, other)| {
+            let mut here = other.leaving.iter().filter(|leaving| leaving.node == *node);
+            here.any(|leaving| is_same(&written(service, leaving)))
+        })
+    })
+}
+
+/// Whether any copy of the replica is still to begin.
+pub(crate) fn is_to_begin(replica: &Replica) -> bool {
+    let successor = replica.successor.as_ref().map(|successor| &successor.assignment);
+    let mut given = replica.assignment.iter().chain(successor);
+    given.any(|assignment| !has_begun(replica, assignment))
+}
+
 /// The steps a node should begin now for a replica of which it is asked to run these generations. Where it is asked
 /// for none, whatever is here is an orphan.
 pub fn next(wanted: &[WantedContainer], local: &[LocalContainer]) -> Vec<ContainerStep> {
@@ -101,7 +148,8 @@ pub fn next(wanted: &[WantedContainer], local: &[LocalContainer]) -> Vec<Contain
     // A container is not touched until the image of what replaces it here is there: a bad tag costs nothing. What is older
     // than it does not replace it, and may be given up and never get an image.
     let awaits_image = |have: &LocalContainer| {
-        let mut newer = wanted.iter().filter(|new| new.generation > have.generation);
+        let mut newer =
+            wanted.iter().filter(|new| new.generation > have.generation && !new.is_over);
         newer.any(|new| find(new.generation).is_none_or(|it| it.phase == ContainerPhase::Pulling))
     };
 
@@ -124,7 +172,7 @@ pub fn next(wanted: &[WantedContainer], local: &[LocalContainer]) -> Vec<Contain
     // or the last of the room. After a make-before-break move the new one is up already and nothing waits.
     let blocked =
         local.iter().any(|have| is_leaving(&have) && have.phase != ContainerPhase::Pulled);
-    for &WantedContainer { generation, is_held } in wanted {
+    for &WantedContainer { generation, is_held, .. } in wanted.iter().filter(|it| !it.is_over) {
         let Some(have) = find(generation) else {
             steps.push(ContainerStep::Pull(generation));
             continue;
@@ -144,10 +192,11 @@ mod tests {
     use plimsoll_model::reason::AbandonReason;
     use plimsoll_model::spec::UpdateOrder;
     use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, spread};
-    use plimsoll_model::{Change, MoveCause, Writer};
+    use plimsoll_model::{Change, Event, MoveCause, Writer};
 
     use super::*;
     use crate::orders;
+    use crate::testkit::Passes;
 
     fn steps(cell: &Cell, replica: &ReplicaId, local: &[LocalContainer]) -> Vec<ContainerStep> {
         let node = node_id("ash");
@@ -161,7 +210,7 @@ mod tests {
     }
 
     fn free(generation: Generation) -> WantedContainer {
-        WantedContainer { generation, is_held: false }
+        WantedContainer { generation, is_held: false, is_over: false }
     }
 
     #[test]
@@ -227,6 +276,16 @@ mod tests {
     }
 
     #[test]
+    fn what_has_ended_for_good_is_kept_and_never_starts_again() {
+        let over = WantedContainer { is_over: true, ..free(Generation(1)) };
+        for has in [vec![], vec![local(1, ContainerPhase::Exited)]] {
+            assert_eq!(next(&[over], &has), vec![], "{has:?}");
+        }
+        let newer = next(&[free(Generation(2))], &[local(1, ContainerPhase::Exited)]);
+        assert!(newer.contains(&ContainerStep::Remove(Generation(1))), "until the next run");
+    }
+
+    #[test]
     fn a_first_start_waits_for_what_it_depends_on_and_a_restart_does_not() {
         let held = WantedContainer { is_held: true, ..free(Generation(1)) };
         let (await_it, start) =
@@ -285,6 +344,50 @@ mod tests {
             let wanted = super::wanted(&cell.state, &node, &replica).count();
             assert_eq!(wanted, 1, "the other has stopped: {state:?}");
         }
+    }
+
+    /// What replaces a replica under another name finds the data in use until the old container has stopped.
+    #[test]
+    fn a_new_replica_waits_for_the_last_one_to_let_go_of_their_data() {
+        let db = || spread(1).volume("data");
+        let shop = |services: Vec<(&str, ServiceSpec)>| {
+            let cell = cell().node("ash", cpus(4)).deploy("shop", [("db", db()), ("app", db())]);
+            cell.settle().deploy("shop", services).pass()
+        };
+        let orders = |cell: &Cell, id: &ReplicaId| wanted(&cell.state, &node_id("ash"), id).count();
+        // Generations are given in the order of names: app has the first.
+        let (app, old) = (replica_id("shop/app/1"), replica_id("shop/db/1"));
+        for (case, services, new, leaving, waits) in [
+            ("renamed", vec![("app", db()), ("new", db())], "shop/new/1", &old, true),
+            ("with no data", vec![("app", db()), ("new", spread(1))], "shop/new/1", &old, false),
+            (
+                "an update of one that shares it",
+                vec![("app", db().image("app:2")), ("db", db()), ("new", db())],
+                "shop/new/1",
+                &app,
+                false,
+            ),
+        ] {
+            let mut cell = shop(services);
+            let is_leaving = !cell.state.replica(leaving).unwrap().leaving.is_empty();
+            assert!(is_leaving, "{case}");
+            let new = &replica_id(new);
+            assert_eq!(orders(&cell, new), usize::from(!waits), "{case}");
+            let generation = cell.state.replica(leaving).unwrap().leaving[0].generation;
+            cell.report(leaving, generation, ObservedState::Stopped, None);
+            assert_eq!(orders(&cell, new), 1, "{case}: it has stopped");
+        }
+
+        let cell = cell().node("ash", cpus(4)).deploy("shop", [("db", db())]).settle();
+        let cell = cell.deploy("shop", [("db", spread(0).volume("data"))]).pass();
+        let cell = cell.deploy("shop", [("db", db())]).pass();
+        let again = cell.state.service(&old.service).unwrap();
+        let new = again.replicas.iter().find(|(_, it)| it.assignment.is_some()).unwrap().0;
+        let new = ReplicaId::new(old.service.clone(), new.clone());
+        assert_ne!(new, old);
+        assert_eq!(orders(&cell, &new), 0, "scaled down and up");
+        let events = [Event::Replica(old.clone())];
+        assert!(orders::touched(&cell.state, events.iter()).contains(&new), "it is told then");
     }
 
     #[test]

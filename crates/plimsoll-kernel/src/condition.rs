@@ -34,6 +34,10 @@ pub(crate) enum PlacementCondition {
     RuntimeLost,
     /// Its node may not hold it any more.
     Misplaced,
+    /// It makes way for a replica of higher priority, and has until then to move elsewhere.
+    Preempted {
+        until: Timestamp,
+    },
     /// It runs an older spec than it should.
     Outdated,
     /// It runs the right spec and is to be recreated: a restart was asked for, or it was stopped by force.
@@ -46,7 +50,7 @@ impl PlacementCondition {
         match self {
             Self::Settled | Self::Outdated | Self::RestartDue => 0,
             Self::InGrace { .. } | Self::Unattended => 1,
-            Self::Misplaced => 2,
+            Self::Misplaced | Self::Preempted { .. } => 2,
             Self::Lost | Self::RuntimeLost => 3,
         }
     }
@@ -95,6 +99,15 @@ pub(crate) fn placement(
     policy: &Policy,
     now: Timestamp,
 ) -> PlacementCondition {
+    // What ended for good needs no node any more, until it is to run again.
+    if replica.is_over(assignment) && assignment.spec == desired && !replica.is_stale(assignment) {
+        return PlacementCondition::Settled;
+    }
+    if replica.is_record(assignment) {
+        return PlacementCondition::Settled;
+    }
+    // A run on a schedule that has started ends with the spec it began with: the next one has the new spec.
+    let ends_so = replica.run.is_some() && replica.has_started(assignment);
     match node {
         NodeCondition::Gone => PlacementCondition::Lost,
         NodeCondition::Down { since } => {
@@ -108,14 +121,16 @@ pub(crate) fn placement(
         NodeCondition::Up { may_keep: false }
         | NodeCondition::RuntimeDown { may_keep: false, .. } => PlacementCondition::Misplaced,
         // Where containers outlive their engine nothing is moved, and nothing can be renewed either.
-        NodeCondition::RuntimeDown { .. } if replica.runs(assignment) => {
+        NodeCondition::RuntimeDown { .. }
+            if replica.runs(assignment) && !replica.has_completed(assignment) =>
+        {
             PlacementCondition::Unattended
         }
         NodeCondition::RuntimeDown { lost_at, .. } if now < lost_at => {
             PlacementCondition::InGrace { until: lost_at }
         }
         NodeCondition::RuntimeDown { .. } => PlacementCondition::RuntimeLost,
-        NodeCondition::Up { may_keep: true } if assignment.spec != desired => {
+        NodeCondition::Up { may_keep: true } if assignment.spec != desired && !ends_so => {
             PlacementCondition::Outdated
         }
         NodeCondition::Up { may_keep: true } => {
@@ -129,6 +144,10 @@ pub(crate) fn placement(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaCondition {
     Settled,
+    /// It ended with status 0, as it was meant to.
+    Completed,
+    /// Its run of a schedule failed, and is over.
+    RunFailed,
     /// Its service no longer asks for it.
     Retired {
         node: NodeId,
@@ -243,7 +262,8 @@ impl ReplicaCondition {
             return Self::Waiting(why.clone());
         }
         let row = state.node(&assignment.node);
-        let misfit = row.and_then(|row| misplaced(spec, &assignment.node, row));
+        let misfit =
+            row.and_then(|row| misplaced(spec, &assignment.node, row, state.roles_for(spec)));
         let found = match row {
             None => NodeCondition::Gone,
             Some(row) if row.status == NodeStatus::Down => {
@@ -272,14 +292,19 @@ impl ReplicaCondition {
             }
             PlacementCondition::Outdated => Some(MoveCause::Outdated),
             PlacementCondition::RestartDue => Some(MoveCause::Restart),
-            PlacementCondition::Settled => None,
+            // Whoever makes way says so by what it waits for, or is on its way.
+            PlacementCondition::Settled | PlacementCondition::Preempted { .. } => None,
         };
+        if replica.is_record(assignment) && !replica.has_completed(assignment) {
+            return if replica.leaving.is_empty() { Self::RunFailed } else { stopping() };
+        }
         if !replica.runs(assignment) {
             return Self::Starting { startup: Startup::of(replica, assignment), replaced_for };
         }
         match condition {
             PlacementCondition::Outdated => Self::Outdated,
             PlacementCondition::RestartDue => Self::RestartDue,
+            _ if replica.has_completed(assignment) && replica.leaving.is_empty() => Self::Completed,
             _ => stopping(),
         }
     }
@@ -288,6 +313,8 @@ impl ReplicaCondition {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Settled => "settled",
+            Self::Completed => "completed",
+            Self::RunFailed => "job_failed",
             Self::Retired { .. } => "retired",
             Self::Stopping { .. } => "stopping",
             Self::Moving { cause, successor } => successor.word().unwrap_or(cause.word()),
@@ -314,6 +341,7 @@ fn behind_outage(condition: PlacementCondition, is_global: bool) -> Option<Behin
         PlacementCondition::Settled
         | PlacementCondition::Lost
         | PlacementCondition::Misplaced
+        | PlacementCondition::Preempted { .. }
         | PlacementCondition::Outdated
         | PlacementCondition::RestartDue => None,
     }
@@ -331,6 +359,8 @@ impl fmt::Display for ReplicaCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Settled => f.write_str("running and healthy"),
+            Self::Completed => f.write_str("it ended with status 0"),
+            Self::RunFailed => f.write_str("its run failed and is over"),
             Self::Retired { node } => write!(f, "it ends on {node}"),
             Self::Stopping { node } => write!(f, "its old container stops on {node}"),
             Self::Moving { successor, .. } => successor.fmt(f),
@@ -367,6 +397,7 @@ impl fmt::Display for Startup {
             ObservedState::Degraded => write!(f, "unhealthy on {node}"),
             ObservedState::Failed => write!(f, "it failed on {node} and is retried"),
             ObservedState::Stopped => write!(f, "it stopped on {node}"),
+            ObservedState::Completed => write!(f, "it completed on {node}"),
             ObservedState::Unknown => write!(f, "{node} cannot tell whether it runs"),
         }
     }

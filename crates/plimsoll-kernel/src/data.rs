@@ -12,8 +12,6 @@ use plimsoll_model::{
     DeploymentName, Mode, NodeId, Replica, Resources, ServiceKey, ServiceName, ServiceSpec, State,
 };
 
-use crate::declared::numbers_in_use;
-
 /// Whether what runs of it, what should, or what its rollout may return to keeps data on the node.
 pub(crate) fn has_data(service: &Service, replica: &Replica) -> bool {
     let rollout = service.row.rollout.as_ref().filter(|rollout| !rollout.is_over());
@@ -56,8 +54,8 @@ pub(crate) struct VolumeBinding<'s> {
 
 /// A volume of which there is one.
 #[derive(Debug)]
-struct VolumeHome {
-    volume: String,
+pub(crate) struct VolumeHome {
+    pub(crate) volume: String,
     nodes: BTreeSet<NodeId>,
     /// The service itself mounts it, and not only one that shares another volume with it.
     is_own: bool,
@@ -98,11 +96,17 @@ impl<'s> VolumeBinding<'s> {
         });
         let mut groups = VolumeGroup::all(deployment, services).into_iter();
         let is_in = |group: &VolumeGroup<'_>| group.services.iter().any(|it| *it.0 == key.service);
-        let VolumeGroup { services, volumes } = groups.find(is_in)?;
+        let Some(VolumeGroup { services, volumes }) = groups.find(is_in) else {
+            // What it shares with a service that is everywhere ties it to no node; what its image declares may.
+            let declared = Self::declared(state, key, spec);
+            let unbound = || Self { is_per_replica: true, ..Self::default() };
+            let is_some = declared.is_some() || !spoilt.is_empty();
+            return is_some.then(|| Self { spoilt, ..declared.unwrap_or_else(unbound) });
+        };
         let local: BTreeSet<String> = spec.container.local_volumes(deployment).collect();
         let own: BTreeSet<String> = local.intersection(&volumes).cloned().collect();
         let is_alone = services.len() == 1;
-        if is_alone && spec.placement.mode.replicas().unwrap_or(0) > 1 {
+        if is_alone && spec.copies().unwrap_or(0) > 1 {
             let mut located = own.into_iter().map(|volume| (nodes_of(&volume), volume));
             let copies = located.find(|(nodes, _)| !nodes.is_empty());
             let copies = copies.map(|(nodes, volume)| (volume, nodes));
@@ -130,7 +134,7 @@ impl<'s> VolumeBinding<'s> {
 
     /// Of a service that mounts no named volume, and whose image may declare some.
     fn declared(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Option<Self> {
-        let replicas = spec.placement.mode.replicas().filter(|_| spec.has_declared())?;
+        let replicas = spec.copies().filter(|_| spec.has_declared())?;
         if replicas == 1 {
             let homes = declared_home(state, key, spec).into_iter().collect();
             return Some(Self { homes, ..Self::default() });
@@ -218,13 +222,16 @@ impl<'s> VolumeBinding<'s> {
         if let Some(at) = self.vacant.iter().position(|data| data.nodes.contains(node)) {
             self.vacant.remove(at);
         }
-        if self.is_per_replica || !self.homes.is_empty() {
+        if self.is_per_replica {
             return;
         }
-        let own = std::mem::take(&mut self.own).into_iter();
-        let nodes = BTreeSet::from([node.clone()]);
-        let homes = own.map(|volume| VolumeHome { volume, nodes: nodes.clone(), is_own: true });
-        self.homes = homes.collect();
+        for volume in std::mem::take(&mut self.own) {
+            // One that is somewhere stays there.
+            if self.homes.iter().all(|home| home.volume != volume) {
+                let nodes = BTreeSet::from([node.clone()]);
+                self.homes.push(VolumeHome { volume, nodes, is_own: true });
+            }
+        }
         self.sharers.clear();
         self.request = Resources::NONE;
     }
@@ -238,16 +245,20 @@ fn vacant(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Vec<VacantData
     };
     let live = service.replicas.values().filter(|replica| replica.assignment.is_some()).count();
     let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
-    let in_use = numbers_in_use(service);
+    let in_use = service.data_in_use();
     let mut vacant = volumes.vacant(&key.service, &spec.declared.paths, &in_use);
     vacant.truncate(wanted.saturating_sub(live));
     vacant
 }
 
 /// Where the data of the only replica is, or of the last one there was.
-fn declared_home(state: &State, key: &ServiceKey, spec: &ServiceSpec) -> Option<VolumeHome> {
+pub(crate) fn declared_home(
+    state: &State,
+    key: &ServiceKey,
+    spec: &ServiceSpec,
+) -> Option<VolumeHome> {
     let (service, volumes) = (state.service(key)?, state.volumes().get(&key.deployment)?);
-    let own = numbers_in_use(service).into_iter().next();
+    let own = service.data_in_use().into_iter().next();
     let others = own.map(|own| numbers_but(volumes, &key.service, own)).unwrap_or_default();
     let data = volumes.vacant(&key.service, &spec.declared.paths, &others).into_iter().next()?;
     Some(VolumeHome { volume: data.volume, nodes: data.nodes, is_own: true })
@@ -285,9 +296,12 @@ fn missing(service: Option<&Service>, spec: &ServiceSpec) -> Resources {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::reason::WaitReason;
     use plimsoll_model::testkit::{
         Cell, cell, cpus, global, hosts, node_id, replica_id, service_key, spread,
     };
+    use plimsoll_model::volumes::VolumeChange;
+    use plimsoll_model::{Change, Writer};
 
     use super::*;
     use crate::testkit::Passes;
@@ -343,6 +357,29 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_that_goes_on_without_a_node_waits_for_the_data_it_had() {
+        let db = || [("db", spread(1).volume("d"))];
+        let cell = three().deploy("shop", db()).settle();
+        let home = cell.nodes_of("shop/db");
+        let name = home.first().unwrap().clone();
+        let survivor = cell.state.nodes().keys().find(|it| **it != name).unwrap().clone();
+        let lost = cell.state.nodes().keys().filter(|it| **it != survivor).cloned().collect();
+        let mut cell = cell;
+        cell.change(Writer::Operator, Change::Survive { node: survivor, server: 7, lost });
+        let waits = |cell: &Cell, service: &str| {
+            let replica = cell.state.replica(&replica_id(service));
+            replica.and_then(|it| it.waiting.clone())
+        };
+        let cell = cell.settle();
+        assert_eq!(waits(&cell, "shop/db/1"), Some(WaitReason::Stateful), "what it ran waits");
+        let cell = end(cell).deploy("shop", db()).settle();
+        let expected = "0 of 1 nodes can take it: 1 volume_elsewhere";
+        assert_eq!(why_unplaced(&cell, "shop/db").as_deref(), Some(expected), "and what is new");
+        let cell = cell.node(name.as_str(), cpus(4)).settle();
+        assert_eq!(cell.nodes_of("shop/db"), home, "it joined again, and has its data");
+    }
+
+    #[test]
     fn each_replica_of_a_service_finds_a_volume_again_before_one_begins_empty() {
         let db = |replicas| [("db", spread(replicas).volume("d"))];
         let cell = three().deploy("shop", db(2)).settle();
@@ -395,6 +432,78 @@ mod tests {
         assert_ne!(cell.nodes_of("shop/web"), home);
         let cell = cell.deploy("shop", stack(spread(1).volume("d"))).settle();
         assert_eq!(cell.nodes_of("shop/web"), home);
+    }
+
+    #[test]
+    fn services_that_get_a_volume_at_once_meet_on_one_node() {
+        let stack = |spec: &dyn Fn() -> ServiceSpec| [("app", spec()), ("cron", spec())];
+        let cell = three().deploy("shop", stack(&|| spread(1))).settle();
+        assert_ne!(cell.nodes_of("shop/app"), cell.nodes_of("shop/cron"));
+        let cell = cell.deploy("shop", stack(&|| spread(1).volume("d"))).settle();
+        assert_eq!(cell.nodes_of("shop/app"), cell.nodes_of("shop/cron"));
+    }
+
+    #[test]
+    fn replicas_that_get_a_shared_volume_in_one_pass_begin_one() {
+        // No node has room for it.
+        let cron = |volumes: &[&str]| {
+            volumes.iter().fold(spread(1).gpus(2), |spec, volume| spec.volume(volume))
+        };
+        let app = |mut spec: ServiceSpec| {
+            spec.update.parallelism = 3;
+            ("app", spec)
+        };
+        for (case, volumes) in
+            [("none is anywhere", &["d"][..]), ("another of the group is elsewhere", &["d", "e"])]
+        {
+            let db = ("db", spread(1).volume("e"));
+            let before = [app(spread(2)), ("cron", cron(&[])), db.clone()];
+            let after = [app(spread(2).volume("d")), ("cron", cron(volumes)), db];
+            let cell = three().deploy("shop", before).settle().deploy("shop", after).settle();
+            let held = &cell.state.volumes()[&DeploymentName::new("shop").unwrap()].held;
+            assert_eq!(held["shop_d"].nodes.len(), 1, "{case}");
+        }
+    }
+
+    /// Moves the volume of the deployment from one node to another, and leaves an old copy behind.
+    fn move_volume(mut cell: Cell, src: &NodeId, dst: &NodeId) -> Cell {
+        let deployment = || DeploymentName::new("shop").unwrap();
+        let change = |cell: &mut Cell, writer, change| {
+            cell.change(writer, Change::Volume { change });
+        };
+        let (volumes, dst) = (["shop_d".to_owned()].into(), dst.clone());
+        let (src, to) = (src.clone(), dst.clone());
+        let begin = VolumeChange::Move { deployment: deployment(), volumes, src, dst: to };
+        change(&mut cell, Writer::Operator, begin);
+        let mut cell = cell.pass().obey().pass();
+        let order = cell.state.volumes()[&deployment()].moving.as_ref().unwrap().order;
+        let copied = VolumeChange::Copied { deployment: deployment(), node: dst, order };
+        change(&mut cell, Writer::Agent, copied);
+        cell
+    }
+
+    #[test]
+    fn an_old_copy_is_not_taken_for_the_data_by_who_shares_it_with_all_nodes() {
+        let stack = [("agent", global().gpus(2).volume("d")), ("web", spread(1).volume("d"))];
+        let cell = cell().node("ash", cpus(4)).node("birch", cpus(4)).deploy("shop", stack);
+        let cell = cell.settle();
+        let src = cell.nodes_of("shop/web").pop_first().unwrap();
+        let dst = node_id(if src.as_str() == "ash" { "birch" } else { "ash" });
+        assert_eq!(move_volume(cell, &src, &dst).settle().nodes_of("shop/web"), [dst].into());
+    }
+
+    #[test]
+    fn a_replica_that_gets_a_volume_leaves_a_node_with_an_old_copy_of_it() {
+        let web = |spec: ServiceSpec| [("web", spec)];
+        let cell = three().deploy("shop", web(spread(1).volume("d"))).settle();
+        let src = cell.nodes_of("shop/web").pop_first().unwrap();
+        let dst = node_id(if src.as_str() == "ash" { "birch" } else { "ash" });
+        let cell = cell.deploy("shop", web(spread(1))).settle();
+        assert_eq!(cell.nodes_of("shop/web"), [src.clone()].into());
+        let cell = move_volume(cell.later(plimsoll_model::Millis::minutes(2)), &src, &dst);
+        let cell = cell.deploy("shop", web(spread(2).volume("d"))).settle();
+        let nodes = cell.nodes_of("shop/web");
+        assert!(nodes.contains(&dst) && !nodes.contains(&src) && nodes.len() == 2, "{nodes:?}");
     }
 
     #[test]

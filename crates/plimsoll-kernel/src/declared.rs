@@ -69,12 +69,6 @@ fn homes<'s>(state: &'s State, id: &ReplicaId, number: u32, path: &str) -> BTree
     state.nodes_with_volume(&key.deployment, &name).collect()
 }
 
-/// The numbers that live replicas of a service have.
-pub(crate) fn numbers_in_use(service: &Service) -> BTreeSet<u32> {
-    let live = service.replicas.values().filter(|replica| replica.assignment.is_some());
-    live.filter_map(|replica| replica.data).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, service_key, spread};

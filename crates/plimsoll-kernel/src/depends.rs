@@ -9,8 +9,8 @@ use std::fmt;
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::state::{Deployment, Service};
 use plimsoll_model::{
-    Assignment, DeploymentName, NodeId, NodeStatus, ObservedState, Replica, ServiceKey,
-    ServiceName, ServiceSpec, SpecHash, State,
+    Assignment, NodeId, NodeStatus, ObservedState, Replica, ServiceKey, ServiceName, ServiceSpec,
+    SpecHash, State,
 };
 
 /// Why services start in no order.
@@ -95,23 +95,16 @@ pub fn unmet(
         // One replica that came so far is enough: a cell that lacks room for the others must still start the rest.
         !state.service(&on).is_some_and(|service| match until {
             Dependency::Started => is_seen(state, service, is_started),
-            Dependency::Healthy => is_seen(state, service, |seen| seen == ObservedState::Running),
+            Dependency::Healthy => is_seen(state, service, is_healthy),
             Dependency::Completed => {
-                has_completed(service, &specs_asked_for(deployment, name, assignment))
+                let asked_for = specs_asked_for(deployment, name, assignment);
+                // What was taken back had its own job, which ran before the one that failed took its place.
+                let is_of_before = deployment.current().is_some_and(|now| {
+                    now.services.get(&key.service).is_some_and(|spec| spec.hash != assignment.spec)
+                });
+                has_completed(service, &asked_for) || (is_of_before && has_failed(service))
             }
         })
-    })
-}
-
-/// Whether others of the deployment wait for the service to complete: then it has one job, and ends when that is done.
-pub fn is_job(state: &State, key: &ServiceKey) -> bool {
-    let Some(deployment) = state.deployments().get(&key.deployment) else { return false };
-    let current = deployment.history.get(&deployment.revision);
-    current.is_some_and(|record| {
-        record
-            .services
-            .values()
-            .any(|spec| spec.depends_on.get(&key.service) == Some(&Dependency::Completed))
     })
 }
 
@@ -126,27 +119,24 @@ pub fn dependents<'s>(
     waits.map(|(name, _)| ServiceKey::new(key.deployment.clone(), name.clone()))
 }
 
-/// The services of the deployment that have a job others wait for, or had one in any revision that is kept: a change of the
-/// file may make them one, or make them one no more.
-pub fn jobs(state: &State, name: &DeploymentName) -> BTreeSet<ServiceKey> {
-    let records = state.deployments().get(name).into_iter().flat_map(|it| it.history.values());
-    let edges = records.flat_map(|record| record.services.values().flat_map(|it| &it.depends_on));
-    let jobs = edges.filter(|(_, until)| **until == Dependency::Completed);
-    jobs.map(|(on, _)| ServiceKey::new(name.clone(), on.clone())).collect()
-}
-
 /// Whether a replica was last seen so, where someone would have noticed otherwise.
 fn is_seen(state: &State, service: &Service, is_it: impl Fn(ObservedState) -> bool) -> bool {
     let is_up = |node: &NodeId| state.node(node).is_some_and(|it| it.status == NodeStatus::Ready);
     let is_so = |replica: &Replica, held: &Assignment| {
         let seen = replica.observation(held);
-        seen.is_some_and(|seen| is_it(seen.state)) && is_up(&held.node)
+        seen.is_some_and(|seen| is_it(seen.state))
+            && (is_up(&held.node) || replica.has_completed(held))
     };
     service.replicas.values().any(|replica| replica.holds().any(|held| is_so(replica, held)))
 }
 
 fn is_started(seen: ObservedState) -> bool {
-    matches!(seen, ObservedState::Starting | ObservedState::Running | ObservedState::Degraded)
+    matches!(seen, ObservedState::Starting | ObservedState::Degraded) || is_healthy(seen)
+}
+
+/// What has completed was as well as it will ever be.
+fn is_healthy(seen: ObservedState) -> bool {
+    matches!(seen, ObservedState::Running | ObservedState::Completed)
 }
 
 fn has_completed(service: &Service, specs: &BTreeSet<SpecHash>) -> bool {
@@ -154,6 +144,15 @@ fn has_completed(service: &Service, specs: &BTreeSet<SpecHash>) -> bool {
         specs.contains(&held.spec) && replica.has_completed(held)
     };
     service.replicas.values().any(|replica| replica.holds().any(|held| is_done(replica, held)))
+}
+
+/// Whether what the job is now will not complete any more.
+fn has_failed(service: &Service) -> bool {
+    let mut replicas = service.replicas.values();
+    replicas.any(|replica| {
+        let assignment = replica.assignment.as_ref();
+        assignment.is_some_and(|it| replica.is_over(it) && !replica.has_completed(it))
+    })
 }
 
 /// What the job is to have run for the assignment to start: what is asked for now, or what was asked for together with it.

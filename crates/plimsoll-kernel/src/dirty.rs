@@ -18,9 +18,16 @@ impl Dirty {
             match event {
                 Event::Service(key) => drop(self.services.insert(key.clone())),
                 Event::Replica(id) => drop(self.services.insert(id.service.clone())),
-                Event::Freed(_) => self.services.extend(state.unplaced().iter().cloned()),
+                Event::Freed(node) => {
+                    self.services.extend(state.unplaced().iter().cloned());
+                    let held = state.preemptions().in_flight().get(node);
+                    self.services.extend(held.map(|held| held.by.service.clone()));
+                }
                 Event::Node(node) => {
-                    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
+                    let tenants = state
+                        .load(node)
+                        .into_iter()
+                        .flat_map(plimsoll_model::state::load::NodeLoad::everyone);
                     self.services.extend(tenants.map(|replica| replica.service.clone()));
                     self.services.extend(state.unplaced().iter().cloned());
                     self.services.extend(globals(state).cloned());
@@ -32,7 +39,9 @@ impl Dirty {
                 | Event::Load(_)
                 | Event::Audit(_)
                 | Event::Certificates
-                | Event::Registry(_) => {}
+                | Event::Registry(_)
+                | Event::Machines
+                | Event::Fleet => {}
             }
         }
     }

@@ -65,6 +65,9 @@ pub struct ReplicaEndpoint {
     pub state: EndpointState,
     /// The ports that are routed to, or have been since it started: open requests may finish.
     pub ports: BTreeSet<u16>,
+    /// Its ports at which connections begin with the address of their client, as its own spec has it: while a rollout
+    /// switches that, some replicas expect it and some do not.
+    pub proxied: BTreeSet<u16>,
 }
 
 /// Whether requests are sent to an endpoint.
@@ -201,7 +204,10 @@ impl Touched {
             Event::Replica(id) => drop(self.services.insert(id.service.clone())),
             Event::Node(id) => {
                 // Whether its node is ready decides for every replica on it.
-                let held = state.load(id).into_iter().flat_map(|load| &load.tenants);
+                let held = state
+                    .load(id)
+                    .into_iter()
+                    .flat_map(plimsoll_model::state::load::NodeLoad::everyone);
                 self.services.extend(held.map(|replica| replica.service.clone()));
                 self.nodes.insert(id.clone());
             }
@@ -216,7 +222,9 @@ impl Touched {
             | Event::Audit(_)
             | Event::Volumes(_)
             | Event::Certificates
-            | Event::Registry(_) => {}
+            | Event::Registry(_)
+            | Event::Machines
+            | Event::Fleet => {}
         }
     }
 }
@@ -291,6 +299,7 @@ fn service_endpoints(
                 node: held.node.clone(),
                 state: endpoint_state(state, replica, held, &spec.container),
                 ports,
+                proxied: spec.container.proxied_ports(),
             });
         }
     }

@@ -5,6 +5,7 @@
 //! daemon does that over a real log, the simulator under a clock of its own. Nothing here is replicated: a new leader
 //! begins anew.
 
+use plimsoll_model::optimize::OptimizedMove;
 use plimsoll_model::{
     Event, Generation, Guarded, Millis, NodeId, NodePressure, Rejection, ReplicaId, State,
     Timestamp, Writer,
@@ -12,12 +13,14 @@ use plimsoll_model::{
 
 use crate::dirty::Dirty;
 use crate::liveness::{self, Heartbeats};
+use crate::optimize::pursuit::Pursuit;
 use crate::place::Roster;
 use crate::policy::Policy;
 use crate::rebalance::{NodeEvaluation, Rebalancer, ReplicaUsage};
-use crate::reschedule::Rescheduler;
+use crate::reschedule::{RescheduleVerdict, Rescheduler, verdict};
+use crate::shard::ShardCycles;
 use crate::signals::{PressureSample, Signals};
-use crate::{Scope, reconcile, rotation};
+use crate::{Scope, reconcile, review, rotation};
 
 mod refused;
 
@@ -43,24 +46,36 @@ pub enum LeaderStep {
     Schedule,
     /// What leaves a hot node, where a cycle of that is due.
     Rebalance,
+    /// What came of moves that were chosen some time ago, in the turn of such a cycle.
+    Review,
     /// What a better place is found for, in the turn of such a cycle.
     Reschedule,
     /// How a change of the authority goes on.
     Rotate,
+    /// What becomes of the cell's machines, where a cycle of that is due.
+    Shard,
 }
 
 impl LeaderStep {
     /// A whole turn, in order: each step sees what the ones before it wrote.
-    pub const TURN: [Self; 5] =
-        [Self::Liveness, Self::Schedule, Self::Rebalance, Self::Reschedule, Self::Rotate];
+    pub const TURN: [Self; 7] = [
+        Self::Liveness,
+        Self::Schedule,
+        Self::Rebalance,
+        Self::Review,
+        Self::Reschedule,
+        Self::Rotate,
+        Self::Shard,
+    ];
 
     /// In whose name its batch is written.
     pub fn writer(self) -> Writer {
         match self {
             Self::Liveness => Writer::Liveness,
-            Self::Schedule | Self::Rotate => Writer::Scheduler,
+            Self::Schedule | Self::Review | Self::Rotate => Writer::Scheduler,
             Self::Rebalance => Writer::Rebalancer,
             Self::Reschedule => Writer::Rescheduler,
+            Self::Shard => Writer::Shard,
         }
     }
 }
@@ -77,6 +92,13 @@ pub struct Leader {
     refused: RefusedServices,
     rebalancer: Rebalancer,
     rescheduler: Rescheduler,
+    /// A better layout that somebody asked for, as far as it is not reached yet.
+    pursuit: Option<Pursuit>,
+    /// When to look again what of that may begin.
+    pursue_at: Option<Timestamp>,
+    shard: ShardCycles,
+    /// Moves are looked at again in the turn of a cycle.
+    is_review_due: bool,
     /// When everything is looked at again.
     full_at: Timestamp,
     /// When something in the last decision said to look again.
@@ -88,7 +110,7 @@ pub struct Leader {
 }
 
 /// Whether the time has come. One that lies further ahead than it is ever set was set by a clock that has been put back since.
-fn is_due(at: Timestamp, period: Millis, now: Timestamp) -> bool {
+pub(crate) fn is_due(at: Timestamp, period: Millis, now: Timestamp) -> bool {
     at <= now || at > now.plus(period)
 }
 
@@ -104,6 +126,10 @@ impl Leader {
             refused: RefusedServices::default(),
             rebalancer: Rebalancer::default(),
             rescheduler: Rescheduler::default(),
+            pursuit: None,
+            pursue_at: None,
+            shard: ShardCycles::new(now),
+            is_review_due: false,
             full_at: now,
             wake_at: None,
             rebalance_at: now.plus(policy.sample_interval),
@@ -175,8 +201,8 @@ impl Leader {
 
     /// When the next turn is due though nothing happens.
     pub fn due(&self) -> Timestamp {
-        let due = self.full_at.min(self.rebalance_at);
-        self.wake_at.map_or(due, |wake| due.min(wake))
+        let due = self.full_at.min(self.rebalance_at).min(self.shard.due());
+        [self.wake_at, self.pursue_at].into_iter().flatten().fold(due, Timestamp::min)
     }
 
     pub fn is_rebalance_due(&self, now: Timestamp) -> bool {
@@ -190,8 +216,10 @@ impl Leader {
             LeaderStep::Liveness => liveness::judge(state, &self.heard, &self.policy, now),
             LeaderStep::Schedule => self.schedule(state, now),
             LeaderStep::Rebalance => self.rebalance(state, now),
+            LeaderStep::Review => self.review(state, now),
             LeaderStep::Reschedule => self.reschedule(state, now),
             LeaderStep::Rotate => rotation::next(state),
+            LeaderStep::Shard => self.shard.turn(state, now),
         }
     }
 
@@ -211,7 +239,7 @@ impl Leader {
         if is_full {
             (*full_at, *wake_at) = (now.plus(policy.full_pass), None);
         }
-        *wake_at = [*wake_at, decision.wake, until].into_iter().flatten().min();
+        *wake_at = [*wake_at, decision.wake, decision.next_slot, until].into_iter().flatten().min();
         decision.batch
     }
 
@@ -222,11 +250,23 @@ impl Leader {
         };
         self.rebalance_at = now.plus(self.policy.sample_interval);
         self.rescheduler.wake();
+        self.is_review_due = true;
         self.rebalancer.cycle(state, roster, &self.policy, now).batch()
+    }
+
+    /// It sees the means that the cycle of the same turn left behind.
+    fn review(&mut self, state: &State, now: Timestamp) -> Vec<Guarded> {
+        let roster = self.roster.as_ref().filter(|_| std::mem::take(&mut self.is_review_due));
+        let Some(roster) = roster else { return Vec::new() };
+        review::reviews(state, roster, &self.policy, &self.rebalancer, now)
     }
 
     /// It sees what the rebalancer began in the same turn, and counts for it from then on.
     fn reschedule(&mut self, state: &State, now: Timestamp) -> Vec<Guarded> {
+        // While a better layout is under way nothing else is looked for: it would be another one.
+        if self.pursuit.is_some() {
+            return self.go_on(state, now);
+        }
         let Self { roster, rescheduler, rebalancer, policy, .. } = self;
         // Without a roster the last batch was refused: the next cycle knows more.
         let Some(roster) = roster.as_ref().filter(|_| rescheduler.take_due()) else {
@@ -235,10 +275,44 @@ impl Leader {
         rescheduler.cycle(state, roster, policy, rebalancer, now)
     }
 
+    /// These moves are begun in their order, each as soon as it may. What was left of an earlier plan is dropped.
+    pub fn pursue(&mut self, moves: Vec<OptimizedMove>, now: Timestamp) {
+        self.pursuit = Some(Pursuit::new(moves, self.pursuit.as_ref(), now));
+        self.pursue_at = Some(now);
+    }
+
+    /// How many moves of such a plan are yet to begin, and how many are under way.
+    pub fn pursued(&self) -> (usize, usize) {
+        self.pursuit.as_ref().map_or((0, 0), Pursuit::left)
+    }
+
+    fn go_on(&mut self, state: &State, now: Timestamp) -> Vec<Guarded> {
+        let Self { roster, rebalancer, policy, pursuit, .. } = self;
+        let (Some(roster), Some(plan)) = (roster, pursuit.as_mut()) else { return Vec::new() };
+        let batch = plan.next(state, roster, policy, rebalancer, now);
+        self.pursue_at = Some(now.plus(policy.heartbeat));
+        if plan.is_over() {
+            (self.pursuit, self.pursue_at) = (None, None);
+        }
+        batch
+    }
+
     /// What the gates say to moving anything off a node, as of the last cycle.
     pub fn weigh(&self, state: &State, node: &NodeId, now: Timestamp) -> Option<NodeEvaluation> {
         let roster = Roster::new(state, &self.signals, &self.policy);
         self.rebalancer.weigh(state, &roster, &self.policy, node, now)
+    }
+
+    /// What the rescheduler would say of one replica.
+    pub fn reschedule_verdict(
+        &self,
+        state: &State,
+        id: &ReplicaId,
+        now: Timestamp,
+    ) -> Option<RescheduleVerdict> {
+        let Self { policy, rebalancer, rescheduler, .. } = self;
+        let roster = Roster::new(state, &self.signals, policy);
+        verdict(state, &roster, policy, rebalancer, rescheduler, id, now)
     }
 
     pub fn rebalancer(&self) -> &Rebalancer {
@@ -247,6 +321,10 @@ impl Leader {
 
     pub fn rescheduler(&self) -> &Rescheduler {
         &self.rescheduler
+    }
+
+    pub fn shard(&self) -> &ShardCycles {
+        &self.shard
     }
 
     pub fn signals(&self) -> &Signals {

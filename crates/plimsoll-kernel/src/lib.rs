@@ -20,20 +20,25 @@ pub mod level;
 pub mod lint;
 pub mod liveness;
 pub mod moves;
+pub mod optimize;
 pub mod orders;
 pub mod place;
 pub mod plan;
 pub mod policy;
+pub mod preempt;
 pub mod progress;
 pub mod rebalance;
 pub mod reconcile;
 pub mod reschedule;
 pub mod restart;
+pub mod review;
 mod rollout;
 pub mod rotation;
+pub mod shard;
 pub mod signals;
 pub mod volume_moves;
 pub mod voters;
+pub mod what_if;
 
 #[cfg(test)]
 mod testkit;

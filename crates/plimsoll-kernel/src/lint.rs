@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use plimsoll_model::preemption::Preemption;
 use plimsoll_model::{
-    Change, Guarded, MoveCause, Node, NodeId, Replica, ReplicaId, Resources, ServiceKey,
+    Change, Guarded, MoveCause, Node, NodeId, NodeRole, Replica, ReplicaId, Resources, ServiceKey,
     ServiceSpec, Slot, State,
 };
 
@@ -15,6 +16,7 @@ mod count;
 mod eligible;
 mod even;
 mod ports;
+mod preemption;
 mod sticky;
 mod volumes;
 
@@ -37,7 +39,7 @@ impl fmt::Display for Violation {
 /// Every rule that the batch would break if it were applied to the state.
 pub fn plan(state: &State, batch: &[Guarded]) -> Vec<Violation> {
     let plan = BatchPlan::read(state, batch);
-    let rules: [(&'static str, LintRule); 7] = [
+    let rules: [(&'static str, LintRule); 8] = [
         ("eligible", eligible::check),
         ("capacity", capacity::check),
         ("ports", ports::check),
@@ -45,6 +47,7 @@ pub fn plan(state: &State, batch: &[Guarded]) -> Vec<Violation> {
         ("even", even::check),
         ("sticky", sticky::check),
         ("volumes", volumes::check),
+        ("preemption", preemption::check),
     ];
     let broken = rules.into_iter().flat_map(|(rule, check)| {
         check(&plan).into_iter().map(move |what| Violation { rule, what })
@@ -79,6 +82,10 @@ struct BatchPlan<'a> {
     stepped: BTreeSet<&'a ReplicaId>,
     /// Services that return to what they ran before: what they should have from then on is decided by the next pass.
     aborted: BTreeSet<&'a ServiceKey>,
+    /// Preemptions that it begins, and nodes where it gives one up.
+    preempted: BTreeMap<&'a NodeId, &'a Preemption>,
+    withdrawn: BTreeSet<&'a NodeId>,
+    evicted: BTreeSet<&'a ReplicaId>,
     /// What the new assignments add to each node. What is replaced in its own place makes way for its successor, which
     /// adds what it asks for more.
     added: BTreeMap<&'a NodeId, Resources>,
@@ -95,6 +102,9 @@ impl<'a> BatchPlan<'a> {
             abandoned: BTreeSet::new(),
             stepped: BTreeSet::new(),
             aborted: BTreeSet::new(),
+            preempted: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
+            evicted: BTreeSet::new(),
             added: BTreeMap::new(),
         };
         for guarded in batch {
@@ -116,6 +126,14 @@ impl<'a> BatchPlan<'a> {
                     }
                 }
                 Change::Retire { replica } => drop(plan.retired.insert(replica)),
+                Change::Evict { replica } => {
+                    plan.retired.insert(replica);
+                    plan.evicted.insert(replica);
+                }
+                Change::Preempt { node, preemption } => {
+                    plan.preempted.insert(node, preemption);
+                }
+                Change::WithdrawPreemption { node, .. } => drop(plan.withdrawn.insert(node)),
                 Change::AbortRollout { service, .. } => drop(plan.aborted.insert(service)),
                 Change::Abandon { replica, .. } => {
                     plan.abandoned.insert(replica);
@@ -133,6 +151,23 @@ impl<'a> BatchPlan<'a> {
         plan
     }
 
+    /// A manager is one of the seven that came first; where there are no more, and where nobody was counted, each is both.
+    fn role(&self, node: &NodeId) -> NodeRole {
+        let nodes = self.state.nodes();
+        let number = |id: &NodeId| nodes.get(id).and_then(|node| node.server);
+        let came_before = |other: &&Node| match (other.server, number(node)) {
+            (Some(other), Some(own)) => other < own,
+            _ => false,
+        };
+        if nodes.len() <= 7 || nodes.values().all(|node| node.server.is_none()) {
+            NodeRole::Either
+        } else if number(node).is_some() && nodes.values().filter(came_before).count() < 7 {
+            NodeRole::Manager
+        } else {
+            NodeRole::Worker
+        }
+    }
+
     fn add(&mut self, replica: &'a ReplicaId, node: &'a NodeId, cause: Option<MoveCause>) {
         let service = self.state.service(&replica.service);
         let Some(spec) = service.and_then(|service| service.desired()) else { return };
@@ -141,6 +176,13 @@ impl<'a> BatchPlan<'a> {
             self.moved.insert(replica);
         }
         self.new.push(New { replica, node, spec, cause, is_in_place: false });
+    }
+
+    /// The preemptions there are with the batch.
+    fn preemptions(&self) -> impl Iterator<Item = (&'a NodeId, &'a Preemption)> {
+        let before = self.state.preemptions().in_flight().iter();
+        let stay = before.filter(|(node, _)| !self.withdrawn.contains(node));
+        stay.chain(self.preempted.iter().map(|(node, it)| (*node, *it)))
     }
 
     /// The new assignments of one service.
@@ -152,8 +194,10 @@ impl<'a> BatchPlan<'a> {
     fn freed(&self, new: &New<'_>) -> Resources {
         let service = self.state.service(&new.replica.service).filter(|_| new.is_in_place);
         let old = service.and_then(|service| {
-            let old = service.replicas.get(&new.replica.slot)?.assignment.as_ref()?;
-            service.spec_of(old)
+            let replica = service.replicas.get(&new.replica.slot)?;
+            let old = replica.assignment.as_ref()?;
+            // What has completed had set nothing aside any more.
+            service.spec_of(old).filter(|_| !replica.has_vacated(old))
         });
         old.map_or(Resources::NONE, |old| old.request())
     }

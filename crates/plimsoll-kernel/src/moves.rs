@@ -33,16 +33,41 @@ pub(crate) struct MoveContext<'a> {
     pub(crate) spec: &'a ServiceSpec,
     /// The original could stay where it is.
     pub(crate) is_settled: bool,
+    /// Until when it may take, where it makes way for a replica of higher priority.
+    pub(crate) evict_at: Option<Timestamp>,
     pub(crate) policy: &'a Policy,
     pub(crate) now: Timestamp,
 }
 
 pub(crate) fn step(replica: &Replica, given: &MoveContext<'_>) -> MoveStep {
     let Some(successor) = &replica.successor else { return MoveStep::None };
+    let is_current = |at: &Assignment| at.spec == given.spec.hash && !replica.is_stale(at);
+    // What has ended is not run anywhere again, whatever became of its node; nor is a job that failed for good.
+    let dst = &successor.assignment;
+    let has_ended = replica.has_completed(dst) || (given.spec.is_job() && replica.is_over(dst));
+    if is_current(dst) && has_ended {
+        return MoveStep::Promote;
+    }
     if given.dst.is_none_or(|node| node.status == NodeStatus::Down) {
         return MoveStep::Abandon(AbandonReason::DestinationLost);
     }
     if successor.assignment.spec != given.spec.hash || replica.is_stale(&successor.assignment) {
+        return MoveStep::Abandon(AbandonReason::Needless);
+    }
+    // However it ends, a job that was started elsewhere is not started on yet another node.
+    if given.spec.is_job() && replica.has_started(&successor.assignment) {
+        return MoveStep::Promote;
+    }
+    // It was made a job while it moved, or its node came back: the original is at it, and does it alone.
+    let is_at_it = |from: &Assignment| is_current(from) && replica.has_started(from);
+    let is_there =
+        given.src.is_some_and(|it| it.status == NodeStatus::Ready && it.outage.is_none());
+    if given.spec.is_job() && is_there && replica.assignment.as_ref().is_some_and(is_at_it) {
+        return MoveStep::Abandon(AbandonReason::Needless);
+    }
+    // It had ended for good before its node was lost, or did while it moved, and says so now.
+    let is_done = |from: &Assignment| is_current(from) && replica.is_over(from);
+    if replica.assignment.as_ref().is_some_and(is_done) {
         return MoveStep::Abandon(AbandonReason::Needless);
     }
     if successor.has_failed {
@@ -61,9 +86,13 @@ pub(crate) fn step(replica: &Replica, given: &MoveContext<'_>) -> MoveStep {
         return MoveStep::Abandon(AbandonReason::Needless);
     }
     // A lost node came back with the original still running, or its drain was called off.
-    let has_reason = matches!(successor.cause, MoveCause::Pressure | MoveCause::Reschedule);
+    let has_reason = successor.cause.is_chosen();
     if given.is_settled && replica.is_running() && !has_reason {
         return MoveStep::Abandon(AbandonReason::Needless);
+    }
+    // The room is needed now: where it goes it starts, and is missed until it has.
+    if given.evict_at.is_some_and(|at| given.now >= at) {
+        return MoveStep::Promote;
     }
     let limit = time_to_healthy(successor.cause, given.spec, given.src, given.policy);
     match deadline(replica, &successor.assignment, limit, given.policy) {
@@ -93,9 +122,12 @@ fn time_to_healthy(
             let drain = src.filter(is_draining).and_then(|node| node.drain);
             Some(drain.map_or(own.max(DRAIN_TIMEOUT), |drain| drain.timeout))
         }
-        MoveCause::Outdated | MoveCause::Restart | MoveCause::Pressure | MoveCause::Reschedule => {
-            Some(own)
-        }
+        MoveCause::Outdated
+        | MoveCause::Restart
+        | MoveCause::Pressure
+        | MoveCause::Reschedule
+        | MoveCause::Preempted
+        | MoveCause::Optimize => Some(own),
     }
 }
 
@@ -161,7 +193,7 @@ pub fn under_way<'a>(
     let dst = &successor.assignment;
     let stage = match replica.observation(dst).map(|seen| seen.state) {
         None | Some(ObservedState::Pending) => MoveStage::Reserve,
-        Some(ObservedState::Running) => MoveStage::Healthy,
+        Some(ObservedState::Running | ObservedState::Completed) => MoveStage::Healthy,
         Some(_) => MoveStage::Start,
     };
     let spec = cell.service(&id.service).and_then(|service| service.spec_of(dst));

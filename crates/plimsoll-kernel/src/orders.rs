@@ -7,7 +7,8 @@ use std::sync::Arc;
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Event, NodeId, ReplicaId, ServiceKey, ServiceName, ServiceSpec, State,
+    Assignment, DeploymentName, Event, NodeId, ReplicaId, ServiceKey, ServiceName, ServiceSpec,
+    State,
 };
 
 use crate::agent::{self, WantedContainer};
@@ -20,8 +21,8 @@ pub struct Order<'s> {
     pub spec: &'s Arc<ServiceSpec>,
     /// What it depends on and cannot start before.
     pub awaits: Option<(ServiceName, Dependency)>,
-    /// It has one job: an end with status 0 is a success.
-    pub is_job: bool,
+    /// It ended for good, and is kept for its logs alone.
+    pub is_over: bool,
     /// The volumes that its image declares and it may mount now, each path with the key of its volume.
     pub declared: BTreeMap<String, String>,
 }
@@ -29,7 +30,7 @@ pub struct Order<'s> {
 impl Order<'_> {
     pub fn wanted(&self) -> WantedContainer {
         let generation = self.assignment.generation;
-        WantedContainer { generation, is_held: self.awaits.is_some() }
+        WantedContainer { generation, is_held: self.awaits.is_some(), is_over: self.is_over }
     }
 }
 
@@ -45,7 +46,7 @@ pub fn of<'s>(
             assignment,
             spec: service?.spec_of(assignment)?,
             awaits: depends::unmet(state, &id.service, assignment),
-            is_job: depends::is_job(state, &id.service),
+            is_over: state.replica(id).is_some_and(|replica| replica.is_over(assignment)),
             declared: declared::granted(state, id, assignment),
         })
     })
@@ -57,6 +58,8 @@ pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BT
     // Those whose replicas come or go or are seen otherwise, and those all of whose replicas are concerned.
     let mut seen: BTreeSet<ServiceKey> = BTreeSet::new();
     let mut whole: BTreeSet<ServiceKey> = BTreeSet::new();
+    // Those in which somebody may wait for another's data.
+    let mut deployments: BTreeSet<&DeploymentName> = BTreeSet::new();
     for event in events {
         match event {
             Event::Replica(id) => {
@@ -64,6 +67,7 @@ pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BT
                     seen.insert(id.service.clone());
                 }
                 replicas.insert(id.clone());
+                deployments.insert(&id.service.deployment);
                 // Another may wait for its data.
                 if !whole.contains(&id.service) && has_declared(state, &id.service) {
                     whole.insert(id.service.clone());
@@ -75,12 +79,15 @@ pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BT
             }
             // What it has may be held back or let go with it, and so may what depends on that.
             Event::Node(node) => {
-                for id in state.load(node).into_iter().flat_map(|load| &load.tenants) {
+                for id in state
+                    .load(node)
+                    .into_iter()
+                    .flat_map(plimsoll_model::state::load::NodeLoad::everyone)
+                {
                     seen.insert(id.service.clone());
                     replicas.insert(id.clone());
                 }
             }
-            Event::Deployment(name) => whole.extend(depends::jobs(state, name)),
             Event::Registry(registry) => {
                 let pulls = |service: &Service| {
                     let mut specs = service.row.specs.values();
@@ -90,19 +97,39 @@ pub fn touched<'e>(state: &State, events: impl Iterator<Item = &'e Event>) -> BT
                 whole.extend(users.map(|(key, _)| key.clone()));
             }
             Event::Access
+            | Event::Deployment(_)
             | Event::Load(_)
             | Event::Freed(_)
             | Event::Audit(_)
             | Event::Volumes(_)
-            | Event::Certificates => {}
+            | Event::Certificates
+            | Event::Machines
+            | Event::Fleet => {}
         }
     }
     whole.extend(seen.iter().flat_map(|key| depends::dependents(state, key)));
+    for deployment in deployments {
+        replicas.extend(waiting_for_data(state, deployment));
+    }
     for key in whole {
         let slots = state.service(&key).into_iter().flat_map(|service| service.replicas.keys());
         replicas.extend(slots.map(|slot| ReplicaId::new(key.clone(), slot.clone())));
     }
     replicas
+}
+
+/// The replicas of services with data that have not begun. The service of what they wait for may be gone with it.
+fn waiting_for_data<'s>(
+    state: &'s State,
+    deployment: &'s DeploymentName,
+) -> impl Iterator<Item = ReplicaId> + 's {
+    let services = state.services_of(deployment).filter_map(|key| Some((key, state.service(key)?)));
+    let stateful =
+        services.filter(|(_, service)| service.desired().is_some_and(|spec| spec.mounts_data()));
+    stateful.flat_map(|(key, service)| {
+        let fresh = service.replicas.iter().filter(|(_, replica)| agent::is_to_begin(replica));
+        fresh.map(|(slot, _)| ReplicaId::new(key.clone(), slot.clone()))
+    })
 }
 
 fn has_declared(state: &State, key: &ServiceKey) -> bool {
@@ -112,8 +139,9 @@ fn has_declared(state: &State, key: &ServiceKey) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_model::ObservedState;
     use plimsoll_model::spec::Dependency;
-    use plimsoll_model::testkit::{cell, cpus, node_id, replica_id, service_key, spread};
+    use plimsoll_model::testkit::{Cell, cell, cpus, node_id, replica_id, service_key, spread};
 
     use super::*;
     use crate::testkit::Passes;
@@ -125,20 +153,28 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_what_holds_a_replica_back_and_whose_end_is_a_success() {
+    fn a_node_is_told_what_holds_a_replica_back_and_what_has_ended_for_good() {
         let cell = cell()
             .node("ash", cpus(4))
             .deploy("shop", [("app", after("job", Dependency::Completed)), ("job", spread(1))])
             .pass();
         let (ash, app, job) = (node_id("ash"), replica_id("shop/app/1"), replica_id("shop/job/1"));
-        let orders = |id| of(&cell.state, &ash, id).map(|it| (it.awaits, it.is_job)).next();
+        let orders = |cell: &Cell, id| {
+            of(&cell.state, &ash, id).map(|it| (it.awaits, it.spec.is_job(), it.is_over)).next()
+        };
         let job_name = ServiceName::new("job").unwrap();
-        assert_eq!(orders(&app), Some((Some((job_name, Dependency::Completed)), false)));
-        assert_eq!(orders(&job), Some((None, true)));
+        let awaits = Some((job_name, Dependency::Completed));
+        assert_eq!(orders(&cell, &app), Some((awaits, false, false)));
+        assert_eq!(orders(&cell, &job), Some((None, true, false)));
+        let mut cell = cell;
+        let generation = cell.state.replica(&job).unwrap().heading().unwrap().generation;
+        cell.report(&job, generation, ObservedState::Completed, None);
+        assert_eq!(orders(&cell, &app), Some((None, false, false)));
+        assert_eq!(orders(&cell, &job), Some((None, true, true)));
     }
 
     #[test]
-    fn whoever_waits_is_told_of_what_it_waits_for_and_a_job_that_it_is_one() {
+    fn whoever_waits_is_told_of_what_it_waits_for() {
         let cell = cell()
             .node("ash", cpus(4))
             .deploy("shop", [("app", after("job", Dependency::Completed)), ("job", spread(1))])
@@ -149,7 +185,6 @@ mod tests {
             (Event::Replica(job.clone()), &of_node[..]),
             (Event::Service(service_key("shop/job")), &of_node),
             (Event::Node(node_id("ash")), &of_node),
-            (Event::Deployment(job.service.deployment.clone()), std::slice::from_ref(&job)),
             (Event::Replica(app.clone()), std::slice::from_ref(&app)),
             (Event::Access, &[]),
         ] {

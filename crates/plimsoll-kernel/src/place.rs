@@ -76,12 +76,12 @@ impl ServiceTally {
         self.by_node.get(&at).copied().unwrap_or(0)
     }
 
-    fn add(&mut self, at: usize, zone: u32) {
+    pub(crate) fn add(&mut self, at: usize, zone: u32) {
         *self.by_node.entry(at).or_default() += 1;
         self.by_zone[zone as usize] += 1;
     }
 
-    fn subtract(&mut self, at: usize, zone: u32) {
+    pub(crate) fn subtract(&mut self, at: usize, zone: u32) {
         let Some(here) = self.by_node.get_mut(&at) else { return };
         *here -= 1;
         if *here == 0 {
@@ -151,12 +151,31 @@ impl<'a> Placer<'a> {
             best,
             current: scan::score_beside(&self.ask, self.roster, &self.tally, best.at, at),
         });
+        self.put_back(replica, at);
+        compared
+    }
+
+    /// What the node that a replica is on scores for it, as if it were nowhere; none where it would be turned down. All is as
+    /// before afterwards.
+    pub(crate) fn score_again(&mut self, replica: &ReplicaId, node: &NodeId) -> Option<Score> {
+        let at = self.roster.place_of(node)?;
+        self.lift_whole(replica, node);
+        let best = self.best(replica);
+        let is_free = filter::filter(&self.ask, self.roster, at, self.tally.here(at)).is_none();
+        let best = best.filter(|_| is_free);
+        let score =
+            best.map(|best| scan::score_beside(&self.ask, self.roster, &self.tally, best.at, at));
+        self.put_back(replica, at);
+        score
+    }
+
+    /// Puts back what [`lift_whole`](Self::lift_whole) took.
+    fn put_back(&mut self, replica: &ReplicaId, at: usize) {
         if let Some(search) = self.search.take() {
             search.close(self.roster);
         }
         self.roster.take(at, self.ask.request, &self.ask.ports, replica);
         self.count(at);
-        compared
     }
 
     /// Whether a node, or its zone, has more of the service than another.
@@ -164,7 +183,7 @@ impl<'a> Placer<'a> {
         let crowd = |at: usize| {
             (self.tally.by_zone[self.roster.class_of(at).zone as usize], self.tally.here(at))
         };
-        !matches!(self.ask.spec.placement.mode, Mode::Pack { .. }) && crowd(at) > crowd(than)
+        self.ask.spec.placement.mode.is_even() && crowd(at) > crowd(than)
     }
 
     pub(crate) fn best(&mut self, replica: &ReplicaId) -> Option<ChosenNode> {
@@ -215,7 +234,11 @@ impl<'a> Placer<'a> {
         node: &NodeId,
         freed: Resources,
     ) -> Result<(), Filter> {
-        take_in_place(self.roster, &self.ask, replica, node, freed)
+        take_in_place(self.roster, &self.ask, replica, node, freed)?;
+        if let Some(binding) = &mut self.ask.binding {
+            binding.settle(node);
+        }
+        Ok(())
     }
 
     fn count(&mut self, at: usize) {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_model::preemption::PreemptedBy;
 use plimsoll_model::reason::Unplaced;
 use plimsoll_model::rollout::RolloutHalt;
 use plimsoll_model::{
@@ -14,7 +15,9 @@ use crate::place::Score;
 use crate::policy::Policy;
 use crate::{Decision, Signals};
 
-mod foresight;
+pub mod estimate;
+pub(crate) mod foresight;
+pub(crate) mod loops;
 mod stay;
 
 #[cfg(test)]
@@ -73,6 +76,11 @@ pub enum ReplicaFate {
     Retired {
         round: u32,
     },
+    /// It is stopped for a replica of higher priority, and comes back where there is room.
+    Preempted {
+        by: Box<PreemptedBy>,
+        round: u32,
+    },
     /// It is left where it is, by its condition once all else is done.
     Stays {
         why: StayReason,
@@ -105,7 +113,7 @@ pub fn next_pass(
 ) -> Result<PlannedPass, Rejection> {
     let mut foresight = Foresight::new(state.clone(), signals, policy, now);
     let decision = foresight.decide();
-    foresight.begin(decision.clone())?;
+    foresight.begin(Writer::Scheduler, decision.clone())?;
     let (plan, after) = foresight.end();
     Ok(PlannedPass { decision, plan, after })
 }
@@ -121,17 +129,14 @@ pub fn what_if(
 ) -> Result<(Plan, State), Rejection> {
     let mut foresight = Foresight::new(state, signals, policy, now);
     foresight.suppose(writer, changes)?;
-    foresight.play()?;
+    foresight.play(&mut || false)?;
     Ok(foresight.end())
 }
 
 impl Plan {
     /// Only what is about these services, without replicas that stay as they should.
     pub fn about(mut self, services: &BTreeSet<ServiceKey>) -> Self {
-        let is_news = |fate: &ReplicaFate| {
-            !matches!(fate, ReplicaFate::Stays { why: StayReason::Settled, is_stopped: false })
-        };
-        self.outcomes.retain(|it| services.contains(&it.id.service) && is_news(&it.fate));
+        self.outcomes.retain(|it| services.contains(&it.id.service) && it.fate.is_news());
         self.unplaced.retain(|service, _| services.contains(service));
         self.shortfalls.retain(|service, _| services.contains(service));
         self.stopped_rollouts.retain(|service, _| services.contains(service));
@@ -163,11 +168,17 @@ impl ReplicaFate {
     /// When it is begun; none for what stays.
     pub fn round(&self) -> Option<u32> {
         match self {
-            Self::Placed { round, .. } | Self::Moved { round, .. } | Self::Retired { round } => {
-                Some(*round)
-            }
+            Self::Placed { round, .. }
+            | Self::Moved { round, .. }
+            | Self::Preempted { round, .. }
+            | Self::Retired { round } => Some(*round),
             Self::Stays { .. } => None,
         }
+    }
+
+    /// Whether it is anything but a replica that stays as it should.
+    pub(crate) fn is_news(&self) -> bool {
+        !matches!(self, Self::Stays { why: StayReason::Settled, is_stopped: false })
     }
 
     /// The word that programs compare.
@@ -176,6 +187,7 @@ impl ReplicaFate {
             Self::Placed { .. } => "placed",
             Self::Moved { .. } => "moved",
             Self::Retired { .. } => "retired",
+            Self::Preempted { .. } => "preempted",
             Self::Stays { .. } => "stays",
         }
     }

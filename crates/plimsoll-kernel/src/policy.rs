@@ -3,8 +3,10 @@
 use plimsoll_model::{Millis, Pressure, Timestamp};
 
 use crate::batch::MAX_CHANGES;
+use crate::preempt::PreemptLimits;
 use crate::rebalance::RebalanceLimits;
 use crate::reschedule::RescheduleLimits;
+use crate::review::ReviewLimits;
 
 /// So many heartbeats or samples may fail to come before their node counts as silent.
 const MISSED: u64 = 3;
@@ -40,6 +42,8 @@ pub struct Policy {
     pub lines: [Pressure; 2],
     pub rebalance: RebalanceLimits,
     pub reschedule: RescheduleLimits,
+    pub review: ReviewLimits,
+    pub preempt: PreemptLimits,
     /// The most changes of a decision that go into one entry of the log.
     pub max_changes: usize,
     /// How many times as fast certificates of an ACME authority age, for those who try renewal out.
@@ -83,6 +87,8 @@ impl Default for Policy {
             lines: [Pressure::percent(75), Pressure::percent(85)],
             rebalance: RebalanceLimits::default(),
             reschedule: RescheduleLimits::default(),
+            review: ReviewLimits::default(),
+            preempt: PreemptLimits::default(),
             max_changes: MAX_CHANGES,
             renewal_haste: 1,
         }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use plimsoll_model::reason::Unplaced;
+use plimsoll_model::reason::{Unplaced, UnplacedReason};
 use plimsoll_model::replica::ObservedCode;
 use plimsoll_model::rollout::RolloutPhase;
 use plimsoll_model::state::Service;
@@ -149,8 +149,8 @@ pub fn wanted(state: &State, service: &Service, spec: &ServiceSpec) -> u32 {
         let replica = service.replicas.get(&Slot::Node(node.clone()));
         replica.is_some_and(|replica| replica.assignment.is_some())
     };
-    let nodes = state.nodes().iter();
-    let eligible = nodes.filter(|(id, node)| misplaced(spec, id, node).is_none());
+    let (nodes, roles) = (state.nodes().iter(), state.roles_for(spec));
+    let eligible = nodes.filter(|(id, node)| misplaced(spec, id, node, roles).is_none());
     let count = eligible.filter(|(id, node)| node.is_open() || has(id)).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -164,10 +164,24 @@ fn of_service(
     items: &mut Vec<ProgressItem>,
 ) {
     let mut live = 0;
+    // A node that may not have one any more keeps the record of what completed there.
+    let roles = service.desired().map(|spec| (spec, state.roles_for(spec)));
+    let counts = |slot: &Slot, replica: &Replica| match (slot, roles) {
+        (Slot::Node(id), Some((spec, roles))) => {
+            let node = state.node(id);
+            !replica.assignment.as_ref().is_some_and(|at| replica.is_over(at))
+                || node.is_some_and(|node| misplaced(spec, id, node, roles).is_none())
+        }
+        _ => true,
+    };
     for (slot, replica) in &service.replicas {
-        live += u32::from(replica.assignment.is_some());
+        live += u32::from(replica.assignment.is_some() && counts(slot, replica));
         let condition = ReplicaCondition::of(state, policy, service, replica, now);
-        if condition != ReplicaCondition::Settled {
+        let is_as_asked = matches!(
+            condition,
+            ReplicaCondition::Settled | ReplicaCondition::Completed | ReplicaCondition::RunFailed
+        );
+        if !is_as_asked {
             let subject = ProgressSubject::Replica(ReplicaId::new(key.clone(), slot.clone()));
             let reason = ProgressReason::Replica(condition);
             let reason = runtime_down(edges, replica, &reason).unwrap_or(reason);
@@ -257,6 +271,10 @@ impl ProgressReason {
     fn pace(&self) -> Pace {
         match self {
             Self::Retired | Self::RolloutUndoing(_) | Self::Scaling { .. } => Pace::Progressing,
+            // Room is on its way.
+            Self::Unplaced(Unplaced { why: UnplacedReason::Preempting { .. }, .. }) => {
+                Pace::Progressing
+            }
             Self::RolloutPaused(_)
             | Self::RolledBack(_)
             | Self::Unplaced(_)
@@ -285,6 +303,8 @@ impl ProgressReason {
 fn pace_of_replica(condition: &ReplicaCondition) -> Pace {
     match condition {
         ReplicaCondition::Settled
+        | ReplicaCondition::Completed
+        | ReplicaCondition::RunFailed
         | ReplicaCondition::Retired { .. }
         | ReplicaCondition::Stopping { .. }
         | ReplicaCondition::InGrace { .. }
@@ -315,7 +335,8 @@ fn pace_of_startup(startup: &Startup) -> Pace {
             ObservedCode::ImagePullFailed { .. }
             | ObservedCode::StartFailed { .. }
             | ObservedCode::SubnetPoolExhausted { .. }
-            | ObservedCode::RestartExhausted { .. },
+            | ObservedCode::RestartExhausted { .. }
+            | ObservedCode::JobFailed { .. },
         ) => Pace::Blocked,
         Some(ObservedCode::AwaitsService { .. }) => Pace::Queued,
         Some(
@@ -324,6 +345,7 @@ fn pace_of_startup(startup: &Startup) -> Pace {
             | ObservedCode::OutOfMemory
             | ObservedCode::Vanished
             | ObservedCode::RuntimeUnavailable
+            | ObservedCode::JobCompleted { .. }
             | ObservedCode::Completed,
         )
         | None => Pace::Progressing,

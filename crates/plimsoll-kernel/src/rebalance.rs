@@ -8,8 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use plimsoll_model::review::MovingLoop;
 use plimsoll_model::{
-    Availability, Bytes, Guarded, MilliCpus, NodeId, Pressure, ReplicaId, State, Timestamp,
+    Availability, Bytes, Guarded, MilliCpus, NodeId, NodePressure, Pressure, ReplicaId, Resources,
+    State, Timestamp,
 };
 use serde::Serialize;
 
@@ -33,7 +35,7 @@ mod tests;
 pub use ewma::{Decay, Ewma, SmoothedPressure};
 pub use gates::{GateResult, GateValue, RebalanceLimits};
 use memory::PredictedPressure;
-pub use memory::{MoveInFlight, NodeTrend, RebalanceMemory};
+pub use memory::{MoveInFlight, NodeLevels, NodeTrend, RebalanceMemory};
 pub use plimsoll_model::rebalance::{Dimension, Relief, Skip, Skipped};
 pub use rebalancer::Rebalancer;
 pub use replay::{MeasuredCycle, ReplayedCycle, replay};
@@ -51,6 +53,14 @@ pub struct ReplicaUsage {
 
 impl ReplicaUsage {
     pub const NOTHING: Self = Self { cpu: MilliCpus(0), memory: Bytes(0) };
+
+    /// The shares of a node that has so much.
+    pub fn share_of(self, capacity: Resources) -> NodePressure {
+        NodePressure {
+            cpu: Pressure::of(self.cpu.0, capacity.cpu.0),
+            memory: Pressure::of(self.memory.0, capacity.memory.0),
+        }
+    }
 }
 
 /// What was measured for one cycle. A node or replica that is missing said nothing of late.
@@ -90,7 +100,12 @@ pub fn cycle(
     if here.millionths() - coolest.millionths() < limits.imbalance.millionths() {
         return CycleOutcome::Calm;
     }
-    let found = MoveSearch::new(&view, memory.nodes(), &predicted, src).best();
+    let record = state.reviews().of(MovingLoop::Rebalancer);
+    let found = if record.waits(policy.sample_interval, now).is_some() {
+        BestMove::Nothing(Skip::SlowedDown, None, Vec::new())
+    } else {
+        MoveSearch::new(&view, memory.nodes(), &predicted, src).best()
+    };
     match found {
         BestMove::Best { change, relief, moving } => {
             memory.expect(relief.replica.clone(), moving);
@@ -154,14 +169,23 @@ fn weigh_at(
     let gate = |gate, found, limit, passes| GateResult { gate, found, limit, passes };
     let (share, count) = (GateValue::Share, GateValue::Count);
     let (cycles, needed) = (node.hot, limits.trigger_cycles);
+    let mut gates = vec![
+        gate("trigger", share(here), share(limits.trigger), here >= limits.trigger),
+        gate("trigger_cycles", count(cycles), count(needed), cycles >= needed),
+        gate("imbalance", share(gap), share(limits.imbalance), gap >= limits.imbalance),
+    ];
+    // Only of a rebalancer that is slowed down.
+    let record = view.state.reviews().of(MovingLoop::Rebalancer);
+    if record.doublings(view.now) > 0 {
+        let interval = record.interval(view.policy.sample_interval, view.now);
+        let rested = record.moved_at.map_or(interval, |at| view.now.since(at));
+        let (found, limit) = (GateValue::Span(rested), GateValue::Span(interval));
+        gates.push(gate(Skip::SlowedDown.word(), found, limit, rested >= interval));
+    }
     NodeEvaluation {
         node: node.node.clone(),
         dominant: predicted[at].mean.dominant(),
-        gates: vec![
-            gate("trigger", share(here), share(limits.trigger), here >= limits.trigger),
-            gate("trigger_cycles", count(cycles), count(needed), cycles >= needed),
-            gate("imbalance", share(gap), share(limits.imbalance), gap >= limits.imbalance),
-        ],
+        gates,
         candidates: MoveSearch::new(view, memory.nodes(), predicted, at).weigh(),
     }
 }

@@ -6,8 +6,9 @@
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_model::preemption::PreemptedBy;
 use plimsoll_model::reason::WaitReason;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
@@ -23,9 +24,11 @@ use crate::place::{Roster, Score};
 use crate::policy::Policy;
 
 mod global;
+mod preempting;
 mod replicated;
 mod rolling;
 mod scale_down;
+pub(crate) mod scheduled;
 mod unplaced;
 
 #[cfg(test)]
@@ -33,6 +36,7 @@ mod outage_tests;
 #[cfg(test)]
 mod tests;
 
+use preempting::Preempting;
 use unplaced::UnplacedService;
 
 /// What a pass looks at.
@@ -51,6 +55,8 @@ pub struct Decision {
     pub scores: Vec<(usize, Score)>,
     /// When to look again if nothing happens before: a grace runs out then.
     pub wake: Option<Timestamp>,
+    /// When the next slot of a schedule is due. Apart from the rest, because nothing waits for it.
+    pub next_slot: Option<Timestamp>,
 }
 
 /// Decides one pass. The roster must be true to the state, and is so again afterwards: what is decided here becomes
@@ -74,7 +80,10 @@ pub fn reconcile(
         },
         unplaced: Vec::new(),
         promised: Promised::new(),
+        preempting: Preempting::new(state),
+        evicted: BTreeMap::new(),
     };
+    pass.judge_preemptions(roster);
     for (key, service) in in_order(state, scope) {
         pass.service(roster, key, service);
     }
@@ -115,19 +124,34 @@ pub(crate) struct Pass<'s> {
     unplaced: Vec<UnplacedService<'s>>,
     /// Where volumes will be that this pass gives a place to.
     promised: Promised,
+    preempting: Preempting,
+    /// Services that lose a replica in this pass to one of higher priority.
+    evicted: BTreeMap<ServiceKey, Box<PreemptedBy>>,
 }
 
 impl<'s> Pass<'s> {
     fn service(&mut self, roster: &mut Roster, key: &'s ServiceKey, service: &'s Service) {
-        match service.desired() {
-            None => self.retire_all(roster, key, service),
-            Some(spec) if self.is_paused_for_move(roster, key, service, spec) => {}
-            Some(spec) => match spec.placement.mode {
+        let Some(spec) = service.desired() else {
+            self.retire_all(roster, key, service);
+            return;
+        };
+        if let Some(schedule) = &spec.schedule
+            && self.slots(key, service, schedule)
+        {
+            return;
+        }
+        self.show_held(roster, key, spec.priority);
+        let from = self.decision.batch.len();
+        let is_decided = self.is_paused_for_volumes(roster, key, service, spec)
+            || match spec.placement.mode {
                 Mode::Global => self.global(roster, key, service, spec),
-                Mode::Spread { .. } | Mode::Pack { .. } | Mode::Hosts { .. } => {
-                    self.replicated(roster, key, service, spec);
-                }
-            },
+                Mode::Spread { .. }
+                | Mode::Pack { .. }
+                | Mode::Binpack { .. }
+                | Mode::Hosts { .. } => self.replicated(roster, key, service, spec),
+            };
+        if is_decided {
+            self.settle_needs(roster, (key, service), from);
         }
     }
 
@@ -152,8 +176,18 @@ impl<'s> Pass<'s> {
         }
     }
 
-    pub(crate) fn retire_all(&mut self, roster: &mut Roster, key: &ServiceKey, service: &Service) {
-        for (slot, replica) in &service.replicas {
+    fn retire_all(&mut self, roster: &mut Roster, key: &ServiceKey, service: &Service) {
+        self.retire_those(roster, key, service, |_| true);
+    }
+
+    pub(crate) fn retire_those(
+        &mut self,
+        roster: &mut Roster,
+        key: &ServiceKey,
+        service: &Service,
+        are_meant: impl Fn(&Replica) -> bool,
+    ) {
+        for (slot, replica) in service.replicas.iter().filter(|(_, it)| are_meant(it)) {
             if let Some(heading) = replica.heading() {
                 roster.end_one(&heading.node);
                 self.retire(&ReplicaId::new(key.clone(), slot.clone()));
@@ -163,11 +197,11 @@ impl<'s> Pass<'s> {
 
     /// The condition of a replica where it is, from what the roster knows of its node.
     fn condition(
-        &self,
+        &mut self,
         roster: &Roster,
         ask: &PlacementRequest<'_>,
-        replica: &Replica,
-        assignment: &Assignment,
+        id: &ReplicaId,
+        (replica, assignment): (&Replica, &Assignment),
     ) -> PlacementCondition {
         let down_since = || self.state.node(&assignment.node).map(|node| node.status_since);
         let node = match roster.place_of(&assignment.node) {
@@ -181,7 +215,8 @@ impl<'s> Pass<'s> {
                 node.map_or(NodeCondition::Gone, |it| NodeCondition::up(it, may_keep, self.policy))
             }
         };
-        placement(replica, assignment, ask.spec.hash, node, self.policy, self.now)
+        let condition = placement(replica, assignment, ask.spec.hash, node, self.policy, self.now);
+        self.or_preempted(id, replica, condition)
     }
 
     fn retire(&mut self, id: &ReplicaId) {

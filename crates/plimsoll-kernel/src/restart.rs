@@ -1,7 +1,8 @@
 //! When something that failed is tried again: containers that ended or turned unhealthy, and pulls. Given what happened and
 //! when, it says when the next try is due, or that there is none. Who tries is the node.
 
-use plimsoll_model::{Millis, Timestamp};
+use plimsoll_model::spec::Retries;
+use plimsoll_model::{Millis, ObservedCode, Timestamp};
 
 use crate::policy::Policy;
 
@@ -23,6 +24,30 @@ pub enum NextRestart {
     Exhausted {
         tries: u32,
     },
+    /// It ran to its end and failed, as often as its file allows.
+    JobFailed {
+        attempts: u32,
+    },
+}
+
+/// By what a failure is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct RestartRule<'a> {
+    pub policy: &'a Policy,
+    /// What the file grants what is to run to its end; none for what is to serve on.
+    pub retries: Option<Retries>,
+}
+
+impl NextRestart {
+    /// What the cell is told of a failure that this follows.
+    pub fn told(self, code: ObservedCode) -> ObservedCode {
+        let last = Box::new(code);
+        match self {
+            Self::Exhausted { tries } => ObservedCode::RestartExhausted { tries, last },
+            Self::JobFailed { attempts } => ObservedCode::JobFailed { attempts, last },
+            Self::Nothing | Self::StartAt(_) => *last,
+        }
+    }
 }
 
 impl RestartHistory {
@@ -32,10 +57,11 @@ impl RestartHistory {
     }
 
     /// It failed, as of now. To be told once for each failure, however often it is looked at.
-    pub fn fails(&mut self, now: Timestamp, policy: &Policy) {
+    pub fn fails(&mut self, now: Timestamp, rule: &RestartRule<'_>) {
         // A short run between two failures does not make them two first failures.
         let ran = self.running_since.take().map_or(Millis(0), |since| now.since(since));
-        if ran >= policy.sustained_run {
+        // What is to end has not got over its failures by running long.
+        if rule.retries.is_none() && ran >= rule.policy.sustained_run {
             self.failures = 0;
         }
         self.failures += 1;
@@ -46,17 +72,31 @@ impl RestartHistory {
         self.failures
     }
 
-    pub fn next(&self, policy: &Policy) -> NextRestart {
+    /// What follows the last failure, which was this.
+    pub fn next(&self, code: &ObservedCode, rule: &RestartRule<'_>) -> NextRestart {
         if self.failures == 0 || self.running_since.is_some() {
             return NextRestart::Nothing;
         }
-        if self.failures >= policy.restart_limit {
-            return NextRestart::Exhausted { tries: self.failures };
+        // Only what is known to have run to its end uses up the retries that its file grants. What could not be started, or
+        // nobody saw the end of, is tried as anything else is.
+        let retries = rule.retries.filter(|_| is_end(code));
+        let limit = retries.and_then(|it| it.limit).map(|limit| limit.saturating_add(1));
+        if self.failures >= limit.unwrap_or(rule.policy.restart_limit) {
+            return match retries {
+                Some(_) => NextRestart::JobFailed { attempts: self.failures },
+                None => NextRestart::Exhausted { tries: self.failures },
+            };
         }
-        NextRestart::StartAt(
-            self.last_failure.plus(back_off(self.failures, policy.max_restart_back_off)),
-        )
+        let delay = retries.and_then(|it| it.delay);
+        let most = rule.policy.max_restart_back_off;
+        let pause = delay.unwrap_or_else(|| back_off(self.failures, most));
+        NextRestart::StartAt(self.last_failure.plus(pause))
     }
+}
+
+/// Whether it ran, and is known to have ended badly.
+fn is_end(code: &ObservedCode) -> bool {
+    matches!(code, ObservedCode::Exited { status: Some(_) } | ObservedCode::OutOfMemory)
 }
 
 /// One second after the first failure, then two, four and so on, up to the most.
@@ -71,6 +111,12 @@ mod tests {
 
     const START: Timestamp = Timestamp(1_000_000);
 
+    const EXIT: ObservedCode = ObservedCode::Exited { status: Some(1) };
+
+    fn serving(policy: &Policy) -> RestartRule<'_> {
+        RestartRule { policy, retries: None }
+    }
+
     fn after(seconds: u64) -> Timestamp {
         START.plus(Millis::seconds(seconds))
     }
@@ -78,14 +124,14 @@ mod tests {
     #[test]
     fn three_failures_in_a_row_exhaust_the_tries() {
         let policy = Policy::default();
-        let mut tries = RestartHistory::default();
-        assert_eq!(tries.next(&policy), NextRestart::Nothing);
-        tries.fails(START, &policy);
-        assert_eq!(tries.next(&policy), NextRestart::StartAt(after(1)));
-        tries.fails(after(1), &policy);
-        assert_eq!(tries.next(&policy), NextRestart::StartAt(after(3)));
-        tries.fails(after(3), &policy);
-        assert_eq!(tries.next(&policy), NextRestart::Exhausted { tries: 3 });
+        let (mut tries, rule) = (RestartHistory::default(), serving(&policy));
+        assert_eq!(tries.next(&EXIT, &rule), NextRestart::Nothing);
+        tries.fails(START, &rule);
+        assert_eq!(tries.next(&EXIT, &rule), NextRestart::StartAt(after(1)));
+        tries.fails(after(1), &rule);
+        assert_eq!(tries.next(&EXIT, &rule), NextRestart::StartAt(after(3)));
+        tries.fails(after(3), &rule);
+        assert_eq!(tries.next(&EXIT, &rule), NextRestart::Exhausted { tries: 3 });
     }
 
     #[test]
@@ -95,13 +141,42 @@ mod tests {
         for (case, ran, failures) in
             [("a short run", sustained - 1, 3), ("a sustained run", sustained, 1)]
         {
-            let mut tries = RestartHistory::default();
-            tries.fails(START, &policy);
-            tries.fails(after(1), &policy);
+            let (mut tries, rule) = (RestartHistory::default(), serving(&policy));
+            tries.fails(START, &rule);
+            tries.fails(after(1), &rule);
             tries.runs(after(5));
-            assert_eq!(tries.next(&policy), NextRestart::Nothing, "{case}: it runs");
-            tries.fails(after(5 + ran), &policy);
+            assert_eq!(tries.next(&EXIT, &rule), NextRestart::Nothing, "{case}: it runs");
+            tries.fails(after(5 + ran), &rule);
             assert_eq!(tries.failures(), failures, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_runs_to_its_end_is_retried_as_often_as_its_file_says() {
+        use NextRestart::{Exhausted, JobFailed, StartAt};
+        let policy = Policy::default();
+        let granted = |limit, delay| Some(Retries { limit, delay });
+        let ten = Some(Millis::seconds(10));
+        let error = "no".to_owned();
+        let (unseen, unstarted) =
+            (ObservedCode::Exited { status: None }, ObservedCode::StartFailed { error });
+        for (case, retries, code, failures, expected) in [
+            ("never", Some(Retries::NEVER), &EXIT, 1, JobFailed { attempts: 1 }),
+            ("once more", granted(Some(1), None), &EXIT, 1, StartAt(after(1))),
+            ("and no more", granted(Some(1), None), &EXIT, 2, JobFailed { attempts: 2 }),
+            ("after a delay", granted(Some(5), ten), &EXIT, 2, StartAt(after(10))),
+            ("as anything", granted(None, None), &EXIT, 3, JobFailed { attempts: 3 }),
+            ("an end unseen is none", Some(Retries::NEVER), &unseen, 1, StartAt(after(1))),
+            ("nor is no start", Some(Retries::NEVER), &unstarted, 3, Exhausted { tries: 3 }),
+        ] {
+            let (mut tries, rule) =
+                (RestartHistory::default(), RestartRule { policy: &policy, retries });
+            for _ in 0..failures {
+                // However long it ran.
+                tries.runs(Timestamp(0));
+                tries.fails(START, &rule);
+            }
+            assert_eq!(tries.next(code, &rule), expected, "{case}");
         }
     }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_model::{NodeId, NodeStatus, State};
 
-/// The most nodes that hold the log. More would make every write slower and the cell no safer.
-pub const MAX_SERVERS: usize = 7;
+pub use plimsoll_model::node::MAX_SERVERS;
 
 /// A server as its leader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,8 @@ use crate::command::{
 };
 use crate::level::Level;
 use crate::rebalance::RepeatCount;
-use crate::reschedule::RescheduleSettings;
+use crate::reschedule::{RescheduleSettings, SettingAuthor};
+use crate::review::PendingReview;
 use crate::state::State;
 use crate::units::{Generation, Term, Timestamp};
 
@@ -19,14 +20,20 @@ mod acme;
 mod declared;
 mod deployments;
 mod files;
+mod fleet;
+mod machines;
 mod nodes;
 mod ports;
+mod preemptions;
 mod quota;
 mod registries;
 mod replicas;
+mod reviews;
 mod rollouts;
 mod rotation;
+mod schedules;
 mod undo;
+mod volume_holds;
 mod volume_moves;
 mod volumes;
 
@@ -83,6 +90,7 @@ impl<'s> Txn<'s> {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each change")]
     fn make(&mut self, guarded: &Guarded) -> Result<(), Refusal> {
         self.check(guarded)?;
         match &guarded.change {
@@ -117,6 +125,9 @@ impl<'s> Txn<'s> {
             Change::Abandon { replica, why } => self.abandon(replica, why),
             Change::Renew { replica } => self.renew(replica),
             Change::Retire { replica } => self.retire(replica),
+            Change::Preempt { node, preemption } => self.preempt(node, preemption),
+            Change::Evict { replica } => self.evict(replica),
+            Change::WithdrawPreemption { node, why } => self.withdraw_preemption(node, why),
             Change::Observe { replica, generation, observation } => {
                 self.observe(replica, *generation, observation)
             }
@@ -129,6 +140,8 @@ impl<'s> Txn<'s> {
             Change::AbortRollout { service, why } => self.abort_rollout(service, *why),
             Change::EndRollout { service } => self.end_rollout(service),
             Change::StepLate { replica } => self.step_late(replica),
+            Change::StartRun { service, slot } => self.start_run(service, *slot),
+            Change::MissSlots { service, missed } => self.miss_slots(service, missed),
             Change::Record { entry } => {
                 self.record(entry);
                 Ok(())
@@ -166,6 +179,10 @@ impl<'s> Txn<'s> {
                 self.reschedule(*settings);
                 Ok(())
             }
+            Change::ReviewMove { review } => {
+                self.review_move(review);
+                Ok(())
+            }
             Change::CreateBackupKey { secret } => {
                 self.create_backup_key(*secret);
                 Ok(())
@@ -174,6 +191,9 @@ impl<'s> Txn<'s> {
                 self.rotate_backup_key(*secret);
                 Ok(())
             }
+            Change::Machines { change } => self.machines(change),
+            Change::Fleet { change } => self.fleet(change),
+            Change::FleetMembership { change } => self.fleet_membership(change),
             Change::Raise { level } => {
                 self.raise(*level);
                 Ok(())
@@ -205,6 +225,15 @@ impl<'s> Txn<'s> {
     }
 
     fn record(&mut self, entry: &AuditEntry) {
+        match entry {
+            AuditEntry::Relieve(moved) => {
+                self.expect_review(&moved.replica, PendingReview::of_relief(moved, self.at));
+            }
+            AuditEntry::Reschedule(moved) => {
+                self.expect_review(&moved.replica, PendingReview::of_rescheduled(moved, self.at));
+            }
+            _ => {}
+        }
         self.audit(match entry {
             AuditEntry::Exec { replica } => AuditKind::CommandRun { replica: replica.clone() },
             AuditEntry::Backup => AuditKind::BackupTaken,
@@ -215,6 +244,7 @@ impl<'s> Txn<'s> {
                 AuditKind::RebalanceSkipped { skipped: skipped.clone(), times }
             }
             AuditEntry::Reschedule(moved) => AuditKind::Rescheduled { moved: moved.clone() },
+            AuditEntry::Optimize(step) => AuditKind::Optimize { step: step.clone() },
             AuditEntry::Serve { replica, asked_by, through } => AuditKind::CommandServed {
                 replica: replica.clone(),
                 asked_by: asked_by.clone(),
@@ -227,7 +257,8 @@ impl<'s> Txn<'s> {
 
     fn reschedule(&mut self, settings: RescheduleSettings) {
         if settings != self.state.rescheduling {
-            self.set_rescheduling(settings);
+            let set = SettingAuthor { at: self.at, by: self.by.clone() };
+            self.set_rescheduling(settings, set);
             self.audit(AuditKind::RescheduleSet { settings });
         }
     }

@@ -7,17 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{BackupKeyStep, Role, Scope};
 use crate::cell_files::CellFileKind;
+use crate::fleet::FleetEvent;
 use crate::ids::{DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey};
 use crate::level::Level;
+use crate::machines::MachineEvent;
 use crate::node::{Availability, NodeStatus};
+use crate::optimize::OptimizeStep;
+use crate::preemption::{PreemptedBy, Preemption, WithdrawReason};
 use crate::reason::{AbandonReason, UnplacedReason, WaitReason};
 use crate::rebalance::{Relief, RepeatCount, Skipped};
 use crate::replica::{MoveCause, ObservedCode};
 use crate::reschedule::{RescheduleSettings, RescheduledMove};
+use crate::review::{MoveReview, PaceChange};
 use crate::rollout::RolloutHalt;
 use crate::rotation::RotationStep;
+use crate::schedule::MissedSlots;
 use crate::transition::Writer;
 use crate::units::{Revision, Timestamp};
+use crate::volume_holds::{HoldPurpose, VolumeHoldFailure};
 use crate::volumes::VolumeMoveFailure;
 
 mod ring;
@@ -216,6 +223,25 @@ pub enum AuditKind {
         dst: NodeId,
         why: VolumeMoveFailure,
     },
+    /// A backup or a restore begins.
+    VolumeHeld {
+        deployment: DeploymentName,
+        volume: String,
+        node: NodeId,
+        purpose: HoldPurpose,
+    },
+    VolumeHoldDone {
+        deployment: DeploymentName,
+        volume: String,
+        node: NodeId,
+        purpose: HoldPurpose,
+    },
+    VolumeHoldFailed {
+        deployment: DeploymentName,
+        volume: String,
+        purpose: HoldPurpose,
+        why: VolumeHoldFailure,
+    },
     CommandRun {
         replica: ReplicaId,
     },
@@ -242,6 +268,29 @@ pub enum AuditKind {
     },
     RescheduleSet {
         settings: RescheduleSettings,
+    },
+    /// Some time after a move that a loop chose: what was predicted, and what came of it.
+    MoveReviewed {
+        review: Box<MoveReview>,
+    },
+    /// A loop slows down, or speeds up again, by what came of its moves.
+    PaceChanged {
+        change: PaceChange,
+    },
+    /// Replicas of lower priority make way on the node for one that finds no room.
+    PreemptionStarted {
+        node: NodeId,
+        preemption: Box<Preemption>,
+    },
+    /// A replica was stopped for one of higher priority.
+    Evicted {
+        replica: ReplicaId,
+        by: Box<PreemptedBy>,
+    },
+    PreemptionWithdrawn {
+        by: ReplicaId,
+        node: NodeId,
+        why: WithdrawReason,
     },
     /// A node ran a command for another, by its own word.
     CommandServed {
@@ -283,5 +332,40 @@ pub enum AuditKind {
     VolumesDeclared {
         service: ServiceKey,
         paths: BTreeSet<String>,
+    },
+    /// It ended with status 0, which is what it was started for.
+    JobCompleted {
+        replica: ReplicaId,
+        node: NodeId,
+        attempts: u32,
+    },
+    /// A job that had started on one node, and of which nobody knows that it completed, is run on another.
+    JobRerun {
+        replica: ReplicaId,
+        src: NodeId,
+        dst: NodeId,
+    },
+    /// A better layout that somebody asked for goes on.
+    Optimize {
+        step: OptimizeStep,
+    },
+    /// A service on a schedule runs: for a slot, or because it was asked to.
+    RunStarted {
+        service: ServiceKey,
+        run: u64,
+        slot: Option<Timestamp>,
+    },
+    /// Nothing was started for these slots.
+    SlotsMissed {
+        service: ServiceKey,
+        missed: MissedSlots,
+    },
+    /// Something about the machines of the cell.
+    Machine {
+        event: MachineEvent,
+    },
+    /// Something of a fleet: on its coordinator, or on a cell that is a shard of it.
+    Fleet {
+        event: Box<FleetEvent>,
     },
 }

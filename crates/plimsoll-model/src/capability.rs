@@ -41,6 +41,8 @@ pub enum Capability {
     ExtraHosts,
     /// `network_mode: none`.
     NoNetwork,
+    /// To find services by name on more than one network.
+    SeveralNetworks,
     /// For who is no admin, to bind a path that lies below none of the node's bind roots.
     BindPath,
     /// For who is no admin, to run as root of the node or in a group of it.
@@ -48,7 +50,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ImageCommand,
         Self::NoImage,
         Self::PortMapping,
@@ -58,6 +60,7 @@ impl Capability {
         Self::Sysctls,
         Self::ExtraHosts,
         Self::NoNetwork,
+        Self::SeveralNetworks,
         Self::BindPath,
         Self::HostUser,
     ];
@@ -74,6 +77,7 @@ impl Capability {
             Self::Sysctls => "sysctls",
             Self::ExtraHosts => "extra_hosts",
             Self::NoNetwork => "no_network",
+            Self::SeveralNetworks => "several_networks",
             Self::BindPath => "bind_path",
             Self::HostUser => "host_user",
         }
@@ -91,6 +95,7 @@ impl Capability {
             Self::Sysctls => "remove `sysctls`",
             Self::ExtraHosts => "remove `extra_hosts`",
             Self::NoNetwork => "remove `network_mode: none`",
+            Self::SeveralNetworks => "put the service on one network, or use Docker",
             Self::BindPath => "bind below a --bind-root of a node, or apply with role admin",
             Self::HostUser => "set `user` to one other than root, or apply with role admin",
         }
@@ -110,6 +115,7 @@ impl fmt::Display for Capability {
             Self::Sysctls => "set sysctls",
             Self::ExtraHosts => "add extra_hosts",
             Self::NoNetwork => "run without a network",
+            Self::SeveralNetworks => "resolve service names on several networks",
             Self::BindPath => "bind a path outside its bind roots for role deploy",
             Self::HostUser => "run as root for role deploy",
         })
@@ -154,13 +160,14 @@ impl ContainerSpec {
             Capability::Sysctls => !self.sysctls.is_empty(),
             Capability::ExtraHosts => !self.extra_hosts.is_empty(),
             Capability::NoNetwork => self.network_mode.as_deref() == Some("none"),
+            Capability::SeveralNetworks => self.network_mode.is_none() && self.networks.len() > 1,
             Capability::BindPath => self.asked_by.is_some() && self.has_binds(),
             Capability::HostUser => self.asked_by.is_some() && self.wants_host_user(),
         }
     }
 
     /// Makes it need just these, as a case or a simulated service says it of a container that it does not describe. Fails with
-    /// the first that takes more than a container of its own: a volume, or the role of who asked for it.
+    /// the first that takes more than a container of its own: a volume, networks, or the role of who asked for it.
     pub fn need_only(&mut self, needs: &BTreeSet<Capability>) -> Result<(), Capability> {
         self.command = Some(vec!["run".to_owned()]);
         for need in needs {
@@ -191,8 +198,11 @@ impl ContainerSpec {
                     self.network_mode = Some("none".to_owned());
                     self.networks.clear();
                 }
+                // Its networks say so themselves.
+                Capability::SeveralNetworks if self.networks.len() > 1 => {}
                 Capability::VolumeDrivers
                 | Capability::VolumeSubpath
+                | Capability::SeveralNetworks
                 | Capability::BindPath
                 | Capability::HostUser => return Err(*need),
             }
@@ -242,7 +252,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::spec::{Port, Protocol, VolumeSpec};
+    use crate::spec::{NetworkAttachment, Port, Protocol, VolumeSpec};
 
     fn plain() -> ContainerSpec {
         ContainerSpec {
@@ -265,6 +275,7 @@ mod tests {
             host_ip: None,
             protocol: Protocol::Tcp,
             mode,
+            proxy_protocol: None,
         }
     }
 
@@ -274,6 +285,11 @@ mod tests {
             volumes: BTreeMap::from([("data".to_owned(), volume)]),
             ..plain()
         }
+    }
+
+    fn joining(networks: &[&str]) -> ContainerSpec {
+        let networks = networks.iter().map(|it| ((*it).to_owned(), NetworkAttachment::default()));
+        ContainerSpec { networks: networks.collect(), ..plain() }
     }
 
     #[test]
@@ -339,6 +355,8 @@ mod tests {
                 ContainerSpec { network_mode: Some("none".into()), ..plain() },
                 Some(Capability::NoNetwork),
             ),
+            ("two networks", joining(&["front", "back"]), Some(Capability::SeveralNetworks)),
+            ("one network", joining(&["front"]), None),
         ] {
             let needs: Vec<Capability> =
                 Capability::ALL.into_iter().filter(|it| spec.needs(*it)).collect();
@@ -357,6 +375,7 @@ mod tests {
                 host_ip: None,
                 protocol: Protocol::Tcp,
                 mode: PortMode::Host,
+                proxy_protocol: None,
             });
             let is_possible = container.need_only(&BTreeSet::from([need])).is_ok();
             let needs: Vec<_> =

@@ -152,7 +152,7 @@ impl ServiceSpec {
             ("environment", pairs(&[&container.environment]), Amount::Size(MAX_ENVIRONMENT)),
             (
                 "labels",
-                pairs(&[&container.labels, &container.annotations]),
+                pairs(&[&container.labels, &container.annotations, &self.labels]),
                 Amount::Size(MAX_LABELS),
             ),
             ("the number of ports", number(container.ports.len()), number(MAX_PORTS)),

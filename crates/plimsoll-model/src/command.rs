@@ -11,17 +11,24 @@ use crate::access::{Authority, Digest, KeyBytes, Role, Scope};
 use crate::acme::AcmeChange;
 use crate::audit::Author;
 use crate::cell_files::{CellFileKind, FileBytes};
+use crate::fleet::{FleetChange, FleetRefusal, MembershipChange};
 use crate::ids::{DeploymentName, FileName, NodeId, ReplicaId, ServiceKey, ServiceName};
 use crate::level::Level;
+use crate::machines::{MachineChange, MachineRefusal};
 use crate::node::{Availability, NodeFacts, NodeStatus};
+use crate::optimize::OptimizeStep;
+use crate::preemption::{Preemption, WithdrawReason};
 use crate::reason::{AbandonReason, Unplaced, WaitReason};
 use crate::rebalance::{Relief, Skipped};
 use crate::registries::{RegistryHost, RegistryPassword};
 use crate::replica::{MoveCause, Observation};
 use crate::reschedule::{RescheduleSettings, RescheduledMove};
+use crate::review::MoveReview;
 use crate::rollout::RolloutHalt;
+use crate::schedule::{MissedSlots, utc_minute};
 use crate::spec::{HostPort, RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Generation, Millis, Revision, Term, Timestamp};
+use crate::volume_holds::HoldPurpose;
 use crate::volumes::VolumeChange;
 
 /// The most changes one command may carry: a pass that places a full cell from empty fits ten times over.
@@ -174,6 +181,20 @@ pub enum Change {
     Retire {
         replica: ReplicaId,
     },
+    /// Replicas of lower priority make way on the node for one that finds no room.
+    Preempt {
+        node: NodeId,
+        preemption: Box<Preemption>,
+    },
+    /// A replica that makes way is stopped: its time to move elsewhere is over.
+    Evict {
+        replica: ReplicaId,
+    },
+    /// Nobody makes way on the node any more.
+    WithdrawPreemption {
+        node: NodeId,
+        why: WithdrawReason,
+    },
     /// A node's report. A stale one changes nothing.
     Observe {
         replica: ReplicaId,
@@ -222,7 +243,7 @@ pub enum Change {
         node: NodeId,
         revision: Revision,
     },
-    /// A step of removing or moving single volumes.
+    /// A step of removing, moving, backing up or restoring single volumes.
     Volume {
         change: VolumeChange,
     },
@@ -310,6 +331,10 @@ pub enum Change {
     SetRescheduling {
         settings: RescheduleSettings,
     },
+    /// A move that a loop chose was looked at again. Of one that nobody waits for it changes nothing.
+    ReviewMove {
+        review: Box<MoveReview>,
+    },
     /// The cell gets a key that its backups are encrypted with, unless it has one.
     CreateBackupKey {
         secret: KeyBytes,
@@ -318,9 +343,32 @@ pub enum Change {
     RotateBackupKey {
         secret: KeyBytes,
     },
+    /// A service on a schedule runs: for a slot, or because an operator asked for it.
+    StartRun {
+        service: ServiceKey,
+        slot: Option<Timestamp>,
+    },
+    /// Nothing is started for these slots of its schedule.
+    MissSlots {
+        service: ServiceKey,
+        missed: MissedSlots,
+    },
+    /// Something about the machines of the cell.
+    Machines {
+        change: Box<MachineChange>,
+    },
+    /// A step of coordinating a fleet. Only a cell that runs nothing has them.
+    Fleet {
+        change: Box<FleetChange>,
+    },
+    /// The cell joins a fleet, or leaves it.
+    FleetMembership {
+        change: MembershipChange,
+    },
 }
 
-/// What is done with a cell that leaves its state as it was.
+/// What is done with a cell that leaves its state as it was, but for what is remembered of automatic moves until they are
+/// reviewed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditEntry {
@@ -343,6 +391,8 @@ pub enum AuditEntry {
     },
     /// Read the key that backups are encrypted with.
     ShowBackupKey,
+    /// Went on with a better layout that somebody asked for.
+    Optimize(OptimizeStep),
     /// A backup, as a build of the level after this one writes it.
     #[cfg(feature = "next-level")]
     NextBackup,
@@ -392,6 +442,7 @@ impl Change {
             | Self::Abandon { replica, .. }
             | Self::Renew { replica }
             | Self::Retire { replica }
+            | Self::Evict { replica }
             | Self::Observe { replica, .. }
             | Self::StepLate { replica }
             | Self::SetWaiting { replica, .. } => Some(replica),
@@ -407,11 +458,14 @@ impl Change {
             | Self::RemoveVolumes { deployment }
             | Self::VolumesRemoved { deployment, .. } => Some(deployment),
             Self::Volume { change } => Some(change.deployment()),
+            Self::Preempt { preemption, .. } => Some(&preemption.by.service.deployment),
             Self::SetUnplaced { service, .. }
             | Self::DeclareVolumes { service, .. }
             | Self::PauseRollout { service, .. }
             | Self::ResumeRollout { service }
             | Self::AbortRollout { service, .. }
+            | Self::StartRun { service, .. }
+            | Self::MissSlots { service, .. }
             | Self::EndRollout { service } => Some(&service.deployment),
             _ => self.replica().map(|replica| &replica.service.deployment),
         }
@@ -500,6 +554,12 @@ pub enum Refusal {
     SlotMismatch { replica: ReplicaId, node: NodeId },
     #[error("{service} has no spec {spec:?} to run now")]
     StaleSpec { service: ServiceKey, spec: SpecHash },
+    #[error("room on {node} is being freed already")]
+    AlreadyPreempting { node: NodeId },
+    #[error("no room is being freed on {node}")]
+    NotPreempting { node: NodeId },
+    #[error("replica {replica} makes way for nobody")]
+    NotPreempted { replica: ReplicaId },
     #[error("replica {replica} is already moving")]
     AlreadyMoving { replica: ReplicaId },
     #[error("replica {replica} is not moving")]
@@ -553,11 +613,15 @@ pub enum Refusal {
     #[error("volume {volume} is external: {deployment} did not create it")]
     VolumeExternal { deployment: DeploymentName, volume: String },
     #[error(
-        "the image of {service} declares volume {volume}: each replica has its own, where it is"
+        "the image of {service} declares volume {volume}, which moves with the rest of its replica's data"
     )]
     VolumeDeclared { service: ServiceName, volume: String },
     #[error("volumes of {deployment} are moving to {to}")]
     VolumesMoving { deployment: DeploymentName, to: NodeId },
+    #[error("volume {volume} is held: a {} is under way", purpose.noun())]
+    VolumeHeld { volume: String, purpose: HoldPurpose },
+    #[error("the hold on the volume of {deployment} is over")]
+    VolumeNotHeld { deployment: DeploymentName },
     #[error("volume {volume} is being removed from {node}")]
     VolumeGoing { volume: String, node: NodeId },
     #[error("{node} has a copy of volume {volume} already")]
@@ -570,6 +634,30 @@ pub enum Refusal {
     VolumeNodeReady { node: NodeId },
     #[error("node {node} is down")]
     VolumeNodeDown { node: NodeId },
+    #[error("{service} has no schedule")]
+    NotScheduled { service: ServiceKey },
+    #[error("the slot of {service} at {} was decided already", utc_minute(*slot))]
+    SlotDecided { service: ServiceKey, slot: Timestamp },
+    #[error("run {run} of {service} is not over")]
+    RunOpen { service: ServiceKey, run: u64 },
+    #[error(
+        "service \"{service}\" has a schedule and placement=global; runs have a number of replicas"
+    )]
+    GlobalSchedule { service: ServiceName },
+    #[error("{0}")]
+    Machine(MachineRefusal),
+    #[error("this cell coordinates a fleet and runs nothing; deploy to one of its shards")]
+    Coordinator,
+    #[error("this cell coordinates no fleet")]
+    NotCoordinator,
+    #[error("this cell has {deployments} deployments, and a coordinator runs nothing")]
+    CellInUse { deployments: usize },
+    #[error("{refusal}")]
+    Fleet { refusal: Box<FleetRefusal> },
+    #[error("this cell is a shard of the fleet of {coordinator} already; leave it first")]
+    FleetJoined { coordinator: crate::CellId },
+    #[error("this cell is in no fleet")]
+    NoFleet,
 }
 
 fn list<T: fmt::Display>(items: &[T]) -> String {
@@ -602,4 +690,8 @@ pub enum Event {
     Certificates,
     /// What the cell shows this registry changed.
     Registry(RegistryHost),
+    /// The cell's machines changed, or what is kept about them.
+    Machines,
+    /// The fleet that this cell coordinates or is of changed.
+    Fleet,
 }

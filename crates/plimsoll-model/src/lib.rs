@@ -12,11 +12,15 @@ pub mod capability;
 pub mod ceilings;
 pub mod cell_files;
 pub mod command;
+pub mod fleet;
 mod hex;
 pub mod ids;
 pub mod level;
 pub mod lookup;
+pub mod machines;
 pub mod node;
+pub mod optimize;
+pub mod preemption;
 pub mod pressure;
 pub mod privilege;
 pub mod reason;
@@ -24,8 +28,10 @@ pub mod rebalance;
 pub mod registries;
 pub mod replica;
 pub mod reschedule;
+pub mod review;
 pub mod rollout;
 pub mod rotation;
+pub mod schedule;
 pub mod shape;
 pub mod spec;
 pub mod state;
@@ -33,6 +39,7 @@ pub mod state;
 pub mod testkit;
 pub mod transition;
 pub mod units;
+pub mod volume_holds;
 pub mod volumes;
 
 pub use audit::{AuditKind, Author};
@@ -44,7 +51,7 @@ pub use ids::{
 };
 pub use level::Level;
 pub use lookup::Lookup;
-pub use node::{Availability, Node, NodeFacts, NodeStatus, RuntimeOutage};
+pub use node::{Availability, Node, NodeFacts, NodeRole, NodeStatus, Roles, RuntimeOutage};
 pub use pressure::{NodePressure, Pressure};
 pub use replica::{
     Assignment, MoveCause, Observation, ObservedCode, ObservedState, Replica, Successor,

@@ -43,21 +43,93 @@ impl NodeFacts {
         }
     }
 
-    /// What this node has under the attribute; `name` is its own, which the facts do not hold.
-    pub fn attribute<'a>(&'a self, name: &'a NodeId, attribute: &Attribute) -> Option<&'a str> {
+    /// What this node has under the attribute; `name` and `role` are its own, which the facts do not hold.
+    pub fn attribute<'a>(
+        &'a self,
+        name: &'a NodeId,
+        role: NodeRole,
+        attribute: &Attribute,
+    ) -> Option<&'a str> {
         match attribute {
             Attribute::Name => Some(name.as_str()),
             Attribute::Zone => self.zone.as_ref().map(Zone::as_str),
             Attribute::Label(label) => self.labels.get(label).map(String::as_str),
             Attribute::Os => Some(&self.os),
             Attribute::Arch => Some(&self.arch),
+            Attribute::Role => Some(role.word()),
         }
     }
 
     /// A node without the attribute differs from every value, as in Swarm.
-    pub fn meets(&self, name: &NodeId, constraint: &Constraint) -> bool {
-        (self.attribute(name, &constraint.on) == Some(constraint.value.as_str()))
+    pub fn meets(&self, name: &NodeId, role: NodeRole, constraint: &Constraint) -> bool {
+        if constraint.on == Attribute::Role {
+            return role.meets(constraint.equal, &constraint.value);
+        }
+        (self.attribute(name, role, &constraint.on) == Some(constraint.value.as_str()))
             == constraint.equal
+    }
+}
+
+/// The most nodes that hold the log. More would make every write slower and the cell no safer.
+pub const MAX_SERVERS: usize = 7;
+
+/// What Swarm would call a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeRole {
+    Manager,
+    Worker,
+    /// All nodes of the cell hold the log, so there is none but these to work.
+    Either,
+}
+
+impl NodeRole {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Manager => "manager",
+            Self::Worker => "worker",
+            Self::Either => "manager and worker",
+        }
+    }
+
+    /// Who is not the one is the other.
+    fn meets(self, equal: bool, role: &str) -> bool {
+        match (role, equal) {
+            ("manager", true) | ("worker", false) => self != Self::Worker,
+            ("worker", true) | ("manager", false) => self != Self::Manager,
+            (_, equal) => !equal,
+        }
+    }
+}
+
+/// Which nodes of a cell are managers. Told from the state alone, so that every leader decides alike: those that have been of the
+/// cell longest, as many as can hold the log. Those hold it, unless one of them was lost and another took its place: then they are
+/// still who they were, and what asks for a manager does not move because a server did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// The number of the youngest manager; none where all nodes are alike.
+    last_manager: Option<u64>,
+}
+
+impl Roles {
+    pub const ALIKE: Self = Self { last_manager: None };
+
+    pub fn of(nodes: &BTreeMap<NodeId, Node>) -> Self {
+        if nodes.len() <= MAX_SERVERS {
+            return Self::ALIKE;
+        }
+        let mut numbers: Vec<u64> = nodes.values().filter_map(|node| node.server).collect();
+        numbers.sort_unstable();
+        // Nodes without numbers are in cells on paper, which say nothing of servers.
+        let youngest = numbers.get(MAX_SERVERS - 1).or(numbers.last());
+        Self { last_manager: youngest.copied() }
+    }
+
+    pub fn role(self, node: &Node) -> NodeRole {
+        match (self.last_manager, node.server) {
+            (None, _) => NodeRole::Either,
+            (Some(last), Some(number)) if number <= last => NodeRole::Manager,
+            (Some(_), _) => NodeRole::Worker,
+        }
     }
 }
 
@@ -183,5 +255,62 @@ impl Availability {
         Edge { from: Self::Cordoned, to: &[Self::Active, Self::Draining], by: Writer::Operator },
         Edge { from: Self::Draining, to: &[Self::Active, Self::Cordoned], by: Writer::Operator },
         Edge { from: Self::Draining, to: &[Self::Cordoned], by: Writer::Scheduler },
+        Edge { from: Self::Active, to: &[Self::Draining], by: Writer::Shard },
+        Edge { from: Self::Draining, to: &[Self::Active], by: Writer::Shard },
+        // One whose drain took too long is taken back into use.
+        Edge { from: Self::Cordoned, to: &[Self::Active], by: Writer::Shard },
     ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::{Cell, cell, cpus, node_id};
+
+    /// So many nodes, enrolled in the order of their names.
+    fn of(nodes: u8) -> Cell {
+        let name = |n: u8| format!("n{n}");
+        let there = (1..=nodes).fold(cell(), |cell, n| cell.node(&name(n), cpus(4)));
+        (1..=nodes).fold(there, |cell, n| cell.enrolled(&name(n)))
+    }
+
+    fn roles(cell: &Cell) -> Vec<NodeRole> {
+        let nodes = cell.state.nodes();
+        nodes.values().map(|node| Roles::of(nodes).role(node)).collect()
+    }
+
+    #[test]
+    fn the_seven_that_came_first_are_managers_once_there_are_more() {
+        assert_eq!(roles(&of(7)), [NodeRole::Either; 7]);
+        let nine = roles(&of(9));
+        assert_eq!(nine[..7], [NodeRole::Manager; 7]);
+        assert_eq!(nine[7..], [NodeRole::Worker; 2]);
+        let lost = of(9).down("n3");
+        assert_eq!(roles(&lost), nine, "a node that is down is what it was");
+    }
+
+    #[test]
+    fn nodes_that_nobody_counted_are_alike() {
+        let paper = (0..9).fold(cell(), |cell, n| cell.node(&format!("n{n}"), cpus(4)));
+        assert_eq!(roles(&paper), [NodeRole::Either; 9]);
+    }
+
+    #[test]
+    fn who_is_not_the_one_is_the_other() {
+        let cell = of(8);
+        let (nodes, name) = (cell.state.nodes(), node_id("n1"));
+        for (equal, value, roles) in [
+            (true, "manager", [true, false, true]),
+            (false, "worker", [true, false, true]),
+            (true, "worker", [false, true, true]),
+            (false, "manager", [false, true, true]),
+            (true, "boss", [false, false, false]),
+            (false, "boss", [true, true, true]),
+        ] {
+            let constraint = Constraint { on: Attribute::Role, equal, value: value.to_owned() };
+            let met = [NodeRole::Manager, NodeRole::Worker, NodeRole::Either]
+                .map(|role| nodes[&name].facts.meets(&name, role, &constraint));
+            assert_eq!(met, roles, "{constraint}");
+        }
+    }
 }

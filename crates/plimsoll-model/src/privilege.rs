@@ -463,7 +463,7 @@ fn logged(found: &mut Privileges, logging: Option<&Logging>) {
 /// A volume by its name on the engine is anybody's, and with `driver_opts` it can be a directory of the node.
 fn declared(found: &mut Privileges, volumes: &BTreeMap<String, VolumeSpec>) {
     for (key, volume) in volumes {
-        let VolumeSpec { name, external, driver, driver_opts, labels: _ } = volume;
+        let VolumeSpec { name, external, driver, driver_opts, labels: _, scope: _ } = volume;
         let mut add = |what: String| found.add(Field::Volume, format!("{key} with {what}"));
         if let Some(name) = name {
             add(format!("name {name}"));

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
 use crate::ids::{NodeId, ReplicaId, ServiceName};
+use crate::preemption::PreemptedBy;
 use crate::spec::{Constraint, HostPort, SpecHash};
 use crate::units::{Bytes, MilliCpus, Millis, Resources, Timestamp};
+use crate::volume_holds::HoldPurpose;
 
 /// Why a node cannot take a replica. The order is the order in which they are checked and counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,9 +74,22 @@ pub enum Filter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shortage {
-    Cpu { asked: MilliCpus, free: MilliCpus },
-    Memory { asked: Bytes, free: Bytes },
-    Gpus { asked: GpusAsked, free: u32 },
+    Cpu {
+        asked: MilliCpus,
+        free: MilliCpus,
+    },
+    Memory {
+        asked: Bytes,
+        free: Bytes,
+    },
+    Gpus {
+        asked: GpusAsked,
+        free: u32,
+    },
+    /// It holds as many as a node may, however little they ask for.
+    Replicas {
+        has: u32,
+    },
 }
 
 /// How many GPUs a replica asks for.
@@ -219,7 +234,7 @@ impl fmt::Display for Shortage {
             Self::Cpu { asked, free } => asked <= free,
             Self::Memory { asked, free } => asked <= free,
             Self::Gpus { asked: GpusAsked::Count(asked), free } => asked <= free,
-            Self::Gpus { asked: GpusAsked::All, .. } => false,
+            Self::Gpus { asked: GpusAsked::All, .. } | Self::Replicas { .. } => false,
         };
         match self {
             // Whatever is asked for, a node that promised more than it has gives nothing.
@@ -233,6 +248,7 @@ impl fmt::Display for Shortage {
             Self::Cpu { asked, free } => write!(f, "asks for {asked} cpu, {free} free"),
             Self::Memory { asked, free } => write!(f, "asks for {asked}, {free} free"),
             Self::Gpus { asked, free } => write!(f, "asks for {asked}, {free} free"),
+            Self::Replicas { has } => write!(f, "holds {has} replicas, the most a node may"),
         }
     }
 }
@@ -252,6 +268,11 @@ pub enum UnplacedReason {
     NoNodes,
     /// How many of the nodes each filter turned away.
     NoEligibleNode { nodes: u32, turned_away: BTreeMap<FilterWord, u32> },
+    /// Replicas were stopped for one of higher priority, and no other node can take them; how many nodes each filter turned
+    /// away.
+    Preempted { by: Box<PreemptedBy>, nodes: u32, turned_away: BTreeMap<FilterWord, u32> },
+    /// No node has room, and replicas of lower priority make way on one of them until then.
+    Preempting { node: NodeId, victims: u32, until: Timestamp },
     /// What the scheduler decided for the service was refused twice by the state: a bug in plimsoll. It is tried again later
     /// and at the next apply; everything else goes on.
     DecisionRefused { why: String },
@@ -259,6 +280,8 @@ pub enum UnplacedReason {
     CannotSatisfyHostPlacement { needed: u32, missing: BTreeSet<NodeId> },
     /// It is stopped while its volumes move to another node.
     VolumeMoving { to: NodeId },
+    /// It is stopped while a volume of it is backed up or restored.
+    VolumeHeld { volume: String, purpose: HoldPurpose },
 }
 
 impl UnplacedReason {
@@ -266,9 +289,12 @@ impl UnplacedReason {
         match self {
             Self::NoNodes => "no_nodes",
             Self::NoEligibleNode { .. } => "no_eligible_node",
+            Self::Preempted { .. } => "preempted",
+            Self::Preempting { .. } => "preempting",
             Self::DecisionRefused { .. } => "decision_refused",
             Self::CannotSatisfyHostPlacement { .. } => "cannot_satisfy_host_placement",
             Self::VolumeMoving { .. } => "volume_moving",
+            Self::VolumeHeld { .. } => "volume_held",
         }
     }
 }
@@ -277,12 +303,16 @@ impl fmt::Display for UnplacedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodes => f.write_str("the cell has no nodes"),
-            Self::NoEligibleNode { nodes, turned_away } => {
-                write!(f, "0 of {nodes} nodes can take it")?;
-                for (i, (word, count)) in turned_away.iter().enumerate() {
-                    write!(f, "{} {count} {word}", if i == 0 { ":" } else { "," })?;
-                }
-                Ok(())
+            Self::NoEligibleNode { nodes, turned_away } => nobody_can(f, *nodes, turned_away),
+            Self::Preempted { by, nodes, turned_away } => {
+                write!(f, "{by}; ")?;
+                nobody_can(f, *nodes, turned_away)
+            }
+            Self::Preempting { node, victims: 1, .. } => {
+                write!(f, "1 replica of lower priority makes way for it on {node}")
+            }
+            Self::Preempting { node, victims, .. } => {
+                write!(f, "{victims} replicas of lower priority make way for it on {node}")
             }
             Self::DecisionRefused { why } => {
                 write!(f, "the state refused what was decided for it: {why}")
@@ -292,8 +322,23 @@ impl fmt::Display for UnplacedReason {
                 write!(f, "needs {needed} ready hosts; missing: {}", names.join(", "))
             }
             Self::VolumeMoving { to } => write!(f, "stopped while its volumes move to {to}"),
+            Self::VolumeHeld { volume, purpose } => {
+                write!(f, "stopped for the {} of volume {volume}", purpose.noun())
+            }
         }
     }
+}
+
+fn nobody_can(
+    f: &mut fmt::Formatter<'_>,
+    nodes: u32,
+    turned_away: &BTreeMap<FilterWord, u32>,
+) -> fmt::Result {
+    write!(f, "0 of {nodes} nodes can take it")?;
+    for (i, (word, count)) in turned_away.iter().enumerate() {
+        write!(f, "{} {count} {word}", if i == 0 { ":" } else { "," })?;
+    }
+    Ok(())
 }
 
 /// Why a replica that should move stays for now.
@@ -308,8 +353,12 @@ pub enum WaitReason {
     NoPlace(UnplacedReason),
     /// Its new copy would take the place of its old one and does not fit there. The old one runs on.
     NoRoomInPlace(Filter),
+    /// It makes way for a replica of higher priority and finds no room elsewhere: it is stopped then.
+    Preempted { by: Box<PreemptedBy>, until: Timestamp },
     /// The new spec did not become healthy once; it is not tried again until another one is applied.
     Stalled { spec: SpecHash },
+    /// It is a job and runs: to move it is to run it twice, so it stays until it has ended.
+    JobRunning,
 }
 
 impl WaitReason {
@@ -319,7 +368,9 @@ impl WaitReason {
             Self::MassLoss { .. } => "mass_loss",
             Self::NoPlace(why) => why.word(),
             Self::NoRoomInPlace(_) => "no_room_in_place",
+            Self::Preempted { .. } => "preempted",
             Self::Stalled { .. } => "stalled",
+            Self::JobRunning => "job_running",
         }
     }
 }
@@ -338,7 +389,16 @@ impl fmt::Display for WaitReason {
             Self::NoRoomInPlace(filter) => {
                 write!(f, "the new copy does not fit on its node: {filter}")
             }
+            Self::Preempted { by, .. } => {
+                let PreemptedBy { by, node, priority, own } = &**by;
+                write!(
+                    f,
+                    "it makes way on {node} for {by} (priority {priority}, its own is {own}) and \
+                     finds no room elsewhere"
+                )
+            }
             Self::Stalled { spec } => write!(f, "spec {} did not become healthy", spec.short()),
+            Self::JobRunning => f.write_str("its job runs, and is not moved before it ends"),
         }
     }
 }

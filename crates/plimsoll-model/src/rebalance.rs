@@ -39,6 +39,8 @@ pub enum Skip {
     NoEligibleDst,
     /// Nothing on the node may move at all.
     NoCandidate,
+    /// Too many moves of late did not bring what was predicted.
+    SlowedDown,
 }
 
 impl Skip {
@@ -52,6 +54,7 @@ impl Skip {
             Self::ReliefFloor => "relief_floor",
             Self::NoEligibleDst => "no_eligible_dst",
             Self::NoCandidate => "no_candidate",
+            Self::SlowedDown => "slowed_down",
         }
     }
 }

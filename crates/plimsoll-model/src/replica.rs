@@ -54,8 +54,12 @@ pub enum MoveCause {
     Pressure,
     /// Another node suits it clearly better, or a node that joined or came back gets its share.
     Reschedule,
+    /// A replica of higher priority needs its room.
+    Preempted,
     /// An operator asked for a fresh start, or applied the file again after it had failed.
     Restart,
+    /// An operator asked for a better layout.
+    Optimize,
 }
 
 impl MoveCause {
@@ -67,7 +71,22 @@ impl MoveCause {
             Self::Outdated => "outdated",
             Self::Pressure => "pressure",
             Self::Reschedule => "reschedule",
+            Self::Preempted => "preempted",
             Self::Restart => "restart",
+            Self::Optimize => "optimize",
+        }
+    }
+
+    /// Whether the replica could as well have stayed: somebody chose another place for it.
+    pub fn is_chosen(self) -> bool {
+        match self {
+            Self::Pressure | Self::Reschedule | Self::Optimize => true,
+            Self::NodeLost
+            | Self::RuntimeLost
+            | Self::Misplaced
+            | Self::Outdated
+            | Self::Restart
+            | Self::Preempted => false,
         }
     }
 }
@@ -90,6 +109,9 @@ pub struct Replica {
     /// It is where it is because a hot node was relieved of it: nobody but the rebalancer moves it for something better.
     #[serde(default)]
     pub is_relieved: bool,
+    /// Which run of its service it is of, where that is on a schedule.
+    #[serde(default)]
+    pub run: Option<u64>,
 }
 
 impl Replica {
@@ -112,7 +134,7 @@ impl Replica {
     /// Whether something of it was given up, or fails on and on, so that only another apply helps or hastens it.
     pub fn has_given_up(&self) -> bool {
         let next = self.successor.as_ref().map(|successor| &successor.assignment);
-        self.assignment.is_some()
+        self.assignment.as_ref().is_some_and(|at| !self.is_record(at))
             && (matches!(self.waiting, Some(WaitReason::Stalled { .. }))
                 || self.assignment.iter().chain(next).any(|assigned| self.fails(assigned)))
     }
@@ -141,14 +163,42 @@ impl Replica {
         self.observation(assignment).is_some_and(|seen| seen.state == ObservedState::Stopped)
     }
 
-    /// Whether it had one job there, and has done it: it counts as running, and nothing runs.
+    /// Whether it has come to the end it was started for: it counts as running, and nothing runs.
     pub fn has_completed(&self, assignment: &Assignment) -> bool {
-        let code = self.observation(assignment).and_then(|seen| seen.code.as_ref());
-        code == Some(&ObservedCode::Completed)
+        self.observation(assignment).is_some_and(Observation::is_completed)
     }
 
+    /// Whether it has ended for good there: it completed, or failed and is not retried. Only an operator starts it again.
+    pub fn is_over(&self, assignment: &Assignment) -> bool {
+        let seen = self.observation(assignment);
+        // Nobody tries a run again that could not be started: the next one is soon enough.
+        let is_exhausted = |seen: &Observation| {
+            self.run.is_some() && matches!(seen.code, Some(ObservedCode::RestartExhausted { .. }))
+        };
+        seen.is_some_and(|seen| seen.is_over() || is_exhausted(seen))
+    }
+
+    /// Whether it is what is left of a run that is over: kept for its logs, and never started again, whatever is asked for.
+    pub fn is_record(&self, assignment: &Assignment) -> bool {
+        self.run.is_some() && self.is_over(assignment)
+    }
+
+    /// Whether it has given back its room and its ports: nothing of it runs, or ever will.
+    pub fn has_vacated(&self, assignment: &Assignment) -> bool {
+        self.has_completed(assignment) || self.is_record(assignment)
+    }
+
+    /// Whether it may have been started there, as far as its node has said, and was not stopped since.
+    pub fn has_started(&self, assignment: &Assignment) -> bool {
+        use ObservedState::{Pending, Pulling, Stopped};
+        let seen = self.observation(assignment).map(|seen| seen.state);
+        !matches!(seen, None | Some(Pending | Pulling | Stopped))
+    }
+
+    /// Whether it is up and healthy there, or has completed.
     pub fn runs(&self, assignment: &Assignment) -> bool {
-        self.observation(assignment).is_some_and(|seen| seen.state == ObservedState::Running)
+        let seen = self.observation(assignment).map(|seen| seen.state);
+        matches!(seen, Some(ObservedState::Running | ObservedState::Completed))
     }
 }
 
@@ -159,6 +209,17 @@ pub struct Observation {
     pub code: Option<ObservedCode>,
     /// Since when, by the leader's clock: a node's own may be wrong.
     pub at: Timestamp,
+}
+
+impl Observation {
+    /// Whether it ended with status 0, as it was meant to. Of old, that was said of what counts as running.
+    pub fn is_completed(&self) -> bool {
+        self.state == ObservedState::Completed || self.code == Some(ObservedCode::Completed)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_completed() || matches!(self.code, Some(ObservedCode::JobFailed { .. }))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -175,6 +236,8 @@ pub enum ObservedState {
     Stopped,
     /// The container runtime does not answer, and its process is gone or cannot be seen.
     Unknown,
+    /// It ended with status 0, which is what it was started for.
+    Completed,
 }
 
 impl ObservedState {
@@ -187,10 +250,12 @@ impl ObservedState {
         Self::Failed,
         Self::Stopped,
         Self::Unknown,
+        Self::Completed,
     ];
 
     /// A report says how things are now. What lay between two reports may have gone with a leader or a boot, so any
-    /// live state can follow any other. Stopped is the end of a generation: what comes after is a new assignment.
+    /// live state can follow any other. Stopped is the end of a generation: what comes after is a new assignment. What has
+    /// completed never runs again; its container is removed in the end.
     pub const EDGES: &[Edge<Self>] = &[
         Edge { from: Self::Pending, to: Self::LIVE, by: Writer::Agent },
         Edge { from: Self::Pulling, to: Self::LIVE, by: Writer::Agent },
@@ -199,6 +264,7 @@ impl ObservedState {
         Edge { from: Self::Degraded, to: Self::LIVE, by: Writer::Agent },
         Edge { from: Self::Failed, to: Self::LIVE, by: Writer::Agent },
         Edge { from: Self::Unknown, to: Self::LIVE, by: Writer::Agent },
+        Edge { from: Self::Completed, to: &[Self::Stopped], by: Writer::Agent },
     ];
 
     pub fn word(self) -> &'static str {
@@ -211,6 +277,7 @@ impl ObservedState {
             Self::Failed => "failed",
             Self::Stopped => "stopped",
             Self::Unknown => "unknown",
+            Self::Completed => "completed",
         }
     }
 }
@@ -246,7 +313,7 @@ pub enum ObservedCode {
         #[serde(deserialize_with = "plain_code::last")]
         last: Box<ObservedCode>,
     },
-    /// It had one job, and ended well. Said of what counts as running.
+    /// It had one job, and ended well. Said of old of what counts as running; by now by the state of its own.
     Completed,
     /// Its node has no addresses left for its network. It says nothing of the replica, and is not counted against it.
     SubnetPoolExhausted {
@@ -254,6 +321,16 @@ pub enum ObservedCode {
     },
     /// The container runtime of its node does not answer. Whether it failed nobody knows, so it is not counted.
     RuntimeUnavailable,
+    /// It ended with status 0, after so many attempts on its node.
+    JobCompleted {
+        attempts: u32,
+    },
+    /// It ended with another status, and is not retried any more.
+    JobFailed {
+        attempts: u32,
+        #[serde(deserialize_with = "plain_code::last")]
+        last: Box<ObservedCode>,
+    },
 }
 
 impl ObservedCode {
@@ -267,9 +344,10 @@ impl ObservedCode {
             Self::OutOfMemory => "out_of_memory",
             Self::Vanished => "vanished",
             Self::RestartExhausted { .. } => "restart_exhausted",
-            Self::Completed => "completed",
+            Self::Completed | Self::JobCompleted { .. } => "completed",
             Self::SubnetPoolExhausted { .. } => "subnet_pool_exhausted",
             Self::RuntimeUnavailable => "runtime_unavailable",
+            Self::JobFailed { .. } => "job_failed",
         }
     }
 
@@ -284,12 +362,15 @@ impl ObservedCode {
             Self::StartFailed { error: text }
             | Self::SubnetPoolExhausted { error: text }
             | Self::Unhealthy { output: text } => cut(text),
-            Self::RestartExhausted { last, .. } => last.shorten(most),
+            Self::RestartExhausted { last, .. } | Self::JobFailed { last, .. } => {
+                last.shorten(most);
+            }
             Self::AwaitsService { .. }
             | Self::Exited { .. }
             | Self::OutOfMemory
             | Self::Vanished
             | Self::RuntimeUnavailable
+            | Self::JobCompleted { .. }
             | Self::Completed => {}
         }
     }
@@ -300,13 +381,15 @@ impl ObservedCode {
             Self::ImagePullFailed { .. }
             | Self::StartFailed { .. }
             | Self::SubnetPoolExhausted { .. }
-            | Self::RestartExhausted { .. } => true,
+            | Self::RestartExhausted { .. }
+            | Self::JobFailed { .. } => true,
             Self::AwaitsService { .. }
             | Self::Unhealthy { .. }
             | Self::Exited { .. }
             | Self::OutOfMemory
             | Self::Vanished
             | Self::RuntimeUnavailable
+            | Self::JobCompleted { .. }
             | Self::Completed => false,
         }
     }
@@ -327,7 +410,16 @@ impl fmt::Display for ObservedCode {
             Self::RestartExhausted { tries, last } => {
                 write!(f, "it failed {tries} times in a row; the last time {last}")
             }
-            Self::Completed => f.write_str("it has done its job"),
+            Self::Completed | Self::JobCompleted { attempts: 0 | 1 } => {
+                f.write_str("it ended with status 0")
+            }
+            Self::JobCompleted { attempts } => {
+                write!(f, "it ended with status 0 at attempt {attempts}")
+            }
+            Self::JobFailed { attempts: 1, last } => write!(f, "{last}, and is not retried"),
+            Self::JobFailed { attempts, last } => {
+                write!(f, "it failed in all {attempts} attempts; the last time {last}")
+            }
             Self::RuntimeUnavailable => {
                 f.write_str("the container runtime of its node does not answer")
             }

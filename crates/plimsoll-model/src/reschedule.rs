@@ -5,8 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::Author;
 use crate::ids::{NodeId, ReplicaId};
 use crate::pressure::Pressure;
+use crate::units::Timestamp;
 
 /// How well a node suits a replica, from 0 to 10 000: the sum of four named parts. Placement takes the best score, and the
 /// rescheduler compares the same ones.
@@ -50,6 +52,13 @@ pub struct RescheduleSettings {
     /// Joined and returned nodes are filled until every node has at most this share of its capacity reserved. None: until
     /// all have the same.
     pub target: Option<Pressure>,
+}
+
+/// Who gave it the settings it has, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingAuthor {
+    pub at: Timestamp,
+    pub by: Author,
 }
 
 impl fmt::Display for RescheduleSettings {

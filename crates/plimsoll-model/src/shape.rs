@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 use crate::Mode;
-use crate::spec::{ContainerSpec, MountSource, Placement, ServiceSpec};
+use crate::spec::{
+    ContainerSpec, MountSource, Placement, Port, PortMode, Protocol, RouteSpec, ServiceSpec,
+};
 
 pub const NETWORK_MODES: [&str; 3] = ["bridge", "host", "none"];
 pub const IPC_MODES: [&str; 4] = ["host", "private", "shareable", "none"];
@@ -58,6 +60,8 @@ pub enum Mistake {
     MountedTwice { target: String },
     #[error("volume {name:?} is not declared")]
     UndeclaredVolume { name: String },
+    #[error("volume {name:?} has scope global, which takes a driver other than local")]
+    GlobalVolume { name: String },
     #[error("{option:?} is not an option of tmpfs")]
     TmpfsOption { option: String },
     #[error("{mode:o} is not a file mode")]
@@ -66,6 +70,16 @@ pub enum Mistake {
     HostIp { ip: String },
     #[error("0 is not a port")]
     PortZero,
+    #[error("proxy_protocol of port {target}: it is for tcp, and this is {protocol}")]
+    ProxyProtocolNotTcp { target: u16, protocol: Protocol },
+    #[error("proxy_protocol of port {target}: with mode host clients reach the container directly")]
+    ProxyProtocolOnHost { target: u16 },
+    #[error(
+        "port {target} is published with and without proxy_protocol: a server expects it of every connection or of none"
+    )]
+    ProxyProtocolMixed { target: u16 },
+    #[error("a route leads to port {target}, which is published with proxy_protocol")]
+    ProxyProtocolRouted { target: u16 },
     #[error("{permissions:?} are not permissions of a device; use r, w and m")]
     DevicePermissions { permissions: String },
     #[error("ulimit {name} has a soft limit above its hard one")]
@@ -83,10 +97,13 @@ impl ServiceSpec {
         let mut found = Vec::new();
         namespaces(container, &mut found);
         mounts(container, &mut found);
+        let nowhere = container.volumes.iter().filter(|(_, volume)| !volume.can_have_scope());
+        found.extend(nowhere.map(|(name, _)| Mistake::GlobalVolume { name: name.clone() }));
         let ports = container.ports.iter();
         if ports.clone().any(|port| port.target == 0 || port.published == Some(0)) {
             found.push(Mistake::PortZero);
         }
+        proxy_protocol(&container.ports, &mut found);
         let ips = ports.filter_map(|port| port.host_ip.clone());
         let not_ips = ips.filter(|ip| ip.parse::<IpAddr>().is_err());
         found.extend(not_ips.map(|ip| Mistake::HostIp { ip }));
@@ -107,6 +124,33 @@ impl ServiceSpec {
             found.push(Mistake::NoHosts);
         }
         found
+    }
+}
+
+impl ContainerSpec {
+    /// Why requests cannot be routed to it so: a connection that carries the requests of many clients cannot begin with the
+    /// address of one.
+    pub fn route_mistake(&self, route: &RouteSpec) -> Option<Mistake> {
+        let target = route.port;
+        self.proxied_ports().contains(&target).then_some(Mistake::ProxyProtocolRouted { target })
+    }
+}
+
+/// What is carried to a port begins with its client's address, or nothing is: whoever listens there cannot tell.
+fn proxy_protocol(ports: &[Port], found: &mut Vec<Mistake>) {
+    let routed = |port: &&Port| port.protocol == Protocol::Tcp && port.mode == PortMode::Routed;
+    let plain = ports.iter().filter(routed).filter(|port| port.proxy_protocol.is_none());
+    let plain: BTreeSet<u16> = plain.map(|port| port.target).collect();
+    let mut mixed = BTreeSet::new();
+    for port in ports.iter().filter(|port| port.proxy_protocol.is_some()) {
+        let (target, protocol) = (port.target, port.protocol);
+        if protocol != Protocol::Tcp {
+            found.push(Mistake::ProxyProtocolNotTcp { target, protocol });
+        } else if port.mode == PortMode::Host {
+            found.push(Mistake::ProxyProtocolOnHost { target });
+        } else if plain.contains(&target) && mixed.insert(target) {
+            found.push(Mistake::ProxyProtocolMixed { target });
+        }
     }
 }
 
@@ -205,6 +249,15 @@ mod tests {
         )
     }
 
+    /// Ports that lead to the same one: the protocol, the mode, and whether it asks for its clients' addresses.
+    fn proxied(ports: &[(&str, &str, bool)]) -> Value {
+        let port = |(at, (protocol, mode, is_proxied)): (usize, &(&str, &str, bool))| {
+            json!({"target": 80, "published": 8080 + at, "host_ip": null, "protocol": protocol, "mode": mode,
+                   "proxy_protocol": is_proxied.then_some("v2")})
+        };
+        ports.iter().enumerate().map(port).collect()
+    }
+
     #[test]
     fn what_no_file_can_say_is_a_mistake_of_the_spec_too() {
         let tmpfs = |option: &str| {
@@ -239,6 +292,26 @@ mod tests {
             ("mounts", tmpfs("mpol=x"), "\"mpol=x\" is not an option of tmpfs"),
             ("ports", port(json!("::1")), ""),
             ("ports", port(json!("local")), "\"local\" is not an IP address"),
+            ("ports", proxied(&[("tcp", "routed", true), ("udp", "routed", false)]), ""),
+            (
+                "ports",
+                proxied(&[("udp", "routed", true)]),
+                "proxy_protocol of port 80: it is for tcp, and this is udp",
+            ),
+            (
+                "ports",
+                proxied(&[("tcp", "host", true)]),
+                "proxy_protocol of port 80: with mode host clients reach the container directly",
+            ),
+            (
+                "ports",
+                proxied(&[
+                    ("tcp", "routed", true),
+                    ("tcp", "routed", false),
+                    ("tcp", "routed", true),
+                ]),
+                "port 80 is published with and without proxy_protocol: a server expects it of every connection or of none",
+            ),
             ("environment", json!({"A=B": "c"}), "\"A=B\" is not the name of a variable"),
             (
                 "ulimits",

@@ -11,19 +11,24 @@ use serde::{Deserialize, Serialize};
 use crate::access::Role;
 use crate::hex::{self, Hex};
 use crate::ids::{DeploymentName, FileName, NodeId, ServiceName};
+use crate::schedule::Schedule;
 use crate::units::{Bytes, MilliCpus, Millis, Resources};
 
 mod data;
 mod declared;
 mod hash;
 mod image;
+mod lifecycle;
 mod networks;
+mod pins;
 mod routes;
 
 pub use data::{MountedVolume, VolumeGroup};
 pub use declared::{DeclaredVolumes, MAX_DECLARED, MAX_DECLARED_PATH, declared_key, declared_name};
 pub use image::{ImageReference, UnpinnedImage, is_digest};
+pub use lifecycle::{Lifecycle, Retries, awaited_jobs};
 pub use networks::NetworkAttachment;
+pub use pins::DataPin;
 pub use routes::{RouteSpec, Tls, bare_name};
 
 /// SHA-256 over the canonical JSON of a [`ContainerSpec`]; made by [`SpecHash::of`].
@@ -77,6 +82,15 @@ pub struct ServiceSpec {
     /// revision.
     #[serde(default)]
     pub declared: DeclaredVolumes,
+    /// Of the service, for people and programs that look for it; those of its containers are theirs.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What the end of a replica means.
+    #[serde(default)]
+    pub lifecycle: Lifecycle,
+    /// When it runs; none: at once, and as its lifecycle says.
+    #[serde(default)]
+    pub schedule: Option<Schedule>,
 }
 
 impl ServiceSpec {
@@ -100,7 +114,16 @@ impl ServiceSpec {
             replay: Replay::default(),
             unpinned: None,
             declared: DeclaredVolumes::default(),
+            labels: BTreeMap::new(),
+            lifecycle: Lifecycle::default(),
+            schedule: None,
         }
+    }
+
+    /// Whether it matters to the service who holds the log.
+    pub fn looks_at_roles(&self) -> bool {
+        let preferred = self.placement.preferences.iter().map(|it| &it.constraint);
+        self.placement.constraints.iter().chain(preferred).any(|it| it.on == Attribute::Role)
     }
 
     /// What each replica sets aside on its node. What a spec does not declare counts as zero.
@@ -143,6 +166,8 @@ pub enum Mode {
     Hosts { replicas: u32, hosts: BTreeSet<NodeId> },
     /// One on every ready node.
     Global,
+    /// Onto the fullest node that still has room, by what is reserved on it.
+    Binpack { replicas: u32 },
 }
 
 impl Mode {
@@ -152,16 +177,38 @@ impl Mode {
             Self::Pack { .. } => "pack",
             Self::Hosts { .. } => "hosts",
             Self::Global => "global",
+            Self::Binpack { .. } => "binpack",
+        }
+    }
+
+    /// The same with another count; none for `global`, which has none.
+    #[must_use]
+    pub fn scaled(&self, replicas: u32) -> Option<Self> {
+        match self {
+            Self::Spread { .. } => Some(Self::Spread { replicas }),
+            Self::Pack { .. } => Some(Self::Pack { replicas }),
+            Self::Hosts { hosts, .. } => Some(Self::Hosts { replicas, hosts: hosts.clone() }),
+            Self::Binpack { .. } => Some(Self::Binpack { replicas }),
+            Self::Global => None,
         }
     }
 
     /// How many copies are wanted; `global` wants as many as there are nodes for it.
     pub fn replicas(&self) -> Option<u32> {
         match self {
-            Self::Spread { replicas } | Self::Pack { replicas } | Self::Hosts { replicas, .. } => {
-                Some(*replicas)
-            }
+            Self::Spread { replicas }
+            | Self::Pack { replicas }
+            | Self::Binpack { replicas }
+            | Self::Hosts { replicas, .. } => Some(*replicas),
             Self::Global => None,
+        }
+    }
+
+    /// Whether it asks for evenness over zones and nodes.
+    pub fn is_even(&self) -> bool {
+        match self {
+            Self::Spread { .. } | Self::Hosts { .. } | Self::Global => true,
+            Self::Pack { .. } | Self::Binpack { .. } => false,
         }
     }
 }
@@ -184,6 +231,8 @@ pub enum Attribute {
     Label(String),
     Os,
     Arch,
+    /// `manager` or `worker`: see [`Roles`](crate::node::Roles).
+    Role,
 }
 
 impl fmt::Display for Attribute {
@@ -194,6 +243,7 @@ impl fmt::Display for Attribute {
             Self::Label(label) => write!(f, "node.labels.{label}"),
             Self::Os => f.write_str("node.platform.os"),
             Self::Arch => f.write_str("node.platform.arch"),
+            Self::Role => f.write_str("node.role"),
         }
     }
 }
@@ -405,6 +455,15 @@ impl fmt::Display for Protocol {
     }
 }
 
+impl ContainerSpec {
+    /// The container's ports at which every connection begins with the address of its client.
+    pub fn proxied_ports(&self) -> BTreeSet<u16> {
+        let asked = self.ports.iter().filter(|port| port.proxy_protocol.is_some());
+        let carried = asked.filter(|port| port.mode == PortMode::Routed);
+        carried.filter(|port| port.protocol == Protocol::Tcp).map(|port| port.target).collect()
+    }
+}
+
 /// A published port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {
@@ -414,6 +473,16 @@ pub struct Port {
     pub host_ip: Option<String>,
     pub protocol: Protocol,
     pub mode: PortMode,
+    /// Whether every connection that is carried to the port begins with the address of its client.
+    #[serde(default)]
+    pub proxy_protocol: Option<ProxyProtocol>,
+}
+
+/// How a server is told who its client is, before the client's own bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyProtocol {
+    V2,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -479,6 +548,17 @@ pub struct VolumeSpec {
     pub driver: Option<String>,
     pub driver_opts: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
+    /// Where its data is, if the file says so; none: as far as we know, on the node that made it.
+    #[serde(default)]
+    pub scope: Option<VolumeScope>,
+}
+
+/// Where the data of a volume is, in the words of engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeScope {
+    /// The driver has it for every node alike.
+    Global,
 }
 
 /// A config or secret, its content read on the client and carried in the spec.

@@ -10,14 +10,19 @@ use crate::acme::Acme;
 use crate::audit::{AuditRing, Author};
 use crate::cell_files::CellFiles;
 use crate::command::Refusal;
+use crate::fleet::{FleetMembership, FleetState};
 use crate::ids::{CellId, DeploymentName, NodeId, ReplicaId, ServiceKey, ServiceName, Slot};
 use crate::level::Level;
-use crate::node::{Availability, Node};
+use crate::machines::Machines;
+use crate::node::{Availability, Node, Roles};
+use crate::preemption::{PreemptedBy, Preemptions};
 use crate::reason::Unplaced;
 use crate::registries::{RegistryHost, RegistryLogin};
 use crate::replica::{Assignment, Replica};
-use crate::reschedule::RescheduleSettings;
+use crate::reschedule::{RescheduleSettings, SettingAuthor};
+use crate::review::MoveReviews;
 use crate::rollout::Rollout;
+use crate::schedule::ScheduleRow;
 use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
 use crate::units::{Bytes, Generation, MilliCpus, Resources, Revision, Timestamp};
 use crate::volumes::Volumes;
@@ -87,6 +92,14 @@ pub struct State {
     pub(crate) acme: Acme,
     pub(crate) registries: BTreeMap<RegistryHost, RegistryLogin>,
     pub(crate) rescheduling: RescheduleSettings,
+    pub(crate) rescheduling_set: Option<SettingAuthor>,
+    pub(crate) reviews: MoveReviews,
+    pub(crate) preemptions: Preemptions,
+    pub(crate) machines: Machines,
+    /// What a coordinator must not forget; none in a cell that runs deployments.
+    pub(crate) fleet: Option<FleetState>,
+    /// The fleet that this cell is a shard of.
+    pub(crate) fleet_membership: Option<FleetMembership>,
     /// Derived: what each node holds, and which services lack a replica.
     #[serde(skip)]
     pub(crate) loads: Loads,
@@ -121,6 +134,18 @@ struct StoredState {
     registries: BTreeMap<RegistryHost, RegistryLogin>,
     #[serde(default)]
     rescheduling: RescheduleSettings,
+    #[serde(default)]
+    rescheduling_set: Option<SettingAuthor>,
+    #[serde(default)]
+    reviews: MoveReviews,
+    #[serde(default)]
+    preemptions: Preemptions,
+    #[serde(default)]
+    machines: Machines,
+    #[serde(default)]
+    fleet: Option<FleetState>,
+    #[serde(default)]
+    fleet_membership: Option<FleetMembership>,
 }
 
 impl TryFrom<StoredState> for State {
@@ -144,6 +169,12 @@ impl TryFrom<StoredState> for State {
             acme: written.acme,
             registries: written.registries,
             rescheduling: written.rescheduling,
+            rescheduling_set: written.rescheduling_set,
+            reviews: written.reviews,
+            preemptions: written.preemptions,
+            machines: written.machines,
+            fleet: written.fleet,
+            fleet_membership: written.fleet_membership,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -220,6 +251,12 @@ pub struct ServiceRow {
     pub failures: BTreeMap<NodeId, Vec<Timestamp>>,
     /// The latest change of spec; none while there has been only one.
     pub rollout: Option<Rollout>,
+    /// For whom it last lost a replica that it has not got back.
+    #[serde(default)]
+    pub preempted: Option<Box<PreemptedBy>>,
+    /// What is known of its runs, where it is on a schedule.
+    #[serde(default)]
+    pub schedule: Option<Box<ScheduleRow>>,
 }
 
 impl Service {
@@ -230,6 +267,12 @@ impl Service {
 
     pub fn spec_of(&self, assignment: &Assignment) -> Option<&Arc<ServiceSpec>> {
         self.row.specs.get(&assignment.spec)
+    }
+
+    /// The numbers that its live replicas have among those with data of their image's volumes.
+    pub fn data_in_use(&self) -> BTreeSet<u32> {
+        let live = self.replicas.values().filter(|replica| replica.assignment.is_some());
+        live.filter_map(|replica| replica.data).collect()
     }
 
     /// How many of its replicas are settled.
@@ -259,6 +302,12 @@ impl State {
             acme: Acme::default(),
             registries: BTreeMap::new(),
             rescheduling: RescheduleSettings::default(),
+            rescheduling_set: None,
+            reviews: MoveReviews::default(),
+            preemptions: Preemptions::default(),
+            machines: Machines::default(),
+            fleet: None,
+            fleet_membership: None,
             loads: Loads::default(),
             unplaced: BTreeSet::new(),
             moving: BTreeSet::new(),
@@ -277,6 +326,36 @@ impl State {
         self.rescheduling
     }
 
+    /// Who set it so, and when; none where nobody ever did.
+    pub fn rescheduling_set(&self) -> Option<&SettingAuthor> {
+        self.rescheduling_set.as_ref()
+    }
+
+    /// What is known of whether automatic moves were worth it.
+    pub fn reviews(&self) -> &MoveReviews {
+        &self.reviews
+    }
+
+    /// Room that is being freed for replicas of higher priority.
+    pub fn preemptions(&self) -> &Preemptions {
+        &self.preemptions
+    }
+
+    /// The machines that the cell owns, and what it keeps about them.
+    pub fn machines(&self) -> &Machines {
+        &self.machines
+    }
+
+    /// The fleet that this cell coordinates, if it does.
+    pub fn fleet(&self) -> Option<&FleetState> {
+        self.fleet.as_ref()
+    }
+
+    /// The fleet that this cell is a shard of, if it is of one.
+    pub fn fleet_membership(&self) -> Option<&FleetMembership> {
+        self.fleet_membership.as_ref()
+    }
+
     pub fn cell_id(&self) -> &CellId {
         &self.cell_id
     }
@@ -291,6 +370,11 @@ impl State {
 
     pub fn node(&self, node: &NodeId) -> Option<&Node> {
         self.nodes.get(node)
+    }
+
+    /// The roles that matter to a service. Most look at none, and then all nodes are alike to them.
+    pub fn roles_for(&self, spec: &ServiceSpec) -> Roles {
+        if spec.looks_at_roles() { Roles::of(&self.nodes) } else { Roles::ALIKE }
     }
 
     pub fn deployments(&self) -> &BTreeMap<DeploymentName, Deployment> {

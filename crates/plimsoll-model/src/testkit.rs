@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHasher;
 
+use crate::access::Digest;
 use crate::audit::Author;
 use crate::command::{Change, Command, Event, Guarded, Rejection};
 use crate::ids::{
@@ -16,8 +17,8 @@ use crate::node::{Availability, NodeFacts, NodeStatus};
 use crate::replica::{Observation, ObservedCode, ObservedState};
 use crate::spec::{
     Attribute, Constraint, ContainerSpec, FileContent, FileMount, GpuRequest, Mode, Mount,
-    MountSource, Port, PortMode, Preference, Protocol, RouteSpec, ServiceSpec, SpecHash,
-    VolumeSpec,
+    MountSource, Port, PortMode, Preference, Protocol, ProxyProtocol, RouteSpec, ServiceSpec,
+    SpecHash, VolumeSpec,
 };
 use crate::state::State;
 use crate::transition::Writer;
@@ -82,6 +83,10 @@ impl NodeFacts {
 
 pub fn spread(replicas: u32) -> ServiceSpec {
     service(Mode::Spread { replicas })
+}
+
+pub fn binpack(replicas: u32) -> ServiceSpec {
+    service(Mode::Binpack { replicas })
 }
 
 pub fn pack(replicas: u32) -> ServiceSpec {
@@ -154,6 +159,7 @@ impl ServiceSpec {
             host_ip: None,
             protocol: Protocol::Tcp,
             mode: PortMode::Host,
+            proxy_protocol: None,
         });
         self.hashed()
     }
@@ -166,7 +172,16 @@ impl ServiceSpec {
             host_ip: None,
             protocol: Protocol::Tcp,
             mode: PortMode::Routed,
+            proxy_protocol: None,
         });
+        self.hashed()
+    }
+
+    /// The ports it publishes tell it who its clients are.
+    pub fn proxied(mut self) -> Self {
+        for port in &mut self.container.ports {
+            port.proxy_protocol = Some(ProxyProtocol::V2);
+        }
         self.hashed()
     }
 
@@ -199,6 +214,12 @@ impl ServiceSpec {
         self
     }
 
+    pub fn wants_role(mut self, role: &str) -> Self {
+        let (on, value) = (Attribute::Role, role.to_owned());
+        self.placement.constraints.insert(Constraint { on, equal: true, value });
+        self
+    }
+
     pub fn prefers_label(mut self, key: &str, value: &str) -> Self {
         let (on, value) = (Attribute::Label(key.to_owned()), value.to_owned());
         let constraint = Constraint { on, equal: true, value };
@@ -215,6 +236,17 @@ impl ServiceSpec {
 impl Cell {
     pub fn node(mut self, name: &str, facts: NodeFacts) -> Self {
         self.change(Writer::Operator, Change::PutNode { node: node_id(name), facts });
+        self
+    }
+
+    /// A node that is there has shown a certificate, and has a number as a server from now on.
+    pub fn enrolled(mut self, name: &str) -> Self {
+        let node = node_id(name);
+        let facts =
+            self.state.node(&node).expect("a test enrols nodes that are there").facts.clone();
+        let serial = u8::try_from(self.state.access().next_server).expect("a test has few nodes");
+        let key = Digest([serial; 32]);
+        self.change(Writer::Operator, Change::Enrol { node, facts, key });
         self
     }
 

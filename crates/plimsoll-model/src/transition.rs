@@ -20,6 +20,10 @@ pub enum Writer {
     Rebalancer,
     /// The leader's background look for better places.
     Rescheduler,
+    /// The leader's look at the machines of the cell.
+    Shard,
+    /// What a provider of machines says of one.
+    Provider,
 }
 
 impl fmt::Display for Writer {
@@ -31,6 +35,8 @@ impl fmt::Display for Writer {
             Self::Agent => "agent",
             Self::Rebalancer => "rebalancer",
             Self::Rescheduler => "rescheduler",
+            Self::Shard => "shard",
+            Self::Provider => "provider",
         })
     }
 }

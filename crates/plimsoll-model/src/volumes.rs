@@ -11,6 +11,7 @@ use crate::replica::Replica;
 use crate::spec::{ServiceSpec, declared_name};
 use crate::state::State;
 use crate::units::{Generation, Revision, Timestamp};
+use crate::volume_holds::{HoldPurpose, VolumeHold, VolumeHoldFailure};
 
 /// The named volumes that one deployment uses, or used when there was one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub struct Volumes {
     pub moving: Option<VolumeMove>,
     /// How the last move failed, until the next one begins.
     pub move_failed: Option<FailedVolumeMove>,
+    /// One of them is backed up or restored. None is while some move.
+    pub hold: Option<VolumeHold>,
 }
 
 /// Who has a volume.
@@ -149,6 +152,15 @@ pub enum VolumeChange {
     Copied { deployment: DeploymentName, node: NodeId, order: Generation },
     /// The move is given up: the volumes stay, and what the destination has of them goes.
     GiveUp { deployment: DeploymentName, order: Generation, why: VolumeMoveFailure },
+    /// Somebody is to read or replace what is in the node's copy. What uses it is stopped, but for a live backup.
+    Hold { deployment: DeploymentName, volume: String, node: NodeId, purpose: HoldPurpose },
+    /// Nothing uses it any more.
+    OpenHold { deployment: DeploymentName, order: Generation },
+    /// Whoever holds it is still there.
+    RenewHold { deployment: DeploymentName, order: Generation },
+    /// It is over. Without a failure it is refused where the hold was lost in between: then what was read or replaced meanwhile
+    /// counts for nothing.
+    EndHold { deployment: DeploymentName, order: Generation, failure: Option<VolumeHoldFailure> },
 }
 
 impl VolumeChange {
@@ -161,6 +173,10 @@ impl VolumeChange {
             Self::Copy { .. } => "copy_volumes",
             Self::Copied { .. } => "volumes_copied",
             Self::GiveUp { .. } => "give_up_volume_move",
+            Self::Hold { .. } => "hold_volume",
+            Self::OpenHold { .. } => "open_volume_hold",
+            Self::RenewHold { .. } => "renew_volume_hold",
+            Self::EndHold { .. } => "end_volume_hold",
         }
     }
 
@@ -172,7 +188,11 @@ impl VolumeChange {
             | Self::Move { deployment, .. }
             | Self::Copy { deployment, .. }
             | Self::Copied { deployment, .. }
-            | Self::GiveUp { deployment, .. } => deployment,
+            | Self::GiveUp { deployment, .. }
+            | Self::Hold { deployment, .. }
+            | Self::OpenHold { deployment, .. }
+            | Self::RenewHold { deployment, .. }
+            | Self::EndHold { deployment, .. } => deployment,
         }
     }
 }
@@ -234,7 +254,9 @@ impl Volumes {
             data.nodes.extend(holders.nodes.iter().cloned());
             data.released = data.released.max(released);
         }
-        let mut vacant: Vec<VacantData> = vacant.into_values().collect();
+        // Of what moved away and was lost there, the old copy is not the data.
+        let mut vacant: Vec<VacantData> =
+            vacant.into_values().filter(|data| !data.nodes.is_empty()).collect();
         vacant.sort_by_key(|data| std::cmp::Reverse(data.released));
         vacant
     }
@@ -246,6 +268,22 @@ impl Volumes {
         let declared =
             self.held.iter().filter_map(|(name, it)| Some((name, it, it.declared.as_ref()?)));
         declared.filter(move |(_, _, declared)| declared.service == *service)
+    }
+
+    /// Whether the service uses the volume: the file mounts it, or its image declares it.
+    fn is_of(&self, key: &ServiceKey, spec: &ServiceSpec, volume: &str) -> bool {
+        let declared = self.held.get(volume).and_then(|holders| holders.declared.as_ref());
+        declared.is_some_and(|declared| declared.service == key.service)
+            || spec.container.local_volumes(&key.deployment).any(|it| it == *volume)
+    }
+
+    /// All that the image declared of the same replica as this one, itself among them.
+    pub fn declared_beside(&self, volume: &str) -> BTreeSet<String> {
+        let Some(own) = self.held.get(volume).and_then(|it| it.declared.as_ref()) else {
+            return BTreeSet::new();
+        };
+        let of = self.declared_of(&own.service);
+        of.filter(|(_, _, it)| it.number == own.number).map(|(name, _, _)| name.clone()).collect()
     }
 
     /// The nodes that have this one.
@@ -261,7 +299,9 @@ impl State {
         let mut users = Vec::new();
         for (key, service) in &self.services {
             for (slot, replica) in &service.replicas {
-                let held = replica.holds().filter(|held| {
+                // What has completed writes nothing any more.
+                let held = replica.holds().filter(|held| !replica.has_vacated(held));
+                let held = held.filter(|held| {
                     let spec = service.spec_of(held);
                     spec.is_some_and(|spec| {
                         mounts(&key.deployment, spec, volume)
@@ -276,14 +316,18 @@ impl State {
     }
 
     /// The move under way that the service waits for, because it mounts a volume of it.
-    pub fn volume_move_for(
-        &self,
-        deployment: &DeploymentName,
-        spec: &ServiceSpec,
-    ) -> Option<&VolumeMove> {
-        let moving = self.volumes.get(deployment)?.moving.as_ref()?;
-        let mut local = spec.container.local_volumes(deployment);
-        local.any(|volume| moving.volumes.contains(&volume)).then_some(moving)
+    pub fn volume_move_for(&self, key: &ServiceKey, spec: &ServiceSpec) -> Option<&VolumeMove> {
+        let volumes = self.volumes.get(&key.deployment)?;
+        let moving = volumes.moving.as_ref()?;
+        let mut moved = moving.volumes.iter();
+        moved.any(|volume| volumes.is_of(key, spec, volume)).then_some(moving)
+    }
+
+    /// The hold that the service waits for, because it mounts the volume.
+    pub fn volume_hold_for(&self, key: &ServiceKey, spec: &ServiceSpec) -> Option<&VolumeHold> {
+        let volumes = self.volumes.get(&key.deployment)?;
+        let hold = volumes.hold.as_ref().filter(|hold| hold.purpose.stops())?;
+        volumes.is_of(key, spec, &hold.volume).then_some(hold)
     }
 
     /// The copies that a node is to remove, with the number of each order.

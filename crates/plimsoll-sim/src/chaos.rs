@@ -13,7 +13,7 @@ use plimsoll_model::{
 };
 
 use crate::rng::SimRng;
-use crate::scenario::{AcmeAnswer, Action, RolloutRequest, Scenario, Services};
+use crate::scenario::{AcmeAnswer, Action, MachineAction, RolloutRequest, Scenario, Services};
 use crate::usage::{Shape, Usage};
 
 pub mod alphabet;
@@ -102,6 +102,7 @@ impl Writer {
         self.spell(*draw, (at, back), node.clone(), name.clone());
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each letter")]
     fn spell(
         &mut self,
         draw: Draw,
@@ -165,6 +166,8 @@ impl Writer {
             }
             Draw::MoveVolume => self.say(at, Action::MoveVolume(name, node)),
             Draw::RemoveVolume => self.say(at, Action::RemoveVolume(name, node)),
+            Draw::BackUpVolume => self.say(at, Action::BackUpVolume(name, node)),
+            Draw::RestoreVolume => self.say(at, Action::RestoreVolume(name, node)),
             Draw::Scale => self.scale(at, name),
             Draw::Rollback => {
                 let to = u32::try_from(self.chance.below(8)).ok().filter(|to| *to > 0);
@@ -195,7 +198,18 @@ impl Writer {
             Draw::AbortRotation => self.abort_rotation(at),
             Draw::RotateBackupKey => self.say(at, Action::RotateBackupKey),
             Draw::Reschedule => self.set_rescheduling(at, back),
+            Draw::Optimize => self.say(at, Action::Optimize),
             Draw::Raise => self.say(at, Action::Raise),
+            Draw::OfferMachine => {
+                let is_more = self.chance.percent(85);
+                let action = if is_more { MachineAction::Offer } else { MachineAction::Withdraw };
+                self.say(at, Action::Machines(action));
+            }
+            Draw::PauseMachines => {
+                self.say(at, Action::Machines(MachineAction::Pause));
+                self.say(back, Action::Machines(MachineAction::Resume));
+            }
+            Draw::Instruct => self.say(at, Action::Machines(MachineAction::Instruct)),
             Draw::CreateSecret => self.of_a_secret(at, Action::CreateSecret),
             Draw::RotateSecret => self.of_a_secret(at, Action::RotateSecret),
             Draw::RemoveSecret => self.of_a_secret(at, Action::RemoveSecret),
@@ -205,6 +219,11 @@ impl Writer {
             }
             Draw::LoginRegistry => self.of_a_registry(at, Action::LoginRegistry),
             Draw::LogoutRegistry => self.of_a_registry(at, Action::LogoutRegistry),
+            Draw::JoinFleet => {
+                self.say(at, Action::JoinFleet);
+                self.say(back, Action::LeaveFleet);
+            }
+            Draw::MistakeForCoordinator => self.say(at, Action::MistakeForCoordinator),
         }
     }
 

@@ -12,20 +12,27 @@ mod data;
 mod declared;
 mod files;
 mod identity;
+mod jobs;
 mod ledger;
 mod lint;
+mod machines;
 mod make_before_break;
 mod networks;
 mod one_at_a_time;
+mod one_writer;
 mod orphans;
 mod outages;
+mod pace;
 mod ports;
+mod preemption;
 mod reasons;
 mod restless;
 mod routing;
+mod schedules;
 pub mod settled;
 mod start_order;
 mod trust;
+mod volume_holds;
 mod volume_moves;
 mod volumes;
 
@@ -60,18 +67,25 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::<declared::DeclaredData>::default(),
         Box::<files::Files>::default(),
         Box::<identity::Identity>::default(),
+        Box::<jobs::Jobs>::default(),
         Box::<ledger::Ledger>::default(),
+        Box::<machines::OwnedMachines>::default(),
         Box::<make_before_break::MakeBeforeBreak>::default(),
         Box::<networks::Networks>::default(),
         Box::<one_at_a_time::OneAtATime>::default(),
+        Box::<one_writer::OneWriter>::default(),
         Box::<orphans::Orphans>::default(),
         Box::<outages::Outages>::default(),
+        Box::<pace::Pace>::default(),
         Box::<ports::Ports>::default(),
+        Box::<preemption::Preemption>::default(),
         Box::<reasons::Reasons>::default(),
         Box::<restless::Restless>::default(),
         Box::<routing::Routing>::default(),
+        Box::<schedules::Schedules>::default(),
         Box::<start_order::StartOrder>::default(),
         Box::<trust::MutualTrust>::default(),
+        Box::<volume_holds::HeldVolumesRest>::default(),
         Box::<volume_moves::VolumesChangeHandsWhole>::default(),
         Box::<volumes::OneVolume>::default(),
     ]

@@ -7,8 +7,10 @@
 
 pub mod chaos;
 mod clock;
+pub mod fleet;
 pub mod invariants;
 pub mod machine;
+pub mod packing;
 pub mod report;
 pub mod rng;
 mod run;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::agent::{ContainerPhase, LocalContainer};
-use plimsoll_kernel::restart::{NextRestart, RestartHistory, back_off};
+use plimsoll_kernel::restart::{NextRestart, RestartHistory, RestartRule, back_off};
 use plimsoll_model::access::Digest;
 use plimsoll_model::spec::HostPort;
 use plimsoll_model::{
@@ -96,7 +96,7 @@ pub struct Container {
     pub(crate) retry: Option<ObservedCode>,
     /// How often in a row its node had no addresses for its network.
     pub(crate) subnet_failures: u32,
-    /// When it has done what others wait for, should it have a job.
+    /// When it ends by itself, should it be to.
     pub(crate) ends_at: Option<Timestamp>,
     /// It ended while its engine was down: nobody has counted that yet.
     pub(crate) has_died: bool,
@@ -129,20 +129,15 @@ impl Container {
     }
 
     /// It failed, as an agent has it: tried again later, or not any more.
-    pub(crate) fn fail(&mut self, code: ObservedCode, now: Timestamp, policy: &Policy) {
+    pub(crate) fn fail(&mut self, code: ObservedCode, now: Timestamp, rule: &RestartRule<'_>) {
         self.local.phase = ContainerPhase::Exited;
         self.is_healthy = false;
-        self.tries.fails(now, policy);
-        self.code = Some(match self.tries.next(policy) {
-            NextRestart::Exhausted { tries } => {
-                ObservedCode::RestartExhausted { tries, last: Box::new(code) }
-            }
-            NextRestart::StartAt(at) => {
-                self.due = Some(at);
-                code
-            }
-            NextRestart::Nothing => code,
-        });
+        self.tries.fails(now, rule);
+        let next = self.tries.next(&code, rule);
+        if let NextRestart::StartAt(at) = next {
+            self.due = Some(at);
+        }
+        self.code = Some(next.told(code));
     }
 
     /// There is no network for it, which is no failure of its own: nothing of its tries is used up.
@@ -154,11 +149,11 @@ impl Container {
         self.code = Some(code);
     }
 
-    /// It has done its job.
+    /// It ended with status 0, which is what it was started for.
     pub(crate) fn complete(&mut self) {
         self.local.phase = ContainerPhase::Exited;
         self.is_healthy = false;
-        self.code = Some(ObservedCode::Completed);
+        self.code = Some(ObservedCode::JobCompleted { attempts: self.tries.failures() + 1 });
     }
 
     /// Whether nothing more is tried: it failed too often, or its job is done.
@@ -166,14 +161,15 @@ impl Container {
         self.is_exhausted() || self.has_completed()
     }
 
-    /// Whether it had one job, and has done it.
+    /// Whether it ended with status 0, which is what it was started for.
     pub fn has_completed(&self) -> bool {
-        self.code == Some(ObservedCode::Completed)
+        matches!(self.code, Some(ObservedCode::JobCompleted { .. }))
     }
 
     /// Whether it failed too often to be tried again.
     pub fn is_exhausted(&self) -> bool {
-        matches!(self.code, Some(ObservedCode::RestartExhausted { .. }))
+        let code = self.code.as_ref();
+        matches!(code, Some(ObservedCode::RestartExhausted { .. } | ObservedCode::JobFailed { .. }))
     }
 
     /// Whether it ended by itself, or turned unhealthy, of late.
@@ -204,7 +200,7 @@ impl Container {
             ContainerPhase::Starting | ContainerPhase::Up | ContainerPhase::Stopping => {
                 ObservedState::Starting
             }
-            ContainerPhase::Exited if self.has_completed() => ObservedState::Running,
+            ContainerPhase::Exited if self.has_completed() => ObservedState::Completed,
             ContainerPhase::Exited => ObservedState::Failed,
         }
     }
@@ -292,7 +288,10 @@ impl Machine {
     pub(crate) fn uses_volume(&self, deployment: &DeploymentName, volume: &str) -> bool {
         let own = self.containers.iter().filter(|(id, _)| id.service.deployment == *deployment);
         let mut up = own.flat_map(|(_, all)| all).filter(|container| container.is_up());
-        up.any(|it| it.spec.container.local_volumes(deployment).any(|name| name == volume))
+        up.any(|it| {
+            let mut local = it.spec.container.local_volumes(deployment);
+            local.any(|name| name == volume) || it.declared.values().any(|name| name == volume)
+        })
     }
 
     pub fn container(&self, replica: &ReplicaId, generation: Generation) -> Option<&Container> {

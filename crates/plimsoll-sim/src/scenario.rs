@@ -146,6 +146,10 @@ pub enum Action {
     MoveVolume(DeploymentName, NodeId),
     /// The node is to remove its copy of a volume of the deployment; where it has none, one that a lost node has is forgotten.
     RemoveVolume(DeploymentName, NodeId),
+    /// A client backs up a volume of the deployment that the node has, or any.
+    BackUpVolume(DeploymentName, NodeId),
+    /// A client replaces what is in one; where the deployment has none, one begins on the node.
+    RestoreVolume(DeploymentName, NodeId),
     Scale(ServiceKey, u32),
     /// To this revision, or to the one before.
     Rollback(DeploymentName, Option<u32>),
@@ -170,6 +174,10 @@ pub enum Action {
     RotateBackupKey,
     /// The rescheduler is paused or resumed, or gets another target.
     Reschedule(RescheduleSettings),
+    /// A better layout is looked for, and carried out.
+    Optimize,
+    /// Something about the machines of the cell.
+    Machines(MachineAction),
     /// Every server reads this build's level.
     Raise,
 
@@ -182,6 +190,11 @@ pub enum Action {
     /// The cell shows this registry a password that it never had.
     LoginRegistry(RegistryHost),
     LogoutRegistry(RegistryHost),
+    /// The cell joins a fleet.
+    JoinFleet,
+    LeaveFleet,
+    /// Somebody asks it for what only a coordinator does.
+    MistakeForCoordinator,
 }
 
 /// How an ACME authority answers.
@@ -247,6 +260,8 @@ impl Action {
             | Self::FreeSubnets(node)
             | Self::MoveVolume(_, node)
             | Self::RemoveVolume(_, node)
+            | Self::BackUpVolume(_, node)
+            | Self::RestoreVolume(_, node)
             | Self::Exec(node) => Some(node),
             _ => None,
         }
@@ -259,6 +274,8 @@ impl Action {
             | Self::Undeploy { deployment, .. }
             | Self::MoveVolume(deployment, _)
             | Self::RemoveVolume(deployment, _)
+            | Self::BackUpVolume(deployment, _)
+            | Self::RestoreVolume(deployment, _)
             | Self::Rollback(deployment, _)
             | Self::Restart(deployment, _)
             | Self::Rollout(deployment, _) => Some(deployment),
@@ -267,6 +284,34 @@ impl Action {
             | Self::Cure(service)
             | Self::Scale(service, _) => Some(&service.deployment),
             _ => None,
+        }
+    }
+}
+
+/// What happens to the machines of a cell from outside. Which machine, and how, the world draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineAction {
+    /// The provider has one more, or describes one anew.
+    Offer,
+    /// The provider has one less.
+    Withdraw,
+    Pause,
+    Resume,
+    /// The coordinator of a fleet says something, or again, or nothing any more.
+    Instruct,
+}
+
+impl MachineAction {
+    pub const ALL: [Self; 5] =
+        [Self::Offer, Self::Withdraw, Self::Pause, Self::Resume, Self::Instruct];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Offer => "offer",
+            Self::Withdraw => "withdraw",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Instruct => "instruct",
         }
     }
 }

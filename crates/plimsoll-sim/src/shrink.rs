@@ -256,6 +256,7 @@ impl Shrinking {
 const SIMPLER: &[fn(&mut ServiceSpec)] = &[
     |spec| spec.update = UpdatePolicy::default(),
     |spec| spec.depends_on.clear(),
+    |spec| spec.schedule = None,
     |spec| spec.placement.constraints.clear(),
     |spec| spec.placement.preferences.clear(),
     |spec| spec.placement.max_per_node = None,
@@ -271,11 +272,13 @@ const SIMPLER: &[fn(&mut ServiceSpec)] = &[
     |spec| spec.container.healthcheck = None,
     |spec| spec.container.reservations = Resources::NONE,
     |spec| {
-        spec.priority = 0;
+        (spec.priority, spec.interruption_penalty) = (0, 0);
         spec.reschedule = plimsoll_model::spec::Reschedule::Default;
     },
     |spec| {
-        if let Mode::Pack { replicas } | Mode::Hosts { replicas, .. } = spec.placement.mode {
+        if let Mode::Pack { replicas } | Mode::Binpack { replicas } | Mode::Hosts { replicas, .. } =
+            spec.placement.mode
+        {
             spec.placement.mode = Mode::Spread { replicas };
         }
     },
@@ -283,7 +286,10 @@ const SIMPLER: &[fn(&mut ServiceSpec)] = &[
 
 fn step_down(spec: &mut ServiceSpec, to: fn(u32) -> u32) {
     match &mut spec.placement.mode {
-        Mode::Spread { replicas } | Mode::Pack { replicas } | Mode::Hosts { replicas, .. }
+        Mode::Spread { replicas }
+        | Mode::Pack { replicas }
+        | Mode::Binpack { replicas }
+        | Mode::Hosts { replicas, .. }
             if *replicas > 1 =>
         {
             *replicas = to(*replicas);

@@ -15,7 +15,10 @@ use crate::shrink::shrink;
 use crate::world::{EPOCH, World};
 use crate::{RunOutcome, run};
 
+mod foretold;
+mod preemption;
 mod rescheduling;
+mod schedules;
 mod start_order;
 
 fn services<const N: usize>(services: [(&str, ServiceSpec); N]) -> Services {
@@ -136,18 +139,23 @@ fn a_drain_under_way_survives_a_new_leader() {
 #[test]
 fn under_any_faults_every_invariant_holds_and_the_cell_settles() {
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
+    let seeds = seeds();
     thread::scope(|scope| {
         for nth in 0..threads {
             scope.spawn(move || {
-                (nth..SEEDS).step_by(usize::try_from(threads).unwrap()).for_each(run_any)
+                (nth..seeds).step_by(usize::try_from(threads).unwrap()).for_each(run_any)
             });
         }
     });
-    println!("{SEEDS} seeded runs, seeds 0..{SEEDS}, all invariants green");
+    println!("{seeds} seeded runs, seeds 0..{seeds}, all invariants green");
 }
 
-/// As many as fit into a minute or so on two cores.
-const SEEDS: u64 = 1_000;
+/// As many as fit into a minute or so on two cores, or as many as are asked for.
+#[expect(clippy::disallowed_methods, reason = "how long a test goes on is up to who runs it")]
+fn seeds() -> u64 {
+    let asked = std::env::var("PLIMSOLL_SIM_SEEDS").ok();
+    asked.and_then(|count| count.parse().ok()).unwrap_or(1_000)
+}
 
 /// Enough to make a small scenario of any failure.
 const SHRINKING: u32 = 1_000;

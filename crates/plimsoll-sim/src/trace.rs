@@ -1,22 +1,28 @@
-//! Measured days replayed through the shipped rebalancer: how many moves it makes of them, and how hot nodes stay.
+//! Measured days replayed through the shipped rebalancer and rescheduler: how many moves they make of them, how hot nodes stay,
+//! and how many of the moves were worth it.
 //!
 //! Only pressure is modelled. A node has all that its tasks ask for counted, also beyond what it offers; a move that one
 //! cycle decides is done at the next, by the changes and the pass that every move is made of, and costs nothing. Reading
 //! files, and where each task begins, is left to others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::rebalance::{
-    CycleOutcome, Decay, PressureSample, Readings, RebalanceLimits, RebalanceMemory, ReplicaUsage,
-    SmoothedUsage, cycle,
+    CycleOutcome, Decay, PressureSample, Readings, RebalanceLimits, RebalanceMemory, Rebalancer,
+    ReplicaUsage, SmoothedUsage, cycle,
 };
+use plimsoll_kernel::reschedule::Rescheduler;
+use plimsoll_kernel::review::reviews;
 use plimsoll_kernel::{Policy, Scope, Signals, reconcile};
+use plimsoll_model::review::{LoopRecord, MovingLoop};
 use plimsoll_model::{
-    Author, Bytes, CellId, Change, Command, ContainerSpec, DeploymentName, Guarded, MilliCpus,
-    Millis, Mode, NodeFacts, NodeId, NodePressure, Observation, ObservedState, Pressure, ReplicaId,
-    Resources, ServiceKey, ServiceName, ServiceSpec, SpecHash, State, Term, Timestamp, Writer,
+    AuditEntry, Author, Bytes, CellId, Change, Command, ContainerSpec, DeploymentName, Guarded,
+    MilliCpus, Millis, Mode, NodeFacts, NodeId, NodePressure, Observation, ObservedState, Pressure,
+    ReplicaId, Resources, ServiceKey, ServiceName, ServiceSpec, SpecHash, State, Term, Timestamp,
+    Writer,
 };
 
 use crate::rng::SimRng;
@@ -87,7 +93,9 @@ pub struct Move {
     pub task: usize,
     pub src: usize,
     pub dst: usize,
+    /// What the source is relieved of; nothing of a move that the rescheduler chose.
     pub relief: Pressure,
+    pub by: MovingLoop,
 }
 
 /// What came of a replay.
@@ -98,6 +106,8 @@ pub struct Replayed {
     pub moves: Vec<Move>,
     /// How often nothing moved though a node was hot, by reason.
     pub skips: BTreeMap<&'static str, u64>,
+    /// How the predictions of the rebalancer fared.
+    pub record: LoopRecord,
 }
 
 impl Replayed {
@@ -161,6 +171,7 @@ pub fn replay(
         ticks: Vec::new(),
         moves: Vec::new(),
         skips: BTreeMap::new(),
+        record: LoopRecord::default(),
     };
     for nth in 0..cycles(trace) {
         let at = Millis(nth * CYCLE.0);
@@ -174,6 +185,7 @@ pub fn replay(
         }
         progress(at);
     }
+    replayed.record = replay.state.reviews().of(MovingLoop::Rebalancer).clone();
     replayed
 }
 
@@ -195,6 +207,7 @@ struct Replay<'t> {
     roster: Roster,
     memory: RebalanceMemory,
     readings: Readings,
+    rescheduler: Rescheduler,
     nodes: Vec<NodeId>,
     /// Sorted, as their tasks are numbered.
     replicas: Vec<ReplicaId>,
@@ -222,6 +235,7 @@ impl<'t> Replay<'t> {
             state,
             memory: RebalanceMemory::default(),
             readings: Readings::default(),
+            rescheduler: Rescheduler::default(),
             nodes: (0..trace.nodes).map(node).collect(),
             replicas: (0..trace.tasks.len()).map(replica).collect(),
             smoothed: Vec::new(),
@@ -341,25 +355,62 @@ impl<'t> Replay<'t> {
     fn decide(&mut self, nth: u64, at: Millis, replayed: &mut Replayed) {
         if self.conditions.leader_cycles > 0 && self.rng.below(self.conditions.leader_cycles) == 0 {
             self.memory = RebalanceMemory::default();
+            self.rescheduler = Rescheduler::default();
         }
         let Self { state, roster, policy, readings, memory, now, .. } = self;
-        let (change, relief) = match cycle(state, roster, policy, readings, memory, *now) {
-            CycleOutcome::Calm => return,
+        let outcome = cycle(state, roster, policy, readings, memory, *now);
+        match &outcome {
+            CycleOutcome::Calm => {}
             CycleOutcome::Skipped(skipped) => {
                 *replayed.skips.entry(skipped.why.word()).or_default() += 1;
-                return;
             }
-            CycleOutcome::Moved { change, relief } => (change, relief),
-        };
+            CycleOutcome::Moved { relief, .. } => {
+                let (by, moved) =
+                    (MovingLoop::Rebalancer, (&relief.replica, &relief.src, &relief.dst));
+                self.begin(nth, moved, (at, relief.relief, by), replayed);
+                self.apply(Writer::Rebalancer, outcome.batch());
+            }
+        }
+        self.review_and_reschedule(nth, at, replayed);
+    }
+
+    fn begin(
+        &mut self,
+        nth: u64,
+        (replica, src, dst): (&ReplicaId, &NodeId, &NodeId),
+        (at, relief, by): (Millis, Pressure, MovingLoop),
+        replayed: &mut Replayed,
+    ) {
         let place = |node: &NodeId| self.nodes.binary_search(node).expect("a node of the trace");
-        let task = self.replicas.binary_search(&relief.replica).expect("a task of the trace");
-        let (src, dst) = (place(&relief.src), place(&relief.dst));
-        replayed.moves.push(Move { at, task, src, dst, relief: relief.relief });
+        let task = self.replicas.binary_search(replica).expect("a task of the trace");
+        let (src, dst) = (place(src), place(dst));
+        replayed.moves.push(Move { at, task, src, dst, relief, by });
         self.moving.push((task, dst, nth + self.conditions.move_cycles.max(1)));
-        self.apply(Writer::Scheduler, vec![*change]);
+    }
+
+    /// The steps of a leader's turn after the rebalancer's.
+    fn review_and_reschedule(&mut self, nth: u64, at: Millis, replayed: &mut Replayed) {
+        let (memory, readings) = (mem::take(&mut self.memory), mem::take(&mut self.readings));
+        let mut rebalancer = Rebalancer::recall(memory, readings);
+        let reviewed = reviews(&self.state, &self.roster, &self.policy, &rebalancer, self.now);
+        self.apply(Writer::Scheduler, reviewed);
+        let Self { state, roster, policy, rescheduler, now, .. } = self;
+        let batch = rescheduler.cycle(state, roster, policy, &mut rebalancer, *now);
+        for guarded in &batch {
+            if let Change::Record { entry: AuditEntry::Reschedule(moved) } = &guarded.change {
+                let (by, nodes) =
+                    (MovingLoop::Rescheduler, (&moved.replica, &moved.src, &moved.dst));
+                self.begin(nth, nodes, (at, Pressure::ZERO, by), replayed);
+            }
+        }
+        self.apply(Writer::Rescheduler, batch);
+        (self.memory, self.readings) = rebalancer.into_parts();
     }
 
     fn apply(&mut self, writer: Writer, batch: Vec<Guarded>) {
+        if batch.is_empty() {
+            return;
+        }
         let command = Command::new(self.now, Term(1), Author::new(writer, "trace"), batch);
         let events = self.state.apply(&command).expect("what is decided here can be applied");
         self.roster.follow(&self.state, &Signals::default(), &self.policy, &events);

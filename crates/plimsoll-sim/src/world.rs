@@ -27,7 +27,9 @@ mod engine;
 mod hosts;
 mod leader;
 mod operations;
+mod provider;
 mod trust;
+mod volume_holds;
 mod volumes;
 
 #[cfg(test)]
@@ -89,6 +91,11 @@ enum Due {
         order: Generation,
         boot: u64,
     },
+    /// A client looks after the volume that it backs up or restores.
+    Client {
+        deployment: DeploymentName,
+        order: Generation,
+    },
     /// A container goes into its next phase.
     Done {
         node: NodeId,
@@ -101,6 +108,8 @@ enum Due {
     Authorities(NodeId),
     /// A node gets a certificate, if it needs one, and says that it has done its part.
     Certificate(NodeId),
+    /// The provider of machines does something that it is to do.
+    Provider,
     Act(Box<Action>),
 }
 
@@ -109,7 +118,7 @@ enum Done {
     Pulled,
     Started,
     Healthy,
-    Completed,
+    Ended,
     Stopped,
 }
 
@@ -183,6 +192,8 @@ pub struct World<'s> {
     numbers: u64,
     /// Copies of volumes that were begun, each by a life of a machine.
     copying: BTreeSet<(Generation, u64)>,
+    /// The holds of volumes whose clients have begun.
+    clients: BTreeSet<Generation>,
     term: Term,
     leading: Option<Leading>,
     clock: SimClock<Due>,
@@ -218,6 +229,7 @@ impl<'s> World<'s> {
             gained: Millis(0),
             numbers: 0,
             copying: BTreeSet::new(),
+            clients: BTreeSet::new(),
             term: Term(1),
             leading: None,
             clock: SimClock::new(EPOCH),
@@ -249,6 +261,11 @@ impl<'s> World<'s> {
 
     pub fn has_leader(&self) -> bool {
         self.leading.is_some()
+    }
+
+    /// What the present leader knows.
+    pub fn leader(&self) -> Option<&Leader> {
+        self.leading.as_ref().map(|leading| &leading.leader)
     }
 
     /// How long the present leader has led.
@@ -291,6 +308,7 @@ impl<'s> World<'s> {
             }
             Due::Volume(change) => self.hear_volume(change),
             Due::Copied { deployment, order, boot } => self.copied(deployment, order, boot),
+            Due::Client { deployment, order } => self.look_after_hold(deployment, order),
             Due::Done { node, boot, replica, generation, what } => {
                 self.done(&node, boot, &replica, generation, what);
             }
@@ -302,6 +320,7 @@ impl<'s> World<'s> {
                 self.has_trust_changed = true;
                 self.renew_certificate(&node);
             }
+            Due::Provider => self.provide(),
             Due::Act(action) => self.act(*action),
         }
         true
@@ -320,6 +339,14 @@ impl<'s> World<'s> {
             }
         }
         self.send_orders(&events);
+        let is_about_machines = |event: &Event| match event {
+            Event::Machines => true,
+            Event::Node(_) => !self.state.machines().all().is_empty(),
+            _ => false,
+        };
+        if events.iter().any(is_about_machines) {
+            self.call_provider();
+        }
         if !events.is_empty() {
             self.commands += 1;
             self.applied.push(Applied { writer, events });

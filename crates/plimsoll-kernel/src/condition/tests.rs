@@ -24,6 +24,7 @@ fn on_ash(cell: &Cell) -> String {
 }
 
 #[test]
+#[expect(clippy::large_stack_arrays, reason = "cells are large, and these are few")]
 fn a_replica_has_one_condition_and_what_must_end_first_is_named_first() {
     let grace = Policy::default().loss_grace;
     let renewed = |cell: Cell| cell.deploy("shop", [("web", spread(2).image("app:2"))]);

@@ -48,6 +48,27 @@ fn replays_are_switched_off_without_another_container() {
 }
 
 #[test]
+fn each_replica_is_told_of_its_clients_as_its_own_spec_asks() {
+    let plain = spread(2).published(8080, 80);
+    let proxied = plain.clone().proxied();
+    assert_ne!(
+        plain.hash, proxied.hash,
+        "whoever listens must expect it from the first connection"
+    );
+    let mut cell = shop(&plain).deploy("shop", [("web", proxied.clone())]);
+    let told = |cell: &Cell| {
+        let endpoints = Endpoints::of(&cell.state, None);
+        let replicas = &endpoints.services[&service_key("shop/web")].replicas;
+        replicas.iter().map(|it| it.proxied.contains(&80)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&cell), [false, false], "they were made before");
+    let (replica, node) = (replica_id("shop/web/1"), node_id("birch"));
+    let (cause, spec) = (MoveCause::Outdated, proxied.hash);
+    cell.change(Writer::Scheduler, Change::Succeed { replica, node, spec, cause });
+    assert_eq!(told(&cell), [false, true, false], "the successor alone");
+}
+
+#[test]
 fn endpoints_that_follow_events_are_the_endpoints_of_the_state() {
     let spec = spread(2).published(8080, 80);
     let steps: [fn(Cell) -> Cell; 9] = [

@@ -101,6 +101,7 @@ fn service_of(change: &Change) -> Option<ServiceKey> {
         | Change::ResumeRollout { service }
         | Change::AbortRollout { service, .. }
         | Change::EndRollout { service } => Some(service.clone()),
+        Change::Preempt { preemption, .. } => Some(preemption.by.service.clone()),
         change => change.replica().map(|replica| replica.service.clone()),
     }
 }

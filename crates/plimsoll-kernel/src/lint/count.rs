@@ -9,7 +9,10 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
     for new in plan.new.iter().filter(|new| new.cause.is_none()) {
         match (&new.replica.slot, &new.spec.placement.mode) {
             (Slot::Node(node), Mode::Global) if node == new.node => {}
-            (Slot::Index(index), Mode::Spread { .. } | Mode::Pack { .. } | Mode::Hosts { .. }) => {
+            (
+                Slot::Index(index),
+                Mode::Spread { .. } | Mode::Pack { .. } | Mode::Binpack { .. } | Mode::Hosts { .. },
+            ) => {
                 if *index < plan.state.next_index(&new.replica.service) {
                     broken.push(format!("{} is an index used before", new.replica));
                 }

@@ -27,7 +27,7 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
             say("is not listed");
         }
         for constraint in &new.spec.placement.constraints {
-            if !node.facts.meets(new.node, constraint) {
+            if !node.facts.meets(new.node, plan.role(new.node), constraint) {
                 say(&format!("does not meet {constraint}"));
             }
         }

@@ -17,7 +17,7 @@ fn check_service<'a>(plan: &BatchPlan<'a>, key: &ServiceKey) -> Vec<String> {
         let mode = &new.spec.placement.mode;
         !new.is_in_place
             // These go by more than evenness: by how busy nodes are, and how long they have been there.
-            && !matches!(new.cause, Some(MoveCause::Pressure | MoveCause::Reschedule))
+            && !new.cause.is_some_and(|it| it.is_chosen() || it == MoveCause::Preempted)
             && !volumes::have_a_say(plan, new)
             && matches!(mode, Mode::Spread { .. } | Mode::Hosts { .. })
     };
@@ -39,7 +39,9 @@ fn check_service<'a>(plan: &BatchPlan<'a>, key: &ServiceKey) -> Vec<String> {
         NodeCount { id, node, zone, there, in_zone }
     };
     // Where else they could have gone: the same for every new replica, so it is read once.
-    let places: Vec<NodeCount<'_>> = plan.state.nodes().iter().map(place).collect();
+    // Room that another gave up later in the batch was held when these were placed.
+    let nodes = plan.state.nodes().iter().filter(|(id, _)| !plan.withdrawn.contains(id));
+    let places: Vec<NodeCount<'_>> = nodes.map(place).collect();
     let mut broken = Vec::new();
     for new in news {
         let (here, zone) = (counts[new.node], zone_of(plan, new.node));
@@ -86,7 +88,7 @@ fn could_take(plan: &BatchPlan<'_>, new: &New<'_>, id: &NodeId, node: &Node, her
     let has_failed = service.is_some_and(|service| service.row.failures.contains_key(id));
     let is_listed = match &placement.mode {
         Mode::Hosts { hosts, .. } => hosts.contains(id),
-        Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => true,
+        Mode::Spread { .. } | Mode::Pack { .. } | Mode::Binpack { .. } | Mode::Global => true,
     };
     let load = plan.state.load(id);
     let takes_port = |port| load.is_some_and(|load| load.port_holder(port).is_some());
@@ -94,9 +96,14 @@ fn could_take(plan: &BatchPlan<'_>, new: &New<'_>, id: &NodeId, node: &Node, her
         let mut others = plan.new.iter().filter(|other| other.node == id);
         others.any(|other| other.spec.host_ports().any(|p| p == port))
     };
+    // Room that is being freed for another is not to be had.
+    let is_held = plan.preemptions().any(|(at, it)| {
+        at == id && it.by.service != new.replica.service && it.priority >= new.spec.priority
+    });
     node.is_open()
+        && !is_held
         && is_listed
-        && placement.constraints.iter().all(|constraint| node.facts.meets(id, constraint))
+        && placement.constraints.iter().all(|it| node.facts.meets(id, plan.role(id), it))
         && new.spec.container.lacking(&node.facts.runtime).is_none()
         && placement.max_per_node.is_none_or(|max| here < max)
         && !has_failed

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plimsoll_model::{Mode, NodeId, ServiceKey};
+use plimsoll_model::{DeploymentName, Mode, NodeId, ServiceKey};
 
 use super::{BatchPlan, New};
 
@@ -24,6 +24,27 @@ pub(super) fn check(plan: &BatchPlan<'_>) -> Vec<String> {
         }
     }
     broken
+}
+
+/// Whether what the batch gave out before has the volume on the node.
+pub(super) fn begins_on(
+    before: &[New<'_>],
+    deployment: &DeploymentName,
+    volume: &str,
+    node: &NodeId,
+) -> bool {
+    let mut there = before
+        .iter()
+        .filter(|new| new.node == node && new.replica.service.deployment == *deployment);
+    there.any(|new| new.spec.container.local_volumes(deployment).any(|it| it == volume))
+}
+
+/// Whether what the node has of one of its volumes is an old copy, or to be removed.
+pub(super) fn is_old_copy_on(plan: &BatchPlan<'_>, new: &New<'_>, node: &NodeId) -> bool {
+    let deployment = &new.replica.service.deployment;
+    let Some(volumes) = plan.state.volumes().get(deployment) else { return false };
+    let mut local = new.spec.container.local_volumes(deployment);
+    local.any(|volume| volumes.held.get(&volume).is_some_and(|it| it.is_spoilt(node)))
 }
 
 /// Whether the node has data of the service that its image declares.
@@ -47,7 +68,7 @@ pub(super) fn have_a_say(plan: &BatchPlan<'_>, new: &New<'_>) -> bool {
 /// The volumes of it of which there is one.
 fn ones<'p>(plan: &'p BatchPlan<'_>, new: &'p New<'_>) -> impl Iterator<Item = String> {
     let key = &new.replica.service;
-    let is_single = new.spec.placement.mode.replicas() == Some(1);
+    let is_single = new.spec.copies() == Some(1);
     let local = new.spec.container.local_volumes(&key.deployment);
     local.filter(move |volume| {
         let others: Vec<&Mode> = others_with(plan, key, volume).collect();

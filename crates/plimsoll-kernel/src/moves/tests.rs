@@ -28,7 +28,8 @@ fn next(cell: &Cell, is_settled: bool) -> MoveStep {
     let dst = cell.state.node(&node_id("birch"));
     let service = cell.state.service(&service_key("shop/web")).unwrap();
     let (src, spec) = (cell.state.node(&node_id("ash")), service.desired().unwrap());
-    let given = MoveContext { src, dst, spec, is_settled, policy: &policy, now: cell.now };
+    let (policy, now, evict_at) = (&policy, cell.now, None);
+    let given = MoveContext { src, dst, spec, is_settled, evict_at, policy, now };
     step(cell.state.replica(&replica_id("shop/web/1")).unwrap(), &given)
 }
 

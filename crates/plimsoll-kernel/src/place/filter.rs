@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use plimsoll_model::reason::{Filter, GpusAsked, Shortage};
-use plimsoll_model::spec::{Attribute, HostPort};
+use plimsoll_model::spec::{Attribute, HostPort, Preference};
 use plimsoll_model::{
-    Millis, Mode, NodeFacts, NodeId, ReplicaId, Resources, ServiceSpec, Timestamp,
+    Millis, Mode, NodeFacts, NodeId, NodeRole, ReplicaId, Resources, ServiceSpec, Timestamp,
 };
 
 use super::roster::{NodeClass, NodeSlot, Roster, Schedulability};
@@ -51,6 +51,17 @@ impl<'a> PlacementRequest<'a> {
         Self { binding, ..self }
     }
 
+    /// What it asks for with all that goes to the same node because of shared volumes.
+    pub(crate) fn whole_request(&self) -> Resources {
+        let shared = self.binding.as_ref().map_or(Resources::NONE, VolumeBinding::request);
+        Resources {
+            cpu: self.request.cpu.max(shared.cpu),
+            memory: self.request.memory.max(shared.memory),
+            gpus: self.request.gpus.max(shared.gpus),
+            all_gpus: self.request.all_gpus.max(shared.all_gpus),
+        }
+    }
+
     pub(super) fn need(&self) -> Need {
         let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
         Need {
@@ -68,7 +79,7 @@ impl<'a> PlacementRequest<'a> {
         // Only a constraint on the name looks at the name, so any will do here.
         let anyone = NodeId::new("any").expect("a valid name");
         self.spec.container.lacking(&class.facts.runtime).is_none()
-            && named.all(|constraint| class.facts.meets(&anyone, constraint))
+            && named.all(|constraint| class.facts.meets(&anyone, class.role, constraint))
     }
 
     /// The only nodes it may run on, where it names them, or where its volumes are.
@@ -94,11 +105,11 @@ impl<'a> PlacementRequest<'a> {
     }
 
     /// The weight of the preferences that the node meets, of the weight of all.
-    pub(super) fn preferred(&self, class: &NodeClass, node: &NodeId) -> (u32, u32) {
+    pub(crate) fn preferred(&self, class: &NodeClass, node: &NodeId) -> (u32, u32) {
         let preferences = &self.spec.placement.preferences;
         let weight = |met: bool| {
-            let counted =
-                preferences.iter().filter(|p| !met || class.facts.meets(node, &p.constraint));
+            let meets = |p: &&Preference| class.facts.meets(node, class.role, &p.constraint);
+            let counted = preferences.iter().filter(|p| !met || meets(p));
             counted.map(|p| u32::from(p.weight)).sum()
         };
         (weight(true), weight(false))
@@ -116,7 +127,8 @@ impl<'a> PlacementRequest<'a> {
 /// Why a replica that is on the node already has to leave it, if it does: not for want of room.
 pub(crate) fn misplaced(ask: &PlacementRequest<'_>, roster: &Roster, at: usize) -> Option<Filter> {
     let (slot, class) = (&roster.slots[at], roster.class_of(at));
-    misfit(ask.spec, &slot.id, &class.facts, slot.schedulability == Schedulability::Draining)
+    let is_draining = slot.schedulability == Schedulability::Draining;
+    misfit(ask.spec, &slot.id, &class.facts, class.role, is_draining)
 }
 
 /// The same of a node that stands alone.
@@ -124,12 +136,13 @@ pub(crate) fn misfit(
     spec: &ServiceSpec,
     id: &NodeId,
     facts: &NodeFacts,
+    role: NodeRole,
     is_draining: bool,
 ) -> Option<Filter> {
     let draining = is_draining.then_some(Filter::Draining);
     draining
         .or_else(|| unlisted(spec, id))
-        .or_else(|| unmet(spec, id, facts))
+        .or_else(|| unmet(spec, id, facts, role))
         .or_else(|| runtime_lacks(spec, facts))
 }
 
@@ -169,11 +182,11 @@ pub(crate) fn filter(
     at: usize,
     here: u32,
 ) -> Option<Filter> {
-    let slot = &roster.slots[at];
+    let (slot, class) = (&roster.slots[at], roster.class_of(at));
     unschedulable(slot)
         .or_else(|| unlisted(ask.spec, &slot.id))
-        .or_else(|| unmet(ask.spec, &slot.id, &roster.class_of(at).facts))
-        .or_else(|| runtime_lacks(ask.spec, &roster.class_of(at).facts))
+        .or_else(|| unmet(ask.spec, &slot.id, &class.facts, class.role))
+        .or_else(|| runtime_lacks(ask.spec, &class.facts))
         .or_else(|| ask.binding.as_ref().and_then(|binding| bound(binding, roster, at)))
         .or_else(|| insufficient(ask.request, slot))
         .or_else(|| port_conflict(ask, slot, None))
@@ -203,10 +216,10 @@ fn unlisted(spec: &ServiceSpec, id: &NodeId) -> Option<Filter> {
     }
 }
 
-fn unmet(spec: &ServiceSpec, id: &NodeId, facts: &NodeFacts) -> Option<Filter> {
+fn unmet(spec: &ServiceSpec, id: &NodeId, facts: &NodeFacts, role: NodeRole) -> Option<Filter> {
     let mut constraints = spec.placement.constraints.iter();
-    let wants = constraints.find(|constraint| !facts.meets(id, constraint))?;
-    let found = facts.attribute(id, &wants.on).map(str::to_owned);
+    let wants = constraints.find(|constraint| !facts.meets(id, role, constraint))?;
+    let found = facts.attribute(id, role, &wants.on).map(str::to_owned);
     Some(Filter::Constraint { wants: wants.clone(), found })
 }
 
@@ -217,10 +230,11 @@ fn runtime_lacks(spec: &ServiceSpec, facts: &NodeFacts) -> Option<Filter> {
 
 /// Why a volume keeps it from the node: because it is elsewhere, or because not all that share it could go there.
 fn bound(binding: &VolumeBinding<'_>, roster: &Roster, at: usize) -> Option<Filter> {
-    let (slot, facts) = (&roster.slots[at], &roster.class_of(at).facts);
+    let (slot, class) = (&roster.slots[at], roster.class_of(at));
+    let (facts, role) = (&class.facts, class.role);
     let unfit = |spec: &ServiceSpec| {
         unlisted(spec, &slot.id)
-            .or_else(|| unmet(spec, &slot.id, facts))
+            .or_else(|| unmet(spec, &slot.id, facts, role))
             .or_else(|| runtime_lacks(spec, facts))
             .or_else(|| insufficient(binding.request(), slot))
     };
@@ -237,9 +251,12 @@ fn insufficient(request: Resources, slot: &NodeSlot) -> Option<Filter> {
     if asked.gpus > slot.capacity.gpus {
         return Some(Filter::NoGpu { asked: gpus, capacity: slot.capacity.gpus });
     }
+    if let Some(has) = slot.full_of_replicas() {
+        return Some(Filter::InsufficientCapacity(Shortage::Replicas { has }));
+    }
     let free = slot.free();
     // A node that is over its line holds nothing more, not even a replica that asks for nothing.
-    let (reserved, capacity) = (slot.reserved.on(slot.capacity), slot.capacity);
+    let (reserved, capacity) = (slot.taken().on(slot.capacity), slot.capacity);
     let shortage = if asked.cpu > free.cpu || reserved.cpu > capacity.cpu {
         Shortage::Cpu { asked: asked.cpu, free: free.cpu }
     } else if asked.memory > free.memory || reserved.memory > capacity.memory {
@@ -260,7 +277,8 @@ fn port_conflict(
 ) -> Option<Filter> {
     ask.ports.iter().find_map(|port| {
         let is_other = |by: &ReplicaId| own.is_none_or(|own| own != by);
-        let (_, by) = slot.ports.iter().find(|(held, by)| held == port && is_other(by))?;
+        let mut holders = slot.ports.iter().chain(&slot.held_ports);
+        let (_, by) = holders.find(|(held, by)| held == port && is_other(by))?;
         Some(Filter::PortTaken { port: *port, by: by.clone() })
     })
 }

@@ -9,9 +9,9 @@ pub use plimsoll_model::Score;
 
 /// Beyond this many replicas more than the least, a zone or node is as uneven as it gets.
 const MAX_EXCESS: u32 = 3;
-const ZONE_STEP: u16 = 2_515;
-const NODE_STEP: u16 = 615;
-const HEADROOM_STEP: u16 = 205;
+pub(crate) const ZONE_STEP: u16 = 2_515;
+pub(crate) const NODE_STEP: u16 = 615;
+pub(crate) const HEADROOM_STEP: u16 = 205;
 const PREFERRED: u16 = 200;
 
 /// What headroom and preferences come to together: a difference above this is one of evenness.
@@ -35,17 +35,15 @@ pub(crate) fn score(mode: &Mode, facts: &RankFacts) -> Score {
         let missing = u16::try_from(excess.min(MAX_EXCESS)).unwrap_or(u16::MAX);
         3 * step - missing * step
     };
-    // `pack` does not ask for evenness, so every node is as even as the next.
-    let (zone_excess, node_excess) = match mode {
-        Mode::Pack { .. } => (0, 0),
-        Mode::Spread { .. } | Mode::Hosts { .. } | Mode::Global => {
-            (facts.zone_excess, facts.node_excess)
-        }
-    };
+    // Who does not ask for evenness finds every node as even as the next; and `binpack` is to fill nodes, so that what is left
+    // of them is no point against them.
+    let (zone_excess, node_excess) =
+        if mode.is_even() { (facts.zone_excess, facts.node_excess) } else { (0, 0) };
+    let band = if matches!(mode, Mode::Binpack { .. }) { 0 } else { facts.band };
     Score {
         zone: even(zone_excess, ZONE_STEP),
         node: even(node_excess, NODE_STEP),
-        headroom: 2 * HEADROOM_STEP - facts.band * HEADROOM_STEP,
+        headroom: 2 * HEADROOM_STEP - band * HEADROOM_STEP,
         preferred: preferred(facts.preferred),
     }
 }

@@ -5,7 +5,7 @@ use plimsoll_model::{ReplicaId, ServiceKey, Slot};
 
 /// FNV-1a over the id's parts, then mixed so that neighbouring indices land far apart. Written out here because the
 /// answer must be the same in every release and on every machine.
-pub(super) fn hash(replica: &ReplicaId) -> u64 {
+pub(crate) fn hash(replica: &ReplicaId) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     let mut eat = |bytes: &[u8]| {
         for byte in bytes {

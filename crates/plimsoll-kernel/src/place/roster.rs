@@ -1,17 +1,19 @@
 //! The nodes of a cell as placement sees them, in ring order, with what they hold.
 //!
 //! A roster is derived from state and signals alone, and kept true by following the events of each command, so
-//! that a pass over one service does not walk the cell. Nodes alike in zone, labels and platform form a class and
+//! that a pass over one service does not walk the cell. Nodes alike in zone, labels, platform and role form a class and
 //! stand next to each other in the ring; a constraint is judged once a class, not once a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use plimsoll_model::node::{Availability, Node, NodeFacts, NodeStatus};
+use plimsoll_model::preemption::Preemption;
 use plimsoll_model::spec::HostPort;
+use plimsoll_model::state::MAX_TENANTS;
 use plimsoll_model::{
-    ContainerSpec, Event, Lookup, NodeId, NodePressure, Pressure, ReplicaId, Resources,
-    RuntimeFacts, ServiceKey, State, Zone,
+    ContainerSpec, Event, Lookup, NodeId, NodePressure, NodeRole, Pressure, ReplicaId, Resources,
+    Roles, RuntimeFacts, ServiceKey, State, Zone,
 };
 
 use super::tree::{Burden, LINES, Need, Room, SlotRoom, Tree};
@@ -23,6 +25,7 @@ use crate::signals::Signals;
 pub(crate) struct NodeClass {
     /// One node's facts stand for all; only its capacity is its own.
     pub(crate) facts: NodeFacts,
+    pub(crate) role: NodeRole,
     pub(crate) zone: u32,
     pub(crate) range: Range<usize>,
     pub(crate) open: u32,
@@ -52,6 +55,8 @@ impl Schedulability {
 #[derive(Debug, Clone)]
 pub(crate) struct NodeSlot {
     pub(crate) id: NodeId,
+    /// Its number as a server, by which roles are given.
+    server: Option<u64>,
     pub(crate) class: u32,
     pub(crate) schedulability: Schedulability,
     pub(crate) capacity: Resources,
@@ -59,7 +64,12 @@ pub(crate) struct NodeSlot {
     /// Measured, not declared; none where there is no fresh sample.
     pub(crate) pressure: Option<NodePressure>,
     pub(crate) replicas: u32,
+    /// All that have an assignment here, those leaving included.
+    tenants: u32,
     pub(crate) ports: Vec<(HostPort, ReplicaId)>,
+    /// What is set aside for a replica that others make way for, as far as it counts against whoever is placed.
+    held: Resources,
+    pub(crate) held_ports: Vec<(HostPort, ReplicaId)>,
 }
 
 #[derive(Debug, Clone)]
@@ -80,39 +90,49 @@ pub struct Roster {
 
 /// What classes, and so the ring, are ordered by; within a class nodes stand by name.
 type ClassKey<'a> =
-    (&'a Option<Zone>, &'a BTreeMap<String, String>, &'a str, &'a str, &'a RuntimeFacts);
+    (&'a Option<Zone>, &'a BTreeMap<String, String>, &'a str, &'a str, &'a RuntimeFacts, NodeRole);
 
-fn class_key(facts: &NodeFacts) -> ClassKey<'_> {
-    (&facts.zone, &facts.labels, &facts.os, &facts.arch, &facts.runtime)
+fn class_key(facts: &NodeFacts, role: NodeRole) -> ClassKey<'_> {
+    (&facts.zone, &facts.labels, &facts.os, &facts.arch, &facts.runtime, role)
+}
+
+fn key(node: &Node, roles: Roles) -> ClassKey<'_> {
+    class_key(&node.facts, roles.role(node))
 }
 
 impl Roster {
     pub fn new(state: &State, signals: &Signals, policy: &Policy) -> Self {
+        let roles = Roles::of(state.nodes());
         let mut ring: Vec<(&NodeId, &Node)> = state.nodes().iter().collect();
         // Stable, and nodes come sorted by name: so each class is.
-        ring.sort_by(|(_, a), (_, b)| class_key(&a.facts).cmp(&class_key(&b.facts)));
+        ring.sort_by(|(_, a), (_, b)| key(a, roles).cmp(&key(b, roles)));
 
         let mut classes: Vec<NodeClass> = Vec::new();
         let mut slots = Vec::with_capacity(ring.len());
         for (at, (id, node)) in ring.into_iter().enumerate() {
             let last = classes.last();
-            if last.is_none_or(|class| class_key(&class.facts) != class_key(&node.facts)) {
+            if last.is_none_or(|class| class_key(&class.facts, class.role) != key(node, roles)) {
                 let zone = last
                     .map_or(0, |class| class.zone + u32::from(class.facts.zone != node.facts.zone));
-                classes.push(NodeClass { facts: node.facts.clone(), zone, range: at..at, open: 0 });
+                let (facts, role) = (node.facts.clone(), roles.role(node));
+                classes.push(NodeClass { facts, role, zone, range: at..at, open: 0 });
             }
             let class = classes.len() - 1;
             classes[class].range.end = at + 1;
             let class = u32::try_from(class).unwrap_or(u32::MAX);
             slots.push(NodeSlot {
                 id: id.clone(),
+                server: node.server,
                 class,
                 schedulability: Schedulability::NotReady,
                 capacity: Resources::NONE,
                 reserved: Resources::NONE,
                 pressure: signals.pressure(id),
                 replicas: 0,
+                tenants: 0,
                 ports: Vec::new(),
+                held: Resources::NONE,
+                held_ports: Vec::new(),
             });
         }
         let mut troubled = BTreeSet::new();
@@ -145,7 +165,10 @@ impl Roster {
                     continue;
                 }
                 (Some(at), Some(node)) => {
-                    class_key(&self.class_of(at).facts) != class_key(&node.facts)
+                    // Another number may change the roles of all.
+                    let role = self.class_of(at).role;
+                    node.server != self.slots[at].server
+                        || class_key(&self.class_of(at).facts, role) != class_key(&node.facts, role)
                 }
                 (None, Some(_)) | (Some(_), None) => true,
             };
@@ -215,6 +238,7 @@ impl Roster {
         let slot = &mut self.slots[at];
         slot.reserved = slot.reserved.plus(request);
         slot.replicas += 1;
+        slot.tenants += 1;
         slot.ports.extend(ports.iter().map(|port| (*port, replica.clone())));
     }
 
@@ -248,6 +272,39 @@ impl Roster {
         self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
         self.slots[at].replicas = self.slots[at].replicas.saturating_sub(1);
         self.show(at);
+    }
+
+    /// What is held on the node from now on, until [`forget_pass`](Self::forget_pass).
+    pub(crate) fn hold(&mut self, at: usize, preemption: Option<&Preemption>) {
+        self.touched.push(u32::try_from(at).unwrap_or(u32::MAX));
+        self.slots[at].hold(preemption);
+        self.show(at);
+    }
+
+    /// What would be found with these replicas gone from the node. All is as before afterwards.
+    pub(crate) fn without<T>(
+        &mut self,
+        at: usize,
+        gone: &[(Resources, ReplicaId)],
+        find: impl FnOnce(&Self) -> T,
+    ) -> T {
+        let before = self.slots[at].clone();
+        let slot = &mut self.slots[at];
+        for (request, replica) in gone {
+            slot.reserved = slot.reserved.minus(*request);
+            slot.ports.retain(|(_, holder)| holder != replica);
+        }
+        let found = find(self);
+        self.slots[at] = before;
+        found
+    }
+
+    pub(crate) fn reserved_at(&self, at: usize) -> Resources {
+        self.slots[at].reserved
+    }
+
+    pub(crate) fn capacity_at(&self, at: usize) -> Resources {
+        self.slots[at].capacity
     }
 
     /// Takes back what the pass wrote: what it decided becomes true only once the command is applied.
@@ -328,16 +385,22 @@ impl Roster {
 
     /// Which headroom line the node stays below with the need added: 0, 1, or 2 for neither.
     pub(super) fn band(&self, at: usize, need: &Need) -> u16 {
-        let rooms = self.slots[at].rooms(self.lines);
-        match rooms.iter().position(|room| room.holds(need)) {
-            Some(0) => 0,
-            Some(1) => 1,
-            _ => 2,
-        }
+        band(&self.slots[at].rooms(self.lines), need)
+    }
+
+    /// The same of a node that has so much set aside, and nothing added.
+    pub(crate) fn band_with(&self, at: usize, reserved: Resources) -> u16 {
+        let rooms = self.slots[at].rooms_with(self.lines, reserved);
+        band(&rooms, &Need::NONE)
     }
 }
 
 impl NodeSlot {
+    /// How finely [`room_left`](Self::room_left) tells nodes apart.
+    const PARTS: u8 = 5;
+    /// What a node has left that runs nothing.
+    pub(super) const EMPTY: u8 = Self::PARTS + 1;
+
     fn read(&mut self, state: &State) {
         let (schedulability, capacity) = match state.node(&self.id) {
             None => (Schedulability::NotReady, Resources::NONE),
@@ -345,34 +408,64 @@ impl NodeSlot {
         };
         (self.schedulability, self.capacity) = (schedulability, capacity);
         self.ports.clear();
-        (self.reserved, self.replicas) = match state.load(&self.id) {
-            None => (Resources::NONE, 0),
+        (self.reserved, self.replicas, self.tenants) = match state.load(&self.id) {
+            None => (Resources::NONE, 0, 0),
             Some(load) => {
                 self.ports.extend(load.ports.iter().cloned());
-                (load.reserved, load.replicas)
+                let tenants = u32::try_from(load.tenants.len()).unwrap_or(u32::MAX);
+                (load.reserved, load.replicas, tenants)
             }
         };
+        self.hold(state.preemptions().in_flight().get(&self.id));
+    }
+
+    fn hold(&mut self, preemption: Option<&Preemption>) {
+        self.held = preemption.map_or(Resources::NONE, |it| it.request);
+        self.held_ports.clear();
+        if let Some(it) = preemption {
+            self.held_ports.extend(it.ports.iter().map(|port| (*port, it.by.clone())));
+        }
+    }
+
+    /// What nobody else can have: what is reserved, and as much of the rest as is held. Holding never makes a node fuller than
+    /// full, or it would turn away even those that ask for nothing.
+    pub(super) fn taken(&self) -> Resources {
+        if self.held == Resources::NONE {
+            return self.reserved;
+        }
+        let (capacity, reserved) = (self.capacity, self.reserved.on(self.capacity));
+        let wished = reserved.plus(self.held.on(capacity));
+        Resources {
+            cpu: wished.cpu.min(capacity.cpu).max(reserved.cpu),
+            memory: wished.memory.min(capacity.memory).max(reserved.memory),
+            gpus: wished.gpus.min(capacity.gpus).max(reserved.gpus),
+            all_gpus: 0,
+        }
     }
 
     fn rooms(&self, lines: [Pressure; 2]) -> [Room; LINES] {
+        self.rooms_with(lines, self.taken())
+    }
+
+    fn rooms_with(&self, lines: [Pressure; 2], reserved: Resources) -> [Room; LINES] {
         let [below_first, below_second] = lines.map(|line| Room {
             cpu: room(
                 line,
                 self.capacity.cpu.0,
-                self.reserved.cpu.0,
+                reserved.cpu.0,
                 self.pressure.map(|measured| measured.cpu),
             ),
             memory: room(
                 line,
                 self.capacity.memory.0,
-                self.reserved.memory.0,
+                reserved.memory.0,
                 self.pressure.map(|measured| measured.memory),
             ),
         });
         // The last line is the capacity filter: declared reservations alone.
         let whole = Room {
-            cpu: signed(self.capacity.cpu.0) - signed(self.reserved.cpu.0),
-            memory: signed(self.capacity.memory.0) - signed(self.reserved.memory.0),
+            cpu: signed(self.capacity.cpu.0) - signed(reserved.cpu.0),
+            memory: signed(self.capacity.memory.0) - signed(reserved.memory.0),
         };
         // Below a line one also has to fit in the whole.
         let within = |room: Room| Room {
@@ -384,7 +477,12 @@ impl NodeSlot {
 
     /// What is not set aside.
     pub(super) fn free(&self) -> Resources {
-        self.capacity.minus(self.reserved.on(self.capacity))
+        self.capacity.minus(self.taken().on(self.capacity))
+    }
+
+    /// How many assignments it holds, where that is as many as a node may.
+    pub(super) fn full_of_replicas(&self) -> Option<u32> {
+        (self.tenants as usize >= MAX_TENANTS).then_some(self.tenants)
     }
 
     /// What it is compared by with nodes that are otherwise equal.
@@ -398,14 +496,45 @@ impl NodeSlot {
         if self.schedulability != Schedulability::Schedulable {
             return SlotRoom::NONE;
         }
-        let reserved_gpus = self.reserved.on(self.capacity).gpus;
-        SlotRoom {
+        let reserved_gpus = self.taken().on(self.capacity).gpus;
+        let offer = SlotRoom {
             rooms: self.rooms(lines),
             gpus: i64::from(self.capacity.gpus) - i64::from(reserved_gpus),
             has_all_gpus: self.capacity.gpus > 0 && reserved_gpus == 0,
             open: 1,
             burden: self.burden(),
+            room_left: self.room_left(),
+        };
+        if self.full_of_replicas().is_some() { offer.masked() } else { offer }
+    }
+
+    /// How much of the node is left, by what is reserved: the least that is free of any dimension, in parts of the whole. What
+    /// runs nothing at all has more than any that does. In coarse steps, so that within one the first by name is filled before
+    /// the next: what is fullest by a hair changes with every replica that ends, and new ones would go everywhere.
+    pub(crate) fn room_left(&self) -> u8 {
+        if self.replicas == 0 {
+            return Self::EMPTY;
         }
+        let reserved = self.reserved.on(self.capacity);
+        let dimensions = [
+            (reserved.cpu.0, self.capacity.cpu.0),
+            (reserved.memory.0, self.capacity.memory.0),
+            (reserved.gpus.into(), self.capacity.gpus.into()),
+        ];
+        let parts = dimensions.into_iter().filter(|(_, capacity)| *capacity > 0);
+        let left = parts.map(|(reserved, capacity)| {
+            let free = u128::from(capacity.saturating_sub(reserved));
+            free * u128::from(Self::PARTS) / u128::from(capacity)
+        });
+        left.min().map_or(Self::PARTS, |left| u8::try_from(left).unwrap_or(Self::PARTS))
+    }
+}
+
+fn band(rooms: &[Room; LINES], need: &Need) -> u16 {
+    match rooms.iter().position(|room| room.holds(need)) {
+        Some(0) => 0,
+        Some(1) => 1,
+        _ => 2,
     }
 }
 

@@ -42,21 +42,23 @@ pub(super) fn best_of(
     best.map(|(at, score)| ChosenNode { at, score })
 }
 
-/// What decides between nodes of equal score; the least wins. `pack` has its own order, which is not to be shaken by noise.
+/// What decides between nodes of equal score; the least wins. `pack` and `binpack` have their
+/// own order, which is not to be shaken by noise.
 fn tie<'a>(
     ask: &PlacementRequest<'_>,
     roster: &'a Roster,
     start: usize,
     at: usize,
-) -> (Burden, usize, Option<&'a NodeId>) {
+) -> (u8, Burden, usize, Option<&'a NodeId>) {
     let slot = &roster.slots[at];
     let burden = slot.burden();
     match ask.spec.placement.mode {
         Mode::Spread { .. } | Mode::Global => {
-            (burden, ring::distance(start, at, roster.len()), None)
+            (0, burden, ring::distance(start, at, roster.len()), None)
         }
-        Mode::Pack { .. } => (Burden { pressure: 0, ..burden }, 0, Some(&slot.id)),
-        Mode::Hosts { .. } => (burden, 0, Some(&slot.id)),
+        Mode::Pack { .. } => (0, Burden { pressure: 0, ..burden }, 0, Some(&slot.id)),
+        Mode::Hosts { .. } => (0, burden, 0, Some(&slot.id)),
+        Mode::Binpack { .. } => (slot.room_left(), Burden::LEAST, 0, Some(&slot.id)),
     }
 }
 

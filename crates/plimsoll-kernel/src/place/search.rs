@@ -12,7 +12,7 @@ use plimsoll_model::reason::FilterWord;
 use super::filter::{PlacementRequest, filter};
 use super::rank::{RankFacts, preferred, score};
 use super::ring;
-use super::roster::Roster;
+use super::roster::{NodeSlot, Roster};
 use super::tree::{Burden, LINES, Need};
 use super::{ChosenNode, ServiceTally};
 
@@ -20,7 +20,7 @@ use super::{ChosenNode, ServiceTally};
 #[derive(Debug)]
 pub(super) struct NodeSearch {
     need: Need,
-    is_pack: bool,
+    order: SearchOrder,
     zones: Vec<ZoneView>,
     /// The classes that suit the service, for drawing where in the ring to start.
     stretches: Vec<Stretch>,
@@ -28,6 +28,54 @@ pub(super) struct NodeSearch {
     hidden: Vec<usize>,
     /// Nodes where the service failed of late: hidden until nothing else is left.
     last_choice: Vec<usize>,
+}
+
+/// What nodes of equal score are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SearchOrder {
+    /// By what they bear, and then along the ring.
+    Even,
+    /// By how few replicas they run, and then by name: `pack`.
+    Fewest,
+    /// By how little of them is left, and then by name: `binpack`.
+    Fullest,
+}
+
+impl SearchOrder {
+    fn of(mode: &Mode) -> Self {
+        match mode {
+            Mode::Pack { .. } => Self::Fewest,
+            Mode::Binpack { .. } => Self::Fullest,
+            Mode::Spread { .. } | Mode::Hosts { .. } | Mode::Global => Self::Even,
+        }
+    }
+
+    /// Below which line it looks first. To `binpack` all that fits is alike.
+    fn first_line(self) -> usize {
+        if self == Self::Fullest { LINES - 1 } else { 0 }
+    }
+
+    /// The first of a stretch of nodes that stand by name.
+    fn first_of(
+        self,
+        roster: &Roster,
+        range: &Range<usize>,
+        need: &Need,
+        line: usize,
+    ) -> Option<usize> {
+        match self {
+            Self::Fullest => roster.tree.fullest(range, need, NodeSlot::EMPTY),
+            Self::Even | Self::Fewest => roster.tree.emptiest(range.clone(), need, line),
+        }
+    }
+
+    /// What stretches are compared by before the names of the nodes found in them.
+    fn rank(self, slot: &NodeSlot) -> u32 {
+        match self {
+            Self::Fullest => slot.room_left().into(),
+            Self::Even | Self::Fewest => slot.replicas,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -98,7 +146,7 @@ impl NodeSearch {
     ) -> Self {
         let mut search = Self {
             need: ask.need(),
-            is_pack: matches!(ask.spec.placement.mode, Mode::Pack { .. }),
+            order: SearchOrder::of(&ask.spec.placement.mode),
             zones: Vec::new(),
             stretches: Vec::new(),
             eligible: 0,
@@ -110,7 +158,7 @@ impl NodeSearch {
                 search.admit(ask, roster, class);
             }
         }
-        if !search.is_pack {
+        if search.order == SearchOrder::Even {
             for at in tally.by_node.keys() {
                 search.hide(roster, *at);
             }
@@ -127,8 +175,8 @@ impl NodeSearch {
         let open_before = roster.tree.open_before(class.range.start);
         self.stretches.push(Stretch { open: class.open, open_before });
         self.eligible += class.open;
-        // To `pack`, zones mean nothing: all of the cell is one.
-        let zone = if self.is_pack { 0 } else { class.zone };
+        // Who does not ask for evenness takes all of the cell for one zone.
+        let zone = if self.order == SearchOrder::Even { class.zone } else { 0 };
         if self.zones.last().is_none_or(|view| view.zone != zone) {
             self.zones.push(ZoneView { zone, tiers: Vec::new(), water: 0, is_exhausted: false });
         }
@@ -142,8 +190,8 @@ impl NodeSearch {
         }
         let ranges = &mut tiers[slot].ranges;
         match ranges.last_mut() {
-            // Classes side by side are searched as one, except by `pack`, whose ties go by name and not by ring.
-            Some(last) if last.end == class.range.start && !self.is_pack => {
+            // Classes side by side are searched as one, except where ties go by name and not by ring.
+            Some(last) if last.end == class.range.start && self.order == SearchOrder::Even => {
                 last.end = class.range.end;
             }
             _ => ranges.push(class.range.clone()),
@@ -158,10 +206,10 @@ impl NodeSearch {
         hash: u64,
     ) -> Option<ChosenNode> {
         let start = self.start(roster, hash)?;
-        let found = if self.is_pack {
-            self.emptiest(ask, roster, tally)
-        } else {
+        let found = if self.order == SearchOrder::Even {
             self.evenest(ask, roster, tally, start)
+        } else {
+            self.first_by_name(ask, roster, tally)
         };
         if found.is_none() && !self.last_choice.is_empty() {
             return super::scan::best(ask, roster, tally, hash);
@@ -306,22 +354,25 @@ impl NodeSearch {
         true
     }
 
-    /// `pack`: the roomiest line, the most preferred tier, then the fewest replicas of any service, then the name.
-    fn emptiest(
+    /// `pack`: the roomiest line, the most preferred tier, then the fewest replicas of any service, then the name. `binpack`: the
+    /// most preferred tier, then the least room left, then the name.
+    fn first_by_name(
         &mut self,
         ask: &PlacementRequest<'_>,
         roster: &mut Roster,
         tally: &ServiceTally,
     ) -> Option<(usize, usize, (u32, u32))> {
-        for line in 0..LINES {
+        for line in self.order.first_line()..LINES {
             for tier in 0..self.zones.first()?.tiers.len() {
                 let mut best: Option<usize> = None;
                 for range in 0..self.zones[0].tiers[tier].ranges.len() {
                     let range = self.zones[0].tiers[tier].ranges[range].clone();
-                    while let Some(at) = roster.tree.emptiest(range.clone(), &self.need, line) {
+                    while let Some(at) = self.order.first_of(roster, &range, &self.need, line) {
                         if self.admits(ask, roster, tally, at) {
-                            let key =
-                                |at: &usize| (roster.slots[*at].replicas, &roster.slots[*at].id);
+                            let key = |at: &usize| {
+                                let slot = &roster.slots[*at];
+                                (self.order.rank(slot), &slot.id)
+                            };
                             best = best.into_iter().chain([at]).min_by_key(key);
                             break;
                         }
@@ -337,10 +388,10 @@ impl NodeSearch {
 
     /// A replica was put on this node. In `spread` it is now above the water.
     pub(super) fn placed(&mut self, roster: &mut Roster, at: usize) {
-        if self.is_pack {
-            roster.show(at);
-        } else {
+        if self.order == SearchOrder::Even {
             self.hide(roster, at);
+        } else {
+            roster.show(at);
         }
     }
 

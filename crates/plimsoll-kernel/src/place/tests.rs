@@ -1,7 +1,7 @@
 //! The search agrees with the scan, and the roster with the state, on any cell.
 
 use plimsoll_model::spec::{Attribute, Constraint};
-use plimsoll_model::testkit::{Cell, cell, cpus, pack, spread};
+use plimsoll_model::testkit::{Cell, binpack, cell, cpus, pack, spread};
 use plimsoll_model::{
     Capability, NodeFacts, NodePressure, Pressure, ReplicaId, ServiceKey, ServiceSpec,
 };
@@ -31,7 +31,7 @@ fn any_facts() -> impl Strategy<Value = NodeFacts> {
 }
 
 fn any_spec() -> impl Strategy<Value = ServiceSpec> {
-    let shape = (any::<bool>(), 0_u32..12, select(vec![0_u64, 100, 700, 2_000]), 0_u64..3_000);
+    let shape = (0_u8..3, 0_u32..12, select(vec![0_u64, 100, 700, 2_000]), 0_u64..3_000);
     let extras = (
         prop::option::weighted(0.2, 1_u32..3),
         prop::option::weighted(0.2, select(vec![80_u16, 443])),
@@ -40,10 +40,13 @@ fn any_spec() -> impl Strategy<Value = ServiceSpec> {
         prop::option::weighted(0.15, select(vec!["n0", "n3"])),
         prop::option::weighted(0.2, 0_u32..3),
         any::<bool>(),
+        prop::option::weighted(0.2, select(vec!["manager", "worker"])),
     );
-    (shape, extras).prop_map(|(shape, (max, port, wants, prefers, not, gpus, has_command))| {
-        let (is_pack, n, cpu, mib) = shape;
-        let mut spec = if is_pack { pack(n) } else { spread(n) }.reserve(cpu, mib);
+    (shape, extras).prop_map(|(shape, extras)| {
+        let (max, port, wants, prefers, not, gpus, has_command, role) = extras;
+        let (mode, n, cpu, mib) = shape;
+        let mode = [spread, pack, binpack][usize::from(mode)];
+        let mut spec = mode(n).reserve(cpu, mib);
         if has_command {
             spec = spec.command("run");
         }
@@ -62,6 +65,9 @@ fn any_spec() -> impl Strategy<Value = ServiceSpec> {
         if let Some(gpus) = gpus {
             spec = if gpus == 0 { spec.all_gpus() } else { spec.gpus(gpus) };
         }
+        if let Some(role) = role {
+            spec = spec.wants_role(role);
+        }
         if let Some(name) = not {
             let constraint =
                 Constraint { on: Attribute::Name, equal: false, value: name.to_owned() };
@@ -78,6 +84,8 @@ pub(crate) struct Setting {
     down: Vec<bool>,
     cordoned: Vec<bool>,
     pressure: Vec<Option<[u32; 2]>>,
+    /// Whether its nodes joined, and so have numbers as servers.
+    has_joined: bool,
 }
 
 pub(crate) fn any_setting() -> impl Strategy<Value = Setting> {
@@ -88,13 +96,15 @@ pub(crate) fn any_setting() -> impl Strategy<Value = Setting> {
             prop::collection::vec(prop::bool::weighted(0.15), n),
             prop::collection::vec(prop::bool::weighted(0.15), n),
             prop::collection::vec(prop::option::weighted(0.3, [0_u32..110, 0_u32..110]), n),
+            any::<bool>(),
         )
-            .prop_map(|(facts, specs, down, cordoned, pressure)| Setting {
+            .prop_map(|(facts, specs, down, cordoned, pressure, has_joined)| Setting {
                 facts,
                 specs,
                 down,
                 cordoned,
                 pressure,
+                has_joined,
             })
     })
 }
@@ -102,8 +112,13 @@ pub(crate) fn any_setting() -> impl Strategy<Value = Setting> {
 pub(crate) fn build(setting: &Setting, order: &[usize]) -> (Cell, Signals) {
     let (mut cell, mut signals) = (cell(), Signals::default());
     for i in order {
+        cell = cell.node(&format!("n{i}"), setting.facts[*i].clone());
+    }
+    for i in (0..order.len()).filter(|_| setting.has_joined) {
+        cell = cell.enrolled(&format!("n{i}"));
+    }
+    for i in order {
         let name = format!("n{i}");
-        cell = cell.node(&name, setting.facts[*i].clone());
         if setting.down[*i] {
             cell = cell.down(&name);
         }

@@ -39,6 +39,10 @@ pub(super) struct Need {
     pub(super) is_all_gpus: bool,
 }
 
+impl Need {
+    pub(super) const NONE: Self = Self { cpu: 0, memory: 0, gpus: 0, is_all_gpus: false };
+}
+
 /// What a leaf offers, or the best of the leaves below an inner entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotRoom {
@@ -50,6 +54,8 @@ pub(super) struct SlotRoom {
     pub(super) open: u32,
     /// The least that an unmasked leaf is burdened with.
     pub(super) burden: Burden,
+    /// The least that an unmasked leaf has left, in parts of it.
+    pub(super) room_left: u8,
 }
 
 /// What nodes that are otherwise equal differ by: how many replicas of any service they run, then how busy they are.
@@ -77,6 +83,7 @@ impl SlotRoom {
         has_all_gpus: false,
         open: 0,
         burden: Burden::MOST,
+        room_left: u8::MAX,
     };
 
     /// The same leaf, hidden from searches but still counted as open.
@@ -91,6 +98,7 @@ impl SlotRoom {
             has_all_gpus: left.has_all_gpus || right.has_all_gpus,
             open: left.open + right.open,
             burden: left.burden.min(right.burden),
+            room_left: left.room_left.min(right.room_left),
         }
     }
 
@@ -187,13 +195,31 @@ impl Tree {
         line: usize,
         most: Burden,
     ) -> Option<usize> {
+        self.first_where(range, |offer| offer.burden <= most && offer.holds(need, line))
+    }
+
+    /// Of the leaves of the range with room for it at all, the first of those that have least left.
+    pub(super) fn fullest(&self, range: &Range<usize>, need: &Need, most: u8) -> Option<usize> {
+        let first = |left: u8| {
+            let fits = |offer: &SlotRoom| offer.room_left <= left && offer.holds(need, LINES - 1);
+            self.first_where(range.clone(), fits)
+        };
+        (0..=most).find_map(first)
+    }
+
+    /// The first leaf of the range that is admitted; what admits a leaf must admit everything above it.
+    fn first_where(
+        &self,
+        range: Range<usize>,
+        admits: impl Fn(&SlotRoom) -> bool,
+    ) -> Option<usize> {
         if range.is_empty() {
             return None;
         }
         let mut k = self.width + range.start;
         loop {
             let offer = &self.entries[k];
-            if offer.burden <= most && offer.holds(need, line) {
+            if admits(offer) {
                 if k >= self.width {
                     return Some(k - self.width);
                 }

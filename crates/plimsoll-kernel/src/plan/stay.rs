@@ -29,6 +29,8 @@ impl StayReason {
     pub(super) fn of(condition: ReplicaCondition, now: Timestamp) -> Self {
         match condition {
             ReplicaCondition::Settled
+            | ReplicaCondition::Completed
+            | ReplicaCondition::RunFailed
             | ReplicaCondition::Retired { .. }
             | ReplicaCondition::Stopping { .. }
             | ReplicaCondition::Starting { replaced_for: None, .. } => Self::Settled,
@@ -82,7 +84,9 @@ impl fmt::Display for StayReason {
                     MoveCause::Outdated => "it runs an older spec",
                     MoveCause::Pressure => "its node stays hot",
                     MoveCause::Reschedule => "another node suits it better",
+                    MoveCause::Preempted => "a replica of higher priority needs its room",
                     MoveCause::Restart => "it is to be recreated",
+                    MoveCause::Optimize => "a better layout was asked for",
                 };
                 write!(f, "{why}; one replica of a service changes at a time")
             }

@@ -30,9 +30,9 @@ fn begun(plan: &Plan) -> Vec<String> {
     let line = |it: &ReplicaOutcome| {
         let (word, id, node) = (it.fate.word(), &it.id, &it.node);
         match &it.fate {
-            ReplicaFate::Placed { round, .. } | ReplicaFate::Retired { round } => {
-                Some(format!("{round} {word} {id} {node}"))
-            }
+            ReplicaFate::Placed { round, .. }
+            | ReplicaFate::Preempted { round, .. }
+            | ReplicaFate::Retired { round } => Some(format!("{round} {word} {id} {node}")),
             ReplicaFate::Moved { from, round, is_stop_first, .. } => {
                 let order = if *is_stop_first { " stop-first" } else { "" };
                 Some(format!("{round} {word} {id} {from} {node}{order}"))
@@ -256,4 +256,14 @@ fn a_plan_is_what_happens_and_planning_it_again_finds_nothing_to_do() {
     assert_eq!(begun(&again), Vec::<String>::new());
     assert_eq!(stuck(&again), stuck(&plan));
     assert_eq!(settled, end);
+}
+
+#[test]
+fn a_dry_run_shows_who_is_preempted_by_whom() {
+    let cell = cell().node("ash", cpus(4)).deploy("low", [("batch", spread(1).reserve(3_000, 64))]);
+    let cell = cell.settle();
+    let high = ServiceSpec { priority: 10, ..spread(1).reserve(3_000, 64) };
+    let plan = apply(&cell, "high", [("web", high)]);
+    assert_eq!(begun(&plan), ["1 preempted low-batch-1 ash", "2 placed high-web-1 ash"]);
+    assert_eq!(plan.unplaced[&service_key("low/batch")].why.word(), "preempted");
 }

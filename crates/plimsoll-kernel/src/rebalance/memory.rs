@@ -37,6 +37,15 @@ impl NodeTrend {
     }
 }
 
+/// How busy a node is, for those who watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeLevels<'m> {
+    pub node: &'m NodeId,
+    pub smoothed: NodePressure,
+    /// With every move under way counted as if it were done.
+    pub predicted: NodePressure,
+}
+
 /// A node once all that is under way is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PredictedPressure {
@@ -150,6 +159,15 @@ impl RebalanceMemory {
             self.nodes[at].mean.take(on);
             self.nodes[at].peak.take(on);
         }
+    }
+
+    /// How busy each node is, smoothed, and how busy it will be once all that is under way is done.
+    pub(super) fn levels(&self) -> impl Iterator<Item = NodeLevels<'_>> {
+        self.nodes.iter().zip(self.predicted()).map(|(trend, predicted)| NodeLevels {
+            node: &trend.node,
+            smoothed: trend.mean.value(),
+            predicted: predicted.mean,
+        })
     }
 
     /// In the order of the nodes, with every move under way counted at both ends as if it were done.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use plimsoll_model::{Generation, NodeId, NodePressure, ReplicaId, ServiceSpec, State, Timestamp};
 
 use super::{
-    CycleInputs, CycleOutcome, Decay, MeasuredCycle, MoveInFlight, NodeEvaluation, PressureSample,
-    Readings, RebalanceMemory, ReplicaUsage, SmoothedUsage, cycle, weigh,
+    CycleInputs, CycleOutcome, Decay, MeasuredCycle, MoveInFlight, NodeEvaluation, NodeLevels,
+    PressureSample, Readings, RebalanceMemory, ReplicaUsage, SmoothedUsage, cycle, weigh,
 };
 use crate::place::Roster;
 use crate::policy::Policy;
@@ -30,6 +30,30 @@ impl Rebalancer {
                 None => drop(self.readings.nodes.insert(node.clone(), sample)),
             },
         }
+    }
+
+    /// As [`next_cycle`](Self::next_cycle) wrote it down.
+    pub fn recalled(state: &State, memory: RebalanceMemory, cycle: &MeasuredCycle) -> Self {
+        let smoothed = cycle.readings.replicas.iter().filter_map(|(id, usage)| {
+            let generation = state.replica(id)?.assignment.as_ref()?.generation;
+            Some((id.clone(), (generation, SmoothedUsage::seed(cycle.at, *usage))))
+        });
+        Self { memory, smoothed: smoothed.collect(), readings: cycle.readings.clone() }
+    }
+
+    /// Makes readings of what it was told, as a cycle does.
+    pub(crate) fn look(&mut self, state: &State, policy: &Policy, now: Timestamp) {
+        self.read(state, policy, now);
+    }
+
+    /// What replicas use, as of the last look.
+    pub(crate) fn usages(&self) -> &BTreeMap<ReplicaId, ReplicaUsage> {
+        &self.readings.replicas
+    }
+
+    /// How busy nodes are, as of the last cycle.
+    pub fn levels(&self) -> impl Iterator<Item = NodeLevels<'_>> {
+        self.memory.levels()
     }
 
     /// The latest word of each node, however old.
@@ -105,6 +129,15 @@ impl Rebalancer {
     ) -> NodePressure {
         let view = CycleInputs::new(state, roster, policy, &self.readings, now);
         view.footprint(replica, spec, view.capacity(node))
+    }
+
+    /// One that was told all this by others, and what it remembers afterwards. For those who smooth usage themselves.
+    pub fn recall(memory: RebalanceMemory, readings: Readings) -> Self {
+        Self { memory, smoothed: BTreeMap::new(), readings }
+    }
+
+    pub fn into_parts(self) -> (RebalanceMemory, Readings) {
+        (self.memory, self.readings)
     }
 
     /// Somebody else moves a replica: it counts at both ends from now on, though it may begin and end before the next cycle.

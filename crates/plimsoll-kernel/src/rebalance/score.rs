@@ -271,7 +271,8 @@ impl<'a> MoveSearch<'a> {
             // What is to be replaced or has data here leaves for that reason, or not at all.
             let is_current = assignment.spec == spec.hash
                 && !replica.is_stale(assignment)
-                && matches!(id.slot, Slot::Index(_));
+                && matches!(id.slot, Slot::Index(_))
+                && !state.preemptions().is_victim(assignment.generation);
             // Nothing runs of a job that is done: it relieves nobody, and would be done a second time.
             let is_running = replica.is_running() && !replica.has_completed(assignment);
             if !may_move || !is_running || !is_current || has_data(service, replica) {

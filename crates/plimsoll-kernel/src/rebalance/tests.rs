@@ -1,7 +1,9 @@
 use plimsoll_model::reason::{Unplaced, UnplacedReason};
 use plimsoll_model::spec::UpdateOrder;
 use plimsoll_model::testkit::{Cell, cell, cpus, global, hosts, node_id, pack, replica_id, spread};
-use plimsoll_model::{Change, Millis, MoveCause, NodePressure, ObservedState, Writer};
+use plimsoll_model::{
+    Availability, Change, Generation, Millis, MoveCause, NodePressure, ObservedState, Writer,
+};
 
 use super::*;
 use crate::Signals;
@@ -422,6 +424,36 @@ fn destinations_are_ready_open_and_heard() {
         stale.cell.now = stale.cell.now.plus(CYCLE);
     }
     assert_eq!(stale.twice(&[("ash", 96)]), CycleOutcome::Calm, "birch has not spoken of late");
+}
+
+#[test]
+fn listed_hosts_take_no_more_than_the_service_allows_a_node() {
+    let cell = cell().node("ash", cpus(4)).node("birch", cpus(4));
+    let one_each = hosts(2, ["ash", "birch"]).max_per_node(1);
+    let mut bench = Bench::new(cell.deploy("d", [("s", one_each)]));
+    assert_eq!(why(&bench.twice(&[("ash", 96), ("birch", 10)])), Some("anti_affinity"));
+}
+
+#[test]
+fn a_node_where_the_service_failed_of_late_is_no_destination() {
+    let samples = [("ash", 96), ("birch", 10)];
+    // One on birch, four on ash.
+    let bench = || {
+        let cell = cell().node("birch", cpus(4)).deploy("d", [("s", pack(1))]).settle();
+        let cell = cell.node("ash", cpus(4)).cordon("birch").deploy("d", [("s", pack(5))]).settle();
+        let all = (2..=5).map(|nth| format!("d/s/{nth}"));
+        let mut bench = all.fold(Bench::new(cell), |bench, id| bench.uses(&id, 240));
+        let (node, availability) = (node_id("birch"), Availability::Active);
+        bench.cell.change(Writer::Operator, Change::SetAvailability { node, availability });
+        bench
+    };
+    assert_eq!(moved(bench().twice(&samples)).dst, node_id("birch"));
+    let (mut failed, id) = (bench(), replica_id("d/s/1"));
+    for state in [ObservedState::Failed, ObservedState::Starting].repeat(5) {
+        failed.cell.report(&id, Generation(1), state, None);
+    }
+    failed.cell.report(&id, Generation(1), ObservedState::Running, None);
+    assert_eq!(why(&failed.twice(&samples)), Some("no_eligible_dst"));
 }
 
 #[test]

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use plimsoll_model::{
-    Bytes, MilliCpus, NodeId, NodePressure, Pressure, ReplicaId, Resources, ServiceSpec, State,
-    Timestamp,
+    NodeId, NodePressure, Pressure, ReplicaId, Resources, ServiceSpec, State, Timestamp,
 };
 
-use super::Readings;
 use super::gates::RebalanceLimits;
 use super::memory::MoveInFlight;
+use super::{Readings, ReplicaUsage};
 use crate::place::Roster;
 use crate::policy::Policy;
 
@@ -62,10 +61,10 @@ impl<'a> CycleInputs<'a> {
         capacity: Resources,
     ) -> NodePressure {
         if let Some(usage) = self.readings.replicas.get(id) {
-            return share(usage.cpu, usage.memory, capacity);
+            return usage.share_of(capacity);
         }
         let limits = spec.container.limits;
-        let declared = share(limits.cpu, limits.memory, capacity);
+        let declared = ReplicaUsage { cpu: limits.cpu, memory: limits.memory }.share_of(capacity);
         let or = |declared: Pressure, is_declared: bool, unknown: Pressure| {
             if is_declared { declared } else { unknown }
         };
@@ -74,12 +73,5 @@ impl<'a> CycleInputs<'a> {
             cpu: or(declared.cpu, limits.cpu.0 > 0, unknown.cpu),
             memory: or(declared.memory, limits.memory.0 > 0, unknown.memory),
         }
-    }
-}
-
-fn share(cpu: MilliCpus, memory: Bytes, capacity: Resources) -> NodePressure {
-    NodePressure {
-        cpu: Pressure::of(cpu.0, capacity.cpu.0),
-        memory: Pressure::of(memory.0, capacity.memory.0),
     }
 }

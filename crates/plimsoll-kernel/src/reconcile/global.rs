@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use plimsoll_model::reason::{AbandonReason, FilterWord, WaitReason};
 use plimsoll_model::state::Service;
-use plimsoll_model::{Change, Replica, ReplicaId, Resources, ServiceKey, ServiceSpec, Slot};
+use plimsoll_model::{Change, Replica, ReplicaId, ServiceKey, ServiceSpec, Slot};
 
 use super::Pass;
-use super::replicated::{cause, is_stopped_by_force};
+use super::replicated::{cause, freed, is_at_its_job, is_stopped_by_force};
 use super::unplaced::{CandidateNodes, UnplacedService};
 use crate::budget::{DisruptionBudget, DisruptionCost};
 use crate::condition::PlacementCondition;
@@ -24,7 +24,7 @@ impl<'s> Pass<'s> {
         key: &'s ServiceKey,
         service: &'s Service,
         spec: &'s Arc<ServiceSpec>,
-    ) {
+    ) -> bool {
         let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
         let ask = ask.bound(self.binding(key, spec));
         let mut holds = vec![false; roster.len()];
@@ -52,10 +52,27 @@ impl<'s> Pass<'s> {
             let Some(assignment) = &replica.assignment else { continue };
             // Where the node is gone, drained or no longer meant, the replica ends: it is never moved. A node that is
             // merely down keeps it.
-            if at.is_none_or(|at| misplaced(&ask, roster, at).is_some()) {
+            // What completed is remembered as long as its node is of the cell, or it would be run there again later.
+            let is_over = replica.is_over(assignment) && assignment.spec == spec.hash;
+            let is_at_it = is_at_its_job(spec, replica, assignment);
+            let is_misplaced = at.is_some_and(|at| misplaced(&ask, roster, at).is_some());
+            if at.is_none() || (is_misplaced && !is_over && !is_at_it) {
                 self.retire(&ReplicaId::new(key.clone(), slot.clone()));
             } else {
-                let condition = self.condition(roster, &ask, replica, assignment);
+                let id = ReplicaId::new(key.clone(), slot.clone());
+                if is_misplaced && is_at_it {
+                    self.wait(&id, WaitReason::JobRunning);
+                }
+                let condition = self.condition(roster, &ask, &id, (replica, assignment));
+                match condition {
+                    // It has no other node to go to: it waits, and ends when its time is over.
+                    PlacementCondition::Preempted { until } if self.now >= until => {
+                        self.evict(&id, replica);
+                        continue;
+                    }
+                    PlacementCondition::Preempted { .. } => self.wait_preempted(&id, replica),
+                    _ => {}
+                }
                 kept.push((slot, replica, condition));
             }
         }
@@ -65,17 +82,25 @@ impl<'s> Pass<'s> {
         } else {
             let (missing, waiting) = (lacking.len(), Vec::new());
             let among = CandidateNodes::Places(lacking.clone());
-            self.unplaced.push(UnplacedService { key, service, spec, missing, waiting, among });
+            let named =
+                |at: &usize| ReplicaId::new(key.clone(), Slot::Node(roster.id_at(*at).clone()));
+            // What is in the way may be its own former kind, which makes way by itself.
+            let seeks_room = others.is_empty();
+            let needs = lacking.iter().filter(|_| seeks_room).map(named).collect();
+            let unplaced = UnplacedService { key, service, spec, missing, waiting, among, needs };
+            self.unplaced.push(unplaced);
         }
         if !others.is_empty() && kept.iter().all(|(_, replica, _)| replica.is_running()) {
             let is_meant = |at: usize| {
-                misfit(spec, roster.id_at(at), &roster.class_of(at).facts, false).is_none()
+                let class = roster.class_of(at);
+                misfit(spec, roster.id_at(at), &class.facts, class.role, false).is_none()
             };
             // Where no node is meant to have one, there is none to wait for.
             let may_go = !kept.is_empty() || !(0..roster.len()).any(is_meant);
             self.drop_former_kind(roster, key, service, &others, &lacking, may_go);
         }
         self.roll_in_place(roster, &ask, key, service, &kept);
+        true
     }
 
     /// Numbered replicas are left from before the service was `global`. Where one is in the way of what is lacking it goes
@@ -202,12 +227,14 @@ impl<'s> Pass<'s> {
         for (slot, replica, _) in outdated {
             let Some(assignment) = &replica.assignment else { continue };
             let runs = replica.is_running();
-            let cost = if runs { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
-            if !budget.allows(rollout::width(spec), cost) {
+            let is_served = runs && !spec.is_job();
+            let cost = if is_served { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
+            let width = if spec.is_job() { usize::MAX } else { rollout::width(spec) };
+            if !budget.allows(width, cost) {
                 return;
             }
             let id = ReplicaId::new(key.clone(), (*slot).clone());
-            let freed = service.spec_of(assignment).map_or(Resources::NONE, |old| old.request());
+            let freed = freed(service, replica, assignment);
             if let Err(filter) = take_in_place(roster, ask, &id, &assignment.node, freed) {
                 self.wait(&id, WaitReason::NoRoomInPlace(filter));
                 continue;

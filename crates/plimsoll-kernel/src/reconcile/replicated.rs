@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use plimsoll_model::preemption::MAX_PREEMPTIONS;
 use plimsoll_model::reason::{AbandonReason, Filter, WaitReason};
 use plimsoll_model::rollout::RolloutPhase;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Change, Millis, Mode, MoveCause, Replica, ReplicaId, Resources, Rollout,
+    Assignment, Change, Guarded, Millis, Mode, MoveCause, Replica, ReplicaId, Resources, Rollout,
     ServiceKey, ServiceSpec, Slot, Timestamp,
 };
 
@@ -55,25 +56,28 @@ impl<'s> Pass<'s> {
         key: &'s ServiceKey,
         service: &'s Service,
         spec: &'s Arc<ServiceSpec>,
-    ) {
+    ) -> bool {
         let wanted = spec.placement.mode.replicas().unwrap_or(0) as usize;
         if self.is_undisturbed(roster, key, spec) && is_quiescent(service, wanted) {
-            return;
+            return true;
         }
         let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
         let ask = ask.bound(self.binding(key, spec));
-        let mut live = self.live(roster, &ask, service);
+        let mut live = self.live(roster, &ask, key, service);
         if is_settled(&live, wanted, service) {
-            return;
+            return true;
         }
         self.advance_moves(key, service, spec, &mut live);
         // None where it should run something else from here on: the next pass knows what.
-        let Some(goes_on) = self.rollout(key, service, spec, |_| true) else { return };
+        let Some(goes_on) = self.rollout(key, service, spec, |_| true) else { return false };
         let others = self.drop_other_kind(key, &mut live, wanted);
+        // What is in the way may be its own former kind, which makes way by itself.
+        let seeks_room = others.is_empty();
         let headings: Vec<_> = live.iter().map(|l| l.heading.node.clone()).collect();
         let mut placer = Placer::new(roster, ask, headings.iter());
         self.drop_surplus(key, &mut placer, &mut live, wanted);
         let waiting = self.relocate(key, &mut placer, (service, spec), &mut live);
+        self.evict_overdue(key, &mut placer, &mut live);
         let missing = self.place_missing(key, &mut placer, service, spec, live.len(), wanted);
         if missing > 0 && live.iter().all(|l| l.replica.is_running()) {
             self.make_way(key, service, others.into_iter().map(|l| l.slot));
@@ -82,8 +86,62 @@ impl<'s> Pass<'s> {
         let tally = placer.close();
         if missing > 0 || !waiting.is_empty() {
             let among = CandidateNodes::All(tally);
-            self.unplaced.push(UnplacedService { key, service, spec, missing, waiting, among });
+            let needs =
+                if seeks_room { self.needs(key, &live, &waiting, missing) } else { Vec::new() };
+            let unplaced = UnplacedService { key, service, spec, missing, waiting, among, needs };
+            self.unplaced.push(unplaced);
         }
+        true
+    }
+
+    /// Who needs room: what is lost and what is missing, and of what has to leave its node one at a time.
+    fn needs(
+        &self,
+        key: &ServiceKey,
+        live: &[Live<'_>],
+        waiting: &[ReplicaId],
+        missing: usize,
+    ) -> Vec<ReplicaId> {
+        let is_lost = |id: &&ReplicaId| {
+            let mut its = live.iter().filter(|l| *l.slot == id.slot);
+            its.any(|l| {
+                matches!(l.condition, PlacementCondition::Lost | PlacementCondition::RuntimeLost)
+            })
+        };
+        let (lost, leaving): (Vec<&ReplicaId>, Vec<&ReplicaId>) = waiting.iter().partition(is_lost);
+        let mut needs: Vec<ReplicaId> =
+            lost.into_iter().chain(leaving.into_iter().take(1)).cloned().collect();
+        let is_placed = |change: &&Guarded| matches!(&change.change, Change::Place { replica, .. } if replica.service == *key);
+        let placed = self.decision.batch.iter().filter(is_placed).count();
+        let next = self.state.next_index(key).saturating_add(u32::try_from(placed).unwrap_or(0));
+        // More than this is never freed at once.
+        let missing = u32::try_from(missing.min(MAX_PREEMPTIONS)).unwrap_or(u32::MAX);
+        needs.extend((0..missing).map(|n| ReplicaId::indexed(key, next.saturating_add(n))));
+        needs
+    }
+
+    /// Stops what makes way for a replica of higher priority, has had its time, and found no room elsewhere.
+    fn evict_overdue(
+        &mut self,
+        key: &ServiceKey,
+        placer: &mut Placer<'_>,
+        live: &mut Vec<Live<'_>>,
+    ) {
+        let now = self.now;
+        live.retain(|l| {
+            let PlacementCondition::Preempted { until } = l.condition else { return true };
+            if l.is_moving || l.is_done {
+                return true;
+            }
+            let id = ReplicaId::new(key.clone(), l.slot.clone());
+            if now < until {
+                self.wait_preempted(&id, l.replica);
+                return true;
+            }
+            placer.end(&l.heading.node);
+            self.evict(&id, l.replica);
+            false
+        });
     }
 
     /// Whether every node that has something of the service may keep it, as far as that is known without a look at each.
@@ -99,12 +157,14 @@ impl<'s> Pass<'s> {
         &mut self,
         roster: &Roster,
         ask: &PlacementRequest<'_>,
+        key: &ServiceKey,
         service: &'s Service,
     ) -> Vec<Live<'s>> {
         let mut live = Vec::with_capacity(service.replicas.len());
         for (slot, replica) in &service.replicas {
             let Some(assignment) = &replica.assignment else { continue };
-            let condition = self.condition(roster, ask, replica, assignment);
+            let id = ReplicaId::new(key.clone(), slot.clone());
+            let condition = self.condition(roster, ask, &id, (replica, assignment));
             if let PlacementCondition::InGrace { until } = condition {
                 self.wake_at(until);
             }
@@ -134,7 +194,8 @@ impl<'s> Pass<'s> {
         let dst = self.state.node(&successor.assignment.node);
         let src = replica.assignment.as_ref().and_then(|from| self.state.node(&from.node));
         let (policy, now) = (self.policy, self.now);
-        let given = MoveContext { src, dst, spec, is_settled, policy, now };
+        let evict_at = self.evict_at(id, replica);
+        let given = MoveContext { src, dst, spec, is_settled, evict_at, policy, now };
         let step = declared::step(self.state, id, service);
         let step = step.unwrap_or_else(|| moves::step(replica, &given));
         match &step {
@@ -241,7 +302,9 @@ impl<'s> Pass<'s> {
         // What a step of this pass has changed is decided on anew by the next one.
         let candidates = live.iter().filter(|l| !l.is_done).filter_map(|l| {
             let ((zone, node), Slot::Index(slot)) = (place(l), l.slot) else { return None };
-            let idleness = (l.condition.severity(), !l.replica.is_running());
+            // What has completed goes before what is still at it.
+            let is_idle = !l.replica.is_running() || l.replica.has_completed(l.assignment);
+            let idleness = (l.condition.severity(), is_idle);
             Some(ScaleDownCandidate { idleness, zone, node, slot: *slot })
         });
         let mut scale_down = ScaleDown::new(live.iter().map(place), candidates);
@@ -274,6 +337,7 @@ impl<'s> Pass<'s> {
                 PlacementCondition::Lost => MoveCause::NodeLost,
                 PlacementCondition::RuntimeLost => MoveCause::RuntimeLost,
                 PlacementCondition::Misplaced => MoveCause::Misplaced,
+                PlacementCondition::Preempted { .. } => MoveCause::Preempted,
                 PlacementCondition::Settled
                 | PlacementCondition::Unattended
                 | PlacementCondition::InGrace { .. }
@@ -283,15 +347,25 @@ impl<'s> Pass<'s> {
                     continue;
                 }
             };
-            let is_missed =
-                cause == MoveCause::Misplaced && !spec.can_run_twice() && l.replica.is_running();
+            let is_leaving = matches!(cause, MoveCause::Misplaced | MoveCause::Preempted);
+            if is_leaving && is_at_its_job(spec, l.replica, l.assignment) {
+                // One that makes way for another has its grace to end in.
+                if cause == MoveCause::Misplaced {
+                    self.wait(&id, WaitReason::JobRunning);
+                }
+                continue;
+            }
+            // Also what does not run yet may start while the other copy does.
+            let makes_way_first = is_leaving && !spec.can_run_twice();
+            let is_missed = makes_way_first && l.replica.is_running();
             // It would have to make way before it starts elsewhere, and nobody can stop it.
             let node = self.state.node(&l.assignment.node);
-            if is_missed && node.is_some_and(|node| node.outage.is_some()) {
+            if makes_way_first && node.is_some_and(|node| node.outage.is_some()) {
                 continue;
             }
             let cost = if is_missed { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
-            if cause == MoveCause::Misplaced && !budget.allows(1, cost) {
+            let makes_way = cause == MoveCause::Preempted;
+            if is_leaving && !budget.allows(1, cost) {
                 continue;
             }
             if let Some(until) = retry_at(service, self.now).filter(|until| self.now < *until) {
@@ -300,7 +374,9 @@ impl<'s> Pass<'s> {
             }
             let is_lost = matches!(cause, MoveCause::NodeLost | MoveCause::RuntimeLost);
             let brake = if is_lost { self.brake() } else { None };
-            if has_data(service, l.replica) {
+            if makes_way && (has_data(service, l.replica) || unmet_hosts.is_some()) {
+                // Its end is what it waits for.
+            } else if has_data(service, l.replica) {
                 self.wait(&id, WaitReason::Stateful);
             } else if let Some(brake) = brake {
                 self.wait(&id, brake);
@@ -308,9 +384,12 @@ impl<'s> Pass<'s> {
                 self.wait(&id, WaitReason::NoPlace(why.clone()));
             } else if no_room.is_empty() {
                 placer.lift(&l.assignment.node);
-                let Some(choice) = placer.best(&id) else {
+                let own = placer.roster().place_of(&l.assignment.node).filter(|_| makes_way);
+                let Some(choice) = placer.best(&id).filter(|choice| Some(choice.at) != own) else {
                     placer.lower(&l.assignment.node);
-                    no_room.push(id);
+                    if !makes_way {
+                        no_room.push(id);
+                    }
                     continue;
                 };
                 placer.take(choice.at, &id);
@@ -321,13 +400,13 @@ impl<'s> Pass<'s> {
                     Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause },
                 );
                 self.scored(choice.score);
-                if is_missed {
+                if makes_way_first {
                     // It cannot run twice: it makes way here before it starts there.
                     self.about(&id, Change::Promote { replica: id.clone() });
                 }
                 l.is_moving = true;
                 budget.begin(l.replica.is_running());
-            } else {
+            } else if !makes_way {
                 // What one replica of a service does not find, the next does not find either.
                 no_room.push(id);
             }
@@ -348,9 +427,13 @@ impl<'s> Pass<'s> {
             None => return,
             Some(WaitReason::Stalled { spec: stalled }) => *stalled == spec.hash,
             Some(WaitReason::NoRoomInPlace(_)) => condition.is_recreated(),
+            Some(WaitReason::Preempted { .. }) => {
+                matches!(condition, PlacementCondition::Preempted { .. })
+            }
             Some(WaitReason::Stateful | WaitReason::MassLoss { .. } | WaitReason::NoPlace(_)) => {
                 false
             }
+            Some(WaitReason::JobRunning) => condition == PlacementCondition::Misplaced,
         };
         if !lasts {
             self.about(id, Change::SetWaiting { replica: id.clone(), waiting: None });
@@ -435,9 +518,15 @@ impl<'s> Pass<'s> {
             let next = outdated.min_by_key(|l| (l.replica.is_running(), l.slot));
             let Some(l) = next else { return };
             let runs = l.replica.is_running();
-            let cost = if runs { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
+            let is_served = runs && !spec.is_job();
+            let cost = if is_served { DisruptionCost::OneServing } else { DisruptionCost::Nothing };
             let cause = cause(l.assignment, spec);
-            let width = if cause == MoveCause::Outdated { rollout::width(spec) } else { 1 };
+            let width = match cause {
+                // Nobody is served by a job: all of it may run again at once.
+                _ if spec.is_job() => usize::MAX,
+                MoveCause::Outdated => rollout::width(spec),
+                _ => 1,
+            };
             if !budget.allows(width, cost) {
                 return;
             }
@@ -490,7 +579,7 @@ impl<'s> Pass<'s> {
         }
         // Two copies cannot stand side by side, or nowhere has room for both: the old one makes way, in its own place if the
         // new one fits there, and elsewhere if not.
-        let freed = service.spec_of(l.assignment).map_or(Resources::NONE, |old| old.request());
+        let freed = freed(service, l.replica, l.assignment);
         let in_place = placer.take_in_place(&id, &l.assignment.node, freed);
         let elsewhere = match &in_place {
             Err(_) if may_leave => {
@@ -510,7 +599,9 @@ impl<'s> Pass<'s> {
             }
             (Err(_), Some(choice)) => {
                 placer.take(choice.at, &id);
-                self.about(&id, succeed(placer.roster().id_at(choice.at).clone()));
+                let node = placer.roster().id_at(choice.at).clone();
+                self.promise(key, spec, &node);
+                self.about(&id, succeed(node));
                 self.scored(choice.score);
                 if spec.can_run_twice() {
                     return Ok(());
@@ -543,6 +634,7 @@ impl Pass<'_> {
         };
         placer.take(choice.at, &id);
         let node = placer.roster().id_at(choice.at).clone();
+        self.promise(&id.service, spec, &node);
         self.about(&id, Change::Succeed { replica: id.clone(), node, spec: spec.hash, cause });
         self.scored(choice.score);
         if !spec.can_run_twice() {
@@ -564,6 +656,19 @@ fn retry_at(service: &Service, now: Timestamp) -> Option<Timestamp> {
 
 fn budget(live: &[Live<'_>]) -> DisruptionBudget {
     DisruptionBudget::new(live.iter().map(|l| (l.is_moving, l.replica.is_running())))
+}
+
+/// Whether it is a job that should run there and does. To move it is to run it twice: it ends where it is.
+pub(super) fn is_at_its_job(spec: &ServiceSpec, replica: &Replica, at: &Assignment) -> bool {
+    let is_current = at.spec == spec.hash && !replica.is_stale(at);
+    let is_current = is_current || replica.run.is_some();
+    spec.is_job() && is_current && replica.has_started(at) && !replica.is_over(at)
+}
+
+/// What the end of an assignment makes free. What has completed had set nothing aside any more.
+pub(super) fn freed(service: &Service, replica: &Replica, assignment: &Assignment) -> Resources {
+    let old = service.spec_of(assignment).filter(|_| !replica.has_vacated(assignment));
+    old.map_or(Resources::NONE, |old| old.request())
 }
 
 /// Why an assignment that is not the one it should be is replaced.

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_model::reason::{FilterWord, GpusAsked, Shortage, UnplacedReason, WaitReason};
 use plimsoll_model::spec::UpdateOrder;
+use plimsoll_model::state::MAX_TENANTS;
 use plimsoll_model::testkit::{
     Cell, cell, cpus, global, hosts, node_id, pack, replica_id, service_key, spread,
 };
@@ -13,6 +14,7 @@ use plimsoll_model::{
 use crate::testkit::{Passes, decide};
 
 mod changed;
+mod jobs;
 
 fn three() -> Cell {
     cell().node("ash", cpus(4)).node("birch", cpus(4)).node("cedar", cpus(4))
@@ -44,6 +46,25 @@ fn three_replicas_on_three_nodes_are_on_three_nodes_whatever_their_names() {
         let key = format!("{deployment}/{service}");
         assert_eq!(cell.nodes_of(&key), names(["ash", "birch", "cedar"]), "{key}");
     }
+}
+
+#[test]
+fn a_node_takes_no_more_replicas_than_a_node_may_hold_and_the_rest_wait_with_that_reason() {
+    let most = u32::try_from(MAX_TENANTS).unwrap();
+    let cell = cell().node("ash", cpus(4)).deploy("much", [("web", spread(most + 3))]);
+    let cell = cell.pass().obey().pass().deploy("late", [("web", global())]).pass();
+    assert_eq!(cell.state.load(&node_id("ash")).unwrap().tenants.len(), MAX_TENANTS);
+    for (service, missing) in [("much/web", 3), ("late/web", 1)] {
+        let row = &cell.state.service(&service_key(service)).unwrap().row;
+        let unplaced = row.unplaced.clone().unwrap();
+        let turned_away = BTreeMap::from([(FilterWord::InsufficientCapacity, 1)]);
+        let why = UnplacedReason::NoEligibleNode { nodes: 1, turned_away };
+        assert_eq!((unplaced.missing, unplaced.why), (missing, why), "{service}");
+    }
+    // What is there already can still be given a new spec in its place.
+    let mut renewed = spread(most).image("app:2");
+    renewed.update.order = UpdateOrder::StopFirst;
+    cell.deploy("much", [("web", renewed)]).pass();
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub(super) struct UnplacedService<'s> {
     /// Replicas that should move and cannot.
     pub(super) waiting: Vec<ReplicaId>,
     pub(super) among: CandidateNodes,
+    /// Who of them may have others make way.
+    pub(super) needs: Vec<ReplicaId>,
 }
 
 /// Which nodes have to say why.
@@ -33,7 +35,7 @@ pub(super) enum CandidateNodes {
 
 impl UnplacedService<'_> {
     /// Where each replica has a volume of its own, those that are missing wait for the volumes that nobody uses.
-    fn wait_for_copies<'b>(
+    pub(super) fn wait_for_copies<'b>(
         &self,
         binding: VolumeBinding<'b>,
         roster: &Roster,
@@ -46,8 +48,9 @@ impl UnplacedService<'_> {
 }
 
 impl Pass<'_> {
-    pub(super) fn explain_unplaced(&mut self, roster: &Roster) {
+    pub(super) fn explain_unplaced(&mut self, roster: &mut Roster) {
         for unplaced in std::mem::take(&mut self.unplaced) {
+            self.show_held(roster, unplaced.key, unplaced.spec.priority);
             let failures = &unplaced.service.row.failures;
             let binding = self.binding(unplaced.key, unplaced.spec);
             let binding = binding.map(|it| unplaced.wait_for_copies(it, roster));
@@ -57,6 +60,7 @@ impl Pass<'_> {
                 CandidateNodes::All(tally) => no_place(&ask, roster, tally),
                 CandidateNodes::Places(places) => turned_away_at(&ask, roster, places),
             };
+            let why = self.why_unplaced(unplaced.key, unplaced.service, why);
             for id in &unplaced.waiting {
                 self.wait(id, WaitReason::NoPlace(why.clone()));
             }

@@ -8,11 +8,12 @@ use plimsoll_model::reason::UnplacedReason;
 use plimsoll_model::spec::{MountSource, Reschedule};
 use plimsoll_model::state::Service;
 use plimsoll_model::{
-    Assignment, Mode, Pressure, Replica, ReplicaId, Rollout, ServiceKey, ServiceSpec, Slot, State,
-    Timestamp,
+    Assignment, Millis, Mode, Pressure, Replica, ReplicaId, Rollout, ServiceKey, ServiceSpec, Slot,
+    State, Timestamp,
 };
 
 use super::shares::NodeShares;
+use super::stay::StayReason;
 use super::walk::Walk;
 use crate::budget::{DisruptionBudget, DisruptionCost};
 use crate::data::has_data;
@@ -59,7 +60,7 @@ impl<'s> Finder<'s, '_> {
         let mut crowd = ServiceCrowd::new(self.roster);
         for (key, service) in self.state.services() {
             if self.walk.includes(key)
-                && let Some(spec) = may_move(service)
+                && let Ok(spec) = may_move(service)
             {
                 self.look(key, service, spec, &mut crowd, &mut found);
                 crowd.clear();
@@ -77,28 +78,20 @@ impl<'s> Finder<'s, '_> {
         crowd: &mut ServiceCrowd,
         found: &mut Vec<Candidate<'s>>,
     ) {
-        let Self { roster, shares, policy, now, .. } = *self;
-        let threshold = match spec.reschedule {
-            Reschedule::Default => policy.reschedule.threshold,
-            Reschedule::Above(score) => score,
-            Reschedule::Never => return,
-        };
-        let headings = service.replicas.values().filter_map(Replica::heading);
-        headings.filter_map(|it| roster.place_of(&it.node)).for_each(|at| crowd.add(roster, at));
+        let Self { state, roster, shares, policy, now, .. } = *self;
+        let threshold = self.threshold(spec);
+        crowd.gather(roster, service);
         let ask = PlacementRequest::new(spec, &service.row.failures, policy, now);
         crowd.measure(roster, &ask);
         let (turn, no_turn) = (self.walk.turn(key), (0, Reverse((0, 0))));
-        let is_even = matches!(spec.placement.mode, Mode::Pack { .. });
+        let asks_even = spec.placement.mode.is_even();
         for (slot, replica) in &service.replicas {
-            let movable = self.movable(spec, replica).filter(|_| matches!(slot, Slot::Index(_)));
-            let Some((assignment, at)) = movable.filter(|_| !has_data(service, replica)) else {
-                continue;
-            };
-            let max = spec.placement.max_per_node;
-            let is_one_too_many = max.is_some_and(|it| crowd.here(at) > it);
+            let movable = movable((state, roster, policy, now), (service, spec), slot, replica);
+            let Ok((assignment, at)) = movable else { continue };
+            let is_one_too_many = crowd.is_one_too_many(spec, at);
             let has_no_room = is_one_too_many || shares.is_overfull(at);
             let may_score =
-                threshold < MOST_BESIDE_EVENNESS || (!is_even && crowd.is_uneven(roster, at));
+                threshold < MOST_BESIDE_EVENNESS || (asks_even && crowd.is_uneven(roster, at));
             let may_fill = shares.may_fill(at, spec, assignment.at);
             if (has_no_room || may_score || may_fill) && misplaced(&ask, roster, at).is_none() {
                 let id = ReplicaId::new(key.clone(), slot.clone());
@@ -130,28 +123,87 @@ impl<'s> Finder<'s, '_> {
         }
     }
 
-    /// Where the replica is, if it runs there as it should and has been there for long enough.
-    fn movable(&self, spec: &ServiceSpec, replica: &'s Replica) -> Option<(&'s Assignment, usize)> {
-        let assignment = replica.assignment.as_ref()?;
-        let rested = self.now.since(assignment.at) >= self.policy.rebalance.cooldown_replica;
-        let is_current = assignment.spec == spec.hash && !replica.is_stale(assignment);
-        // Nothing runs of a job that is done, and what a hot node was relieved of stays where it cooled down.
-        let is_idle = replica.has_completed(assignment) || replica.is_relieved;
-        let at = self.roster.place_of(&assignment.node)?;
-        let is_up = match self.roster.slots[at].schedulability {
-            Schedulability::Schedulable | Schedulability::Cordoned => true,
-            Schedulability::NotReady
-            | Schedulability::Draining
-            | Schedulability::RuntimeUnavailable => false,
-        };
-        (rested && is_current && !is_idle && is_up).then_some((assignment, at))
+    /// What a node must beat the current one by, for this service.
+    fn threshold(&self, spec: &ServiceSpec) -> u16 {
+        match spec.reschedule {
+            Reschedule::Default | Reschedule::Never => self.policy.reschedule.threshold,
+            Reschedule::Above(score) => score,
+        }
+    }
+
+    /// One replica as a candidate, without the quick look: whoever asks for it wants to know what every node says.
+    pub(super) fn candidate(
+        &self,
+        id: &ReplicaId,
+        service: &'s Service,
+        replica: &'s Replica,
+    ) -> Result<Candidate<'s>, StayReason> {
+        let spec = may_move(service)?;
+        let given = (self.state, self.roster, self.policy, self.now);
+        let (assignment, at) = movable(given, (service, spec), &id.slot, replica)?;
+        let ask = PlacementRequest::new(spec, &service.row.failures, self.policy, self.now);
+        if misplaced(&ask, self.roster, at).is_some() {
+            return Err(StayReason::NodeUnavailable);
+        }
+        let mut crowd = ServiceCrowd::new(self.roster);
+        crowd.gather(self.roster, service);
+        let nothing = Pressure::ZERO;
+        Ok(Candidate {
+            id: id.clone(),
+            service,
+            spec,
+            assignment,
+            at,
+            threshold: self.threshold(spec),
+            is_one_too_many: crowd.is_one_too_many(spec, at),
+            may_fill: self.shares.may_fill(at, spec, assignment.at),
+            order: (Reverse(false), false, (0, Reverse((0, 0))), Reverse((nothing, nothing, 0)), 0),
+        })
+    }
+}
+
+/// Where the replica is, if it runs there as it should, has been there for long enough and leaves nothing behind.
+pub(super) fn movable<'s>(
+    (state, roster, policy, now): (&State, &Roster, &Policy, Timestamp),
+    (service, spec): (&Service, &ServiceSpec),
+    slot: &Slot,
+    replica: &'s Replica,
+) -> Result<(&'s Assignment, usize), StayReason> {
+    let assignment = replica.assignment.as_ref().ok_or(StayReason::Unsettled)?;
+    let (rested, needed) = (now.since(assignment.at), policy.rebalance.cooldown_replica);
+    let at = roster.place_of(&assignment.node).ok_or(StayReason::NodeUnavailable)?;
+    let is_up = match roster.slots[at].schedulability {
+        Schedulability::Schedulable | Schedulability::Cordoned => true,
+        Schedulability::NotReady
+        | Schedulability::Draining
+        | Schedulability::RuntimeUnavailable => false,
+    };
+    // Nothing runs of a job that is done, and what a hot node was relieved of stays where it cooled down.
+    if !is_up {
+        Err(StayReason::NodeUnavailable)
+    } else if rested < needed {
+        Err(StayReason::Rests { left: Millis(needed.0 - rested.0) })
+    } else if assignment.spec != spec.hash || replica.is_stale(assignment) {
+        Err(StayReason::Unsettled)
+    } else if state.preemptions().is_victim(assignment.generation) {
+        Err(StayReason::Preempted)
+    } else if replica.has_completed(assignment) {
+        Err(StayReason::Completed)
+    } else if replica.is_relieved {
+        Err(StayReason::Relieved)
+    } else if !matches!(slot, Slot::Index(_)) {
+        Err(StayReason::Global)
+    } else if has_data(service, replica) {
+        Err(StayReason::KeepsData)
+    } else {
+        Ok((assignment, at))
     }
 }
 
 /// The service's spec, if its replicas may be moved for something better: it runs whole, nothing of it is under way, it can
 /// run twice for a while, and it leaves nothing behind.
-fn may_move(service: &Service) -> Option<&ServiceSpec> {
-    let spec = service.desired()?;
+pub(super) fn may_move(service: &Service) -> Result<&ServiceSpec, StayReason> {
+    let spec = service.desired().ok_or(StayReason::Unsettled)?;
     let mut mounts = spec.container.mounts.iter();
     let keeps_data =
         mounts.any(|it| matches!(it.source, MountSource::Bind { .. } | MountSource::Volume { .. }));
@@ -159,15 +211,21 @@ fn may_move(service: &Service) -> Option<&ServiceSpec> {
     let is_refused =
         said.is_some_and(|it| matches!(it.why, UnplacedReason::DecisionRefused { .. }));
     let is_rolling = service.row.rollout.as_ref().is_some_and(|it: &Rollout| !it.is_over());
-    let may_not = spec.reschedule == Reschedule::Never
-        || spec.placement.mode == Mode::Global
-        || !spec.can_run_twice();
-    if may_not || keeps_data || is_refused || is_rolling {
-        return None;
+    let reasons = [
+        (spec.reschedule == Reschedule::Never, StayReason::Never),
+        (spec.placement.mode == Mode::Global, StayReason::Global),
+        (keeps_data, StayReason::KeepsData),
+        (!spec.can_run_twice(), StayReason::StopsFirst),
+        (is_refused, StayReason::DecisionRefused),
+        (is_rolling, StayReason::RollingOut),
+    ];
+    if let Some((_, why)) = reasons.into_iter().find(|(holds, _)| *holds) {
+        return Err(why);
     }
     let replicas = service.replicas.values().filter(|replica| replica.heading().is_some());
     let budget = replicas.map(|replica| (replica.successor.is_some(), replica.is_running()));
-    DisruptionBudget::new(budget).allows(1, DisruptionCost::OneServing).then_some(&**spec)
+    let allows = DisruptionBudget::new(budget).allows(1, DisruptionCost::OneServing);
+    if allows { Ok(&**spec) } else { Err(StayReason::ServiceBudget) }
 }
 
 /// How many replicas of one service each node and zone has. Kept from service to service, so that each costs what it has.
@@ -209,8 +267,15 @@ impl ServiceCrowd {
         self.suitable.fill(0);
     }
 
-    fn here(&self, at: usize) -> u32 {
-        self.by_node[at]
+    /// Counts where the replicas of the service are or will be.
+    fn gather(&mut self, roster: &Roster, service: &Service) {
+        let headings = service.replicas.values().filter_map(Replica::heading);
+        headings.filter_map(|it| roster.place_of(&it.node)).for_each(|at| self.add(roster, at));
+    }
+
+    /// Whether the node has more of the service than it may.
+    fn is_one_too_many(&self, spec: &ServiceSpec, at: usize) -> bool {
+        spec.placement.max_per_node.is_some_and(|most| self.by_node[at] > most)
     }
 
     /// How many its zone has, and how many the node itself.

@@ -42,14 +42,14 @@ impl RescheduleLimits {
     }
 
     /// How much longer the node must be open before it is sent anything.
-    pub(super) fn distrust(&self, node: &Node, now: Timestamp) -> Millis {
+    pub(crate) fn distrust(&self, node: &Node, now: Timestamp) -> Millis {
         let doublings = self.losses(node, now).min(self.most_doublings);
         let needed = self.trust.0.saturating_mul(1 << doublings.min(32));
         Millis(needed.saturating_sub(now.since(node.open_since).0))
     }
 
     /// How many replicas may move at once in a cell with so many nodes to move to.
-    pub(super) fn moves_at_once(&self, open: usize) -> usize {
+    pub fn moves_at_once(&self, open: usize) -> usize {
         (open / self.nodes_per_move.max(1)).clamp(1, self.most_moves)
     }
 

@@ -2,7 +2,9 @@
 //!
 //! A roster counts a replica that moves at both ends, which is right for room and wrong for shares.
 
-use plimsoll_model::{NodePressure, Pressure, Replica, Resources, ServiceSpec, State, Timestamp};
+use plimsoll_model::{
+    Mode, NodePressure, Pressure, Replica, Resources, ServiceSpec, State, Timestamp,
+};
 
 use crate::place::Roster;
 use crate::policy::Policy;
@@ -132,7 +134,9 @@ impl NodeShares {
 
     /// Whether some node that opened after the replica was placed could be worth filling with it, at a quick look.
     pub(super) fn may_fill(&self, src: usize, spec: &ServiceSpec, placed: Timestamp) -> bool {
-        if self.newest.is_none_or(|newest| newest <= placed) {
+        // What is packed stays packed: a node is not filled with it.
+        let is_packed = matches!(spec.placement.mode, Mode::Binpack { .. });
+        if is_packed || self.newest.is_none_or(|newest| newest <= placed) {
             return false;
         }
         match (asks_for_something(spec), self.target) {

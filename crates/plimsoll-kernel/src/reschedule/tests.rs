@@ -16,7 +16,7 @@ use crate::{Signals, explain, lint};
 
 fn offered(cell: &Cell, policy: &Policy) -> Vec<RescheduleOffer> {
     let roster = Roster::new(&cell.state, &Signals::default(), policy);
-    offers(&cell.state, &roster, policy, &Rebalancer::default(), |_| false, cell.now)
+    look(&cell.state, &roster, policy, &Rebalancer::default(), |_| false, cell.now).0
 }
 
 /// Cycles, half a minute apart, with nodes that do at once as they are told, until so much time has passed. How many moved.
@@ -189,30 +189,30 @@ fn the_plan_for_a_node_says_where_it_stands() {
     };
     assert_eq!(
         plan(&cell, "dogwood"),
-        "dogwood has 0 replicas, its fair share is 8: it is filled from 1m on"
+        "dogwood has 0 replicas, its fair share is 8: filling begins in 1m"
     );
     assert_eq!(
         plan(&cell, "ash"),
-        "ash has 10 replicas, its fair share is 8: it is not filled any further"
+        "ash has 10 replicas, its fair share is 8: not filled any further"
     );
     let cell = cell.down("dogwood").up("dogwood");
     assert_eq!(
         plan(&cell, "dogwood"),
-        "dogwood has 0 replicas, its fair share is 8: it was lost 1 times of late, and is filled from 2m on"
+        "dogwood has 0 replicas, its fair share is 8: lost once within the hour, filling begins in 2m"
     );
     let cell = cell.later(Millis::minutes(3));
     assert_eq!(
         plan(&cell, "dogwood"),
-        "dogwood has 0 replicas, its fair share is 8: it is filled, 1 at a time every 2m"
+        "dogwood has 0 replicas, its fair share is 8: filling, 1 every 2m"
     );
     let (cell, _) = reschedule(cell, Millis::seconds(30));
     assert_eq!(
         plan(&cell, "dogwood"),
-        "dogwood has 1 replicas, its fair share is 8: it is sent more in 1m 30s"
+        "dogwood has 1 replica, its fair share is 8: filling, next in 1m 30s"
     );
     assert_eq!(
         plan(&cell.cordon("dogwood"), "dogwood"),
-        "dogwood has 1 replicas, its fair share is 10: it takes no new replicas"
+        "dogwood has 1 replica, its fair share is 10: it takes no new replicas"
     );
 }
 
@@ -273,7 +273,7 @@ fn measurements_count_by_their_mean_and_by_what_nodes_have_reached() {
             rebalancer.sample(&node_id("dogwood"), Some(PressureSample { at, pressure }));
             rebalancer.cycle(&cell.state, &roster, &policy, at);
         }
-        let offers = offers(&cell.state, &roster, &policy, &rebalancer, |_| false, cell.now);
+        let (offers, _) = look(&cell.state, &roster, &policy, &rebalancer, |_| false, cell.now);
         assert_eq!(offers.len(), moves, "{case}");
     }
 }
@@ -326,4 +326,121 @@ proptest! {
             }
         }
     }
+}
+
+fn verdict_of(cell: &Cell, replica: &str) -> RescheduleVerdict {
+    let policy = Policy::default();
+    let roster = Roster::new(&cell.state, &Signals::default(), &policy);
+    let (measured, rescheduler) = (Rebalancer::default(), Rescheduler::default());
+    let id = replica.parse().expect("a test writes deployment/service/slot");
+    verdict(&cell.state, &roster, &policy, &measured, &rescheduler, &id, cell.now)
+        .expect("it is there")
+}
+
+#[test]
+fn a_replica_says_why_it_stays_with_both_scores_and_the_threshold() {
+    let cell = three([("web".to_owned(), spread(30))]);
+    assert_eq!(
+        verdict_of(&cell, "d/web/1").to_string(),
+        "stays: no other node can take it, or each is more crowded"
+    );
+    let young = cell.deploy("e", [("api", spread(3))]).settle();
+    assert_eq!(
+        verdict_of(&young, "e/api/1").to_string(),
+        "stays: it was placed or moved a short time ago: 10m left"
+    );
+    let cell = young.node("dogwood", cpus(16)).later(Millis::minutes(2));
+    let said = verdict_of(&cell, "d/web/1").to_string();
+    assert_eq!(
+        said,
+        "moves to dogwood in its turn (better_score); scores 8155 here, 10000 on dogwood"
+    );
+    let (mut cell, moved) = reschedule(cell, Millis::seconds(30));
+    let is_moved = |id: &String| moved.iter().any(|it| it.replica == id.parse().unwrap());
+    let id = (1..=30).map(|nth| format!("d/web/{nth}")).find(|id| !is_moved(id)).unwrap();
+    assert_eq!(
+        verdict_of(&cell, &id).to_string(),
+        "stays: dogwood was sent a replica a short time ago; scores 8155 here, 10000 on dogwood"
+    );
+    let settings = RescheduleSettings { is_paused: true, target: None };
+    cell.change(Writer::Operator, Change::SetRescheduling { settings });
+    let cell = cell.later(Millis::minutes(3));
+    assert_eq!(
+        verdict_of(&cell, &id).to_string(),
+        "would move to dogwood (better_score), but the rescheduler is paused; scores 8155 here, 10000 on dogwood"
+    );
+}
+
+/// What a replica is told alone is what a cycle does with it.
+#[test]
+fn what_a_cycle_moves_says_so_of_itself_and_nothing_else_does() {
+    let cell = three([("web".to_owned(), spread(30)), ("db".to_owned(), spread(3).volume("data"))])
+        .node("dogwood", cpus(16))
+        .later(Millis::minutes(2));
+    let offers = offered(&cell, &Policy::default());
+    assert_eq!(offers.len(), 1);
+    let moving = verdict_of(&cell, &format!("d/web/{}", slot(&offers[0].moved.replica)));
+    assert_eq!((moving.stays, moving.moves.as_deref()), (None, Some(&*offers[0].moved)));
+    let data = verdict_of(&cell, "d/db/1");
+    assert_eq!((data.stays, data.moves), (Some(StayReason::KeepsData), None));
+}
+
+fn slot(id: &ReplicaId) -> String {
+    match &id.slot {
+        plimsoll_model::Slot::Index(index) => index.to_string(),
+        plimsoll_model::Slot::Node(node) => node.to_string(),
+    }
+}
+
+#[test]
+fn a_cycle_tells_what_held_its_candidates_back() {
+    let policy = Policy::default();
+    let cell = three([("web".to_owned(), spread(30))]).node("dogwood", cpus(16));
+    let cell = cell.later(Millis::minutes(2));
+    let roster = Roster::new(&cell.state, &Signals::default(), &policy);
+    let (mut rescheduler, mut rebalancer) = (Rescheduler::default(), Rebalancer::default());
+    for _ in 0..CYCLES_KEPT + 3 {
+        rescheduler.cycle(&cell.state, &roster, &policy, &mut rebalancer, cell.now);
+    }
+    assert_eq!(rescheduler.cycles().len(), CYCLES_KEPT, "as many as are kept");
+    let mut first = Rescheduler::default();
+    first.cycle(&cell.state, &roster, &policy, &mut rebalancer, cell.now);
+    let summary = &first.cycles()[0];
+    assert_eq!((summary.candidates, summary.compared, summary.offers), (30, 1, 1));
+    assert_eq!(summary.stayed, [("cell_budget", 29)].into());
+    let lost = cell.down("ash").down("birch").down("cedar");
+    first.cycle(&lost.state, &roster, &policy, &mut rebalancer, lost.now);
+    assert_eq!(first.cycles()[1].withheld, Some(StayReason::MassLoss));
+}
+
+#[test]
+fn every_reason_to_stay_has_its_word() {
+    let node = node_id("ash");
+    let all = [
+        StayReason::Never,
+        StayReason::KeepsData,
+        StayReason::Global,
+        StayReason::StopsFirst,
+        StayReason::RollingOut,
+        StayReason::DecisionRefused,
+        StayReason::ServiceBudget,
+        StayReason::Unsettled,
+        StayReason::Rests { left: Millis(1) },
+        StayReason::Preempted,
+        StayReason::Completed,
+        StayReason::Relieved,
+        StayReason::NodeUnavailable,
+        StayReason::MassLoss,
+        StayReason::CellBudget { moving: 1, most: 1 },
+        StayReason::TriedLately,
+        StayReason::NoOther,
+        StayReason::NotBetter { gain: 1, threshold: 2 },
+        StayReason::NodeRests { node: node.clone() },
+        StayReason::FailedThere { node: node.clone() },
+        StayReason::DstCap { node },
+        StayReason::Paused,
+        StayReason::SlowedDown { left: Millis(1) },
+        StayReason::ComparisonLimit,
+    ];
+    assert_eq!(all.map(|why| why.word()), StayReason::WORDS);
 }

@@ -5,14 +5,14 @@ use plimsoll_model::{Generation, Writer};
 use super::*;
 use crate::testkit::{Passes, decide};
 
-const DB: &str = "shop_d";
+pub(super) const DB: &str = "shop_d";
 
-fn shop() -> DeploymentName {
+pub(super) fn shop() -> DeploymentName {
     DeploymentName::new("shop").unwrap()
 }
 
 /// A database with its volume on one of three nodes, and where that is.
-fn database() -> (Cell, NodeId, NodeId) {
+pub(super) fn database() -> (Cell, NodeId, NodeId) {
     let cell = cell().node("ash", cpus(4)).node("birch", cpus(4)).node("cedar", cpus(4));
     let cell = cell.deploy("shop", [("db", spread(1).volume("d")), ("web", spread(2))]).settle();
     let src = cell.nodes_of("shop/db").pop_first().unwrap();
@@ -20,7 +20,7 @@ fn database() -> (Cell, NodeId, NodeId) {
     (cell, src, dst)
 }
 
-fn change(mut cell: Cell, writer: Writer, change: VolumeChange) -> Cell {
+pub(super) fn change(mut cell: Cell, writer: Writer, change: VolumeChange) -> Cell {
     cell.change(writer, Change::Volume { change });
     cell
 }
@@ -31,11 +31,11 @@ fn begin(cell: Cell, src: &NodeId, dst: &NodeId) -> Cell {
     change(cell, Writer::Operator, VolumeChange::Move { deployment: shop(), volumes, src, dst })
 }
 
-fn moving(cell: &Cell) -> Option<VolumeMove> {
+pub(super) fn moving(cell: &Cell) -> Option<VolumeMove> {
     cell.state.volumes()[&shop()].moving.clone()
 }
 
-fn copied(cell: Cell, node: &NodeId, order: Generation) -> Cell {
+pub(super) fn copied(cell: Cell, node: &NodeId, order: Generation) -> Cell {
     let node = node.clone();
     change(cell, Writer::Agent, VolumeChange::Copied { deployment: shop(), node, order })
 }
@@ -220,8 +220,9 @@ fn the_destination_of_a_group_has_room_for_all_of_it() {
     cell.change(Writer::Operator, Change::SetAvailability { node, availability });
     let group = tied(&cell.state, &shop(), "shop_files").unwrap();
     let (signals, policy) = (Signals::default(), Policy::default());
-    let found =
-        |src| destination(&cell.state, &signals, &policy, &shop(), &group, &node_id(src), cell.now);
+    let found = |src| {
+        destination(&cell.state, &signals, &policy, &shop(), &group, Some(&node_id(src)), cell.now)
+    };
     assert_eq!(found("ash"), Some(node_id("oak")), "birch is too small for both");
     let roster = Roster::new(&cell.state, &signals, &policy);
     let refused =

@@ -110,11 +110,12 @@ impl Txn<'_> {
         let mut access = self.state.access.clone();
         let used = access.join_tokens.get_mut(token).ok_or(Refusal::TokenUnknown)?;
         used.used_by = Some(node.clone());
-        let server = access.next_server;
+        let (server, name) = (access.next_server, used.name.clone());
         access.next_server += 1;
         self.set_access(access);
         self.put_node(node, facts)?;
         self.welcome(node)?;
+        self.machine_joined(&name, node);
         self.enroll(node, key, server)
     }
 
@@ -188,6 +189,11 @@ impl Txn<'_> {
                 return Err(Refusal::OperatorExists { name: name.to_owned() });
             }
             access.operators.remove(name);
+        }
+        // One key is one identity: under two names nobody could say who it was.
+        let mut others = access.operators.iter().filter(|(_, it)| !it.has_expired(self.at));
+        if let Some((name, _)) = others.find(|(_, it)| it.token == token) {
+            return Err(Refusal::OperatorExists { name: name.clone() });
         }
         check_room("operator tokens", access.operators.len())?;
         let found = scope.patterns().len();

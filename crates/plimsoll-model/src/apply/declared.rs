@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Txn;
 use crate::audit::AuditKind;
+use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId, ServiceKey};
 use crate::replica::{Assignment, ObservedState, Replica};
 use crate::spec::{
@@ -75,6 +76,23 @@ impl Txn<'_> {
         }
     }
 
+    /// Refuses what would run beside a move or a hold of what images of the service declared.
+    pub(super) fn check_declared_free(&self, key: &ServiceKey) -> Result<(), Refusal> {
+        let Some(volumes) = self.state.volumes.get(&key.deployment) else { return Ok(()) };
+        let own: Vec<&String> =
+            volumes.declared_of(&key.service).map(|(volume, ..)| volume).collect();
+        if let Some(moving) = &volumes.moving
+            && own.iter().any(|volume| moving.volumes.contains(*volume))
+        {
+            let (deployment, to) = (key.deployment.clone(), moving.dst.clone());
+            return Err(Refusal::VolumesMoving { deployment, to });
+        }
+        match volumes.hold.as_ref().filter(|hold| hold.purpose.stops()) {
+            Some(hold) if own.contains(&&hold.volume) => volumes.check_unheld(Some(&hold.volume)),
+            _ => Ok(()),
+        }
+    }
+
     fn write_declared(&mut self, key: &ServiceKey, hash: SpecHash, told: &DeclaredVolumes) {
         let Some(service) = self.state.services.get(key) else { return };
         // Whoever started a container of it has looked at its image first, and had nothing to say.
@@ -101,7 +119,10 @@ impl Txn<'_> {
     fn claim_data(&mut self, id: &ReplicaId, hash: SpecHash, node: &NodeId) {
         let Some(replica) = self.state.replica(id).cloned() else { return };
         let homes = replica.data.map(|number| self.homes(id, number)).unwrap_or_default();
-        if !homes.is_empty() && !homes.contains(node) {
+        // Of a copy that was noted first and given up since, nothing is left once it has stopped: its data is for whoever
+        // comes there, and this copy begins its own.
+        let is_had = replica.holds().any(|held| homes.contains(&held.node));
+        if is_had && !homes.contains(node) {
             return;
         }
         let before = self.state.volumes.get(&id.service.deployment).cloned();
@@ -196,7 +217,12 @@ impl Txn<'_> {
 fn started(replica: &Replica) -> impl Iterator<Item = SpecHash> {
     let is_started = |held: &&Assignment| {
         let seen = replica.observation(held).map(|seen| seen.state);
-        let states = [ObservedState::Starting, ObservedState::Running, ObservedState::Degraded];
+        let states = [
+            ObservedState::Starting,
+            ObservedState::Running,
+            ObservedState::Degraded,
+            ObservedState::Completed,
+        ];
         seen.is_some_and(|state| states.contains(&state))
     };
     replica.holds().filter(is_started).map(|held| held.spec)
@@ -212,6 +238,7 @@ fn set(spec: &mut Arc<ServiceSpec>, declared: DeclaredVolumes) {
 mod tests {
     use crate::command::Change;
     use crate::ids::DeploymentName;
+    use crate::reason::AbandonReason;
     use crate::testkit::{Cell, cell, cpus, node_id, replica_id, service_key, spread};
     use crate::transition::Writer;
 
@@ -351,5 +378,15 @@ mod tests {
         declare(&mut cell, "birch", &spread(1), &["/data"]);
         declare(&mut cell, "ash", &spread(1), &["/data"]);
         assert_eq!(held(&cell), [(1, vec!["birch"])]);
+
+        // The node that was lost is back, and the move is given up.
+        let (replica, why) = (replica_id("shop/db/1"), AbandonReason::Needless);
+        cell.change(Writer::Scheduler, Change::Abandon { replica, why });
+        declare(&mut cell, "ash", &spread(1), &["/data"]);
+        assert_eq!(held(&cell), [(1, vec!["birch"])], "the other copy has not stopped");
+        let mut cell = cell.obey();
+        declare(&mut cell, "ash", &spread(1), &["/data"]);
+        assert_eq!(held(&cell), [(1, vec!["birch"]), (2, vec!["ash"])]);
+        assert_eq!(data(&cell, "shop/db/1"), Some(2));
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Txn, ports, quota};
+use super::{Txn, ports, quota, schedules};
 use crate::audit::AuditKind;
 use crate::command::Refusal;
 use crate::ids::{DeploymentName, ReplicaId, ServiceKey, ServiceName};
 use crate::reason::Unplaced;
 use crate::replica::Replica;
 use crate::rollout::RolloutPhase;
-use crate::spec::{RouteSpec, ServiceSpec, SpecHash};
+use crate::spec::{RouteSpec, ServiceSpec, SpecHash, awaited_jobs};
 use crate::state::{
     Deployment, MAX_NAMES, MAX_REPLICAS, MAX_REQUEST, MAX_REVISIONS, MAX_ROUTES, MAX_SERVICES,
     RevisionRecord, Service, ServiceRow,
@@ -26,7 +26,12 @@ impl Txn<'_> {
         services: &Services,
         routes: &[RouteSpec],
     ) -> Result<(), Refusal> {
+        if self.state.fleet.is_some() {
+            return Err(Refusal::Coordinator);
+        }
+        let services = &with_jobs(services);
         within_bounds(services)?;
+        schedules::check(services)?;
         self.check_files(services)?;
         self.check_routes(name, services, routes)?;
         let current = self.state.deployments.get(name);
@@ -152,7 +157,10 @@ impl Txn<'_> {
         if service.row.unplaced.as_ref() == unplaced {
             return Ok(());
         }
-        let row = ServiceRow { unplaced: unplaced.cloned(), ..service.row.clone() };
+        let mut row = ServiceRow { unplaced: unplaced.cloned(), ..service.row.clone() };
+        if unplaced.is_none() {
+            row.preempted = None;
+        }
         self.set_service(key, Some(row));
         let service = key.clone();
         self.audit(match unplaced {
@@ -172,7 +180,9 @@ impl Txn<'_> {
 
     /// The service should run this spec from now on.
     pub(super) fn desire(&mut self, key: &ServiceKey, spec: &Arc<ServiceSpec>, revision: Revision) {
-        let spec = &self.with_declared(key, spec);
+        let spec = self.with_declared(key, spec);
+        let (spec, schedule) = self.with_schedule(key, &spec);
+        let spec = &spec;
         let old = self.state.services.get(key);
         if old.is_some_and(|service| service.desired() == Some(spec)) {
             return;
@@ -196,8 +206,29 @@ impl Txn<'_> {
             unplaced: None,
             failures,
             rollout,
+            preempted: None,
+            schedule,
         };
         self.set_service(key, Some(row));
+        self.sort_into_runs(key);
+        if spec.retries().is_none() {
+            self.renew_completed(key, spec.hash);
+        }
+    }
+
+    /// What completed while that was what it was for should serve from now on.
+    fn renew_completed(&mut self, key: &ServiceKey, spec: SpecHash) {
+        let Some(service) = self.state.services.get(key) else { return };
+        let is_over = |replica: &Replica| {
+            let mut held = replica.assignment.iter().filter(|at| at.spec == spec);
+            held.any(|at| replica.is_over(at))
+        };
+        let over = service.replicas.iter().filter(|(_, replica)| is_over(replica));
+        let ids: Vec<ReplicaId> =
+            over.map(|(slot, _)| ReplicaId::new(key.clone(), slot.clone())).collect();
+        for id in ids {
+            self.renew(&id).expect("a replica with an assignment can be renewed");
+        }
     }
 
     fn retire_service(&mut self, key: &ServiceKey) {
@@ -205,7 +236,8 @@ impl Txn<'_> {
         if service.row.desired.is_none() {
             return;
         }
-        let row = ServiceRow { desired: None, unplaced: None, ..service.row.clone() };
+        let row =
+            ServiceRow { desired: None, unplaced: None, schedule: None, ..service.row.clone() };
         let is_empty = service.replicas.is_empty();
         self.set_service(key, (!is_empty).then_some(row));
     }
@@ -225,6 +257,26 @@ pub(super) fn specs_in_use(service: &Service) -> BTreeMap<SpecHash, Arc<ServiceS
     let used: BTreeSet<SpecHash> = holds.map(|assignment| assignment.spec).collect();
     let specs = service.row.specs.iter().filter(|(hash, _)| used.contains(*hash));
     specs.map(|(hash, spec)| (*hash, spec.clone())).collect()
+}
+
+/// The services, those that others wait for to complete and those on a schedule as jobs.
+fn with_jobs(services: &Services) -> Services {
+    let mut services = services.clone();
+    for spec in services.values_mut().filter(|spec| spec.schedule.is_some()) {
+        let spec = Arc::make_mut(spec);
+        if let Some(schedule) = &mut spec.schedule {
+            schedule.copies = None;
+        }
+        if !spec.is_job() {
+            spec.become_job();
+        }
+    }
+    for name in awaited_jobs(services.values().map(AsRef::as_ref)) {
+        if let Some(spec) = services.get_mut(&name).filter(|spec| !spec.is_job()) {
+            Arc::make_mut(spec).become_job();
+        }
+    }
+    services
 }
 
 fn within_bounds(services: &Services) -> Result<(), Refusal> {

@@ -10,6 +10,7 @@ use crate::node::{
 use crate::replica::Replica;
 use crate::rotation::RECOVERY_EPOCHS;
 use crate::state::MAX_CAPACITY;
+use crate::state::load::NodeLoad;
 use crate::transition::{self, Writer};
 use crate::units::{Millis, Resources};
 
@@ -161,7 +162,8 @@ impl Txn<'_> {
     }
 
     /// The cell goes on with one server. The lost nodes go as [`remove_node`](Self::remove_node) has it, whatever their
-    /// status: nobody will hear from them.
+    /// status: nobody will hear from them. Where their volumes are stays known: the data is on their disks, and what needs it
+    /// waits for them to join again rather than begin anew.
     pub(super) fn survive(
         &mut self,
         id: &NodeId,
@@ -173,6 +175,7 @@ impl Txn<'_> {
         }
         for gone in lost {
             self.node(gone)?;
+            self.give_up_moves(gone);
             self.forget_node(gone);
         }
         let mut access = self.state.access.clone();
@@ -212,17 +215,17 @@ impl Txn<'_> {
             let replicas = u32::try_from(tenants).unwrap_or(u32::MAX);
             return Err(Refusal::NodeInUse { node: id.clone(), replicas });
         }
+        self.forget_volumes(id);
         self.forget_node(id);
         Ok(())
     }
 
     fn forget_node(&mut self, id: &NodeId) {
-        let tenants = self.state.load(id).map(|load| load.tenants.clone()).unwrap_or_default();
-        for tenant in tenants {
+        let tenants = self.state.load(id).into_iter().flat_map(NodeLoad::everyone);
+        for tenant in tenants.cloned().collect::<Vec<_>>() {
             self.forget_leaving(&tenant, id);
         }
         let key = self.state.nodes.get(id).and_then(|node| node.key);
-        self.forget_volumes(id);
         self.set_node(id, None);
         self.forget_rotated(id);
         self.revoke_key(key);

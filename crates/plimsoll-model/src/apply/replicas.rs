@@ -8,7 +8,8 @@ use crate::command::Refusal;
 use crate::ids::{NodeId, ReplicaId, Slot};
 use crate::reason::{AbandonReason, WaitReason};
 use crate::replica::{
-    Assignment, MAX_LEAVING, MoveCause, Observation, ObservedState, Replica, Successor,
+    Assignment, MAX_LEAVING, MoveCause, Observation, ObservedCode, ObservedState, Replica,
+    Successor,
 };
 use crate::spec::SpecHash;
 use crate::state::{MAX_FAILURES, MAX_TENANTS, ServiceRow};
@@ -38,7 +39,12 @@ impl Txn<'_> {
         }
         let assignment = Some(self.assign(id, node, spec)?);
         let data = self.take_data(id, node, spec, None);
-        self.set_replica(id, Some(Replica { assignment, data, ..Replica::default() }));
+        let service = self.state.services.get(&id.service);
+        let schedule = service.and_then(|service| service.row.schedule.as_ref());
+        let run = schedule.and_then(|schedule| schedule.runs.last()).map(|run| run.number);
+        self.set_replica(id, Some(Replica { assignment, data, run, ..Replica::default() }));
+        self.take_held_room(&id.service, node);
+        self.forget_preempted(&id.service);
         self.audit(AuditKind::Placed { replica: id.clone(), node: node.clone() });
         Ok(())
     }
@@ -50,6 +56,7 @@ impl Txn<'_> {
         spec: SpecHash,
         cause: MoveCause,
     ) -> Result<(), Refusal> {
+        let service = self.service(&id.service)?;
         let replica = self.replica(id)?;
         let Some(from) = &replica.assignment else {
             return Err(Refusal::NoSuchReplica { replica: id.clone() });
@@ -61,6 +68,13 @@ impl Txn<'_> {
             return Err(Refusal::SlotMismatch { replica: id.clone(), node: node.clone() });
         }
         let (src, mut moving) = (from.node.clone(), replica.clone());
+        let is_rerun = !matches!(cause, MoveCause::Outdated | MoveCause::Restart)
+            && service.desired().is_some_and(|spec| spec.is_job())
+            && replica.observation(from).is_some_and(|seen| {
+                // It may have run, also where it was stopped since.
+                !matches!(seen.state, ObservedState::Pending | ObservedState::Pulling)
+                    && !seen.is_completed()
+            });
         let assignment = self.assign(id, node, spec)?;
         moving.successor = Some(Successor { assignment, cause, has_failed: false });
         moving.data = self.take_data(id, node, spec, moving.data);
@@ -70,8 +84,12 @@ impl Txn<'_> {
         // Whatever the cause: a node that was just given something shows only later how it bears it.
         if src != dst {
             self.set_received(&dst);
+            self.take_held_room(&id.service, &dst);
         }
-        self.audit(AuditKind::MoveStarted { replica, src, dst, cause });
+        self.audit(AuditKind::MoveStarted { replica, src: src.clone(), dst: dst.clone(), cause });
+        if is_rerun {
+            self.audit(AuditKind::JobRerun { replica: id.clone(), src, dst });
+        }
         Ok(())
     }
 
@@ -112,6 +130,9 @@ impl Txn<'_> {
         let Some(assignment) = &replica.assignment else {
             return Err(Refusal::NoSuchReplica { replica: id.clone() });
         };
+        if replica.is_record(assignment) {
+            return Ok(());
+        }
         let newest = replica.successor.as_ref().map_or(assignment, |s| &s.assignment);
         let is_asked = replica.is_stale(newest);
         if is_asked && replica.waiting.is_none() {
@@ -170,8 +191,15 @@ impl Txn<'_> {
         if before.is_some_and(|b| b.state == seen.state && b.code == seen.code) {
             return Ok(());
         }
-        // It was asked for again before its end was known. What comes after is another generation; this one is over.
-        if before.is_some_and(|b| b.state == ObservedState::Stopped) {
+        // It was asked for again before its end was known. What comes after is another generation; this one is over. What has
+        // completed is never said to run again, whatever is still on its way; nor is a run that is over, however it ended: the
+        // next one may be under way.
+        let is_record = replica.is_record(&assignment);
+        let is_last = |b: &Observation| {
+            b.state == ObservedState::Stopped
+                || ((b.is_completed() || is_record) && seen.state != ObservedState::Stopped)
+        };
+        if before.is_some_and(is_last) {
             return Ok(());
         }
         if let Some(before) = before
@@ -197,6 +225,14 @@ impl Txn<'_> {
         if seen.state == ObservedState::Failed && !failed_before {
             self.count_failure(id, &assignment.node, seen);
             self.step_failed(id, &assignment, seen);
+        }
+        if seen.state == ObservedState::Completed {
+            let (replica, node) = (id.clone(), assignment.node);
+            let attempts = match seen.code {
+                Some(ObservedCode::JobCompleted { attempts }) => attempts,
+                _ => 1,
+            };
+            self.audit(AuditKind::JobCompleted { replica, node, attempts });
         }
         Ok(())
     }
@@ -244,12 +280,14 @@ impl Txn<'_> {
         }
         let revision = service.row.revision;
         let assigned = service.row.specs.get(&spec).map(Arc::clone);
-        let tenants = self.state.load(node).map_or(0, |load| load.tenants.len());
+        let load = self.state.load(node).filter(|load| !load.tenants.contains(id));
+        let tenants = load.map_or(0, |load| load.tenants.len());
         if tenants >= MAX_TENANTS {
             let what = format!("replicas on node {node}");
             return Err(Refusal::TooMany { what, found: tenants + 1, max: MAX_TENANTS });
         }
         if let Some(assigned) = assigned {
+            self.check_declared_free(&id.service)?;
             self.note_volumes(&id.service.deployment, node, &assigned.container)?;
         }
         let generation = self.take_generation();

@@ -23,6 +23,10 @@ impl Txn<'_> {
         revision: Revision,
     ) -> Option<Rollout> {
         let service = self.state.services.get(key)?;
+        // The way back would run the job of before a second time.
+        if spec.is_job() {
+            return None;
+        }
         let from = last_good(service).filter(|previous| previous.spec.hash != spec.hash);
         self.audit(AuditKind::RolloutStarted { service: key.clone(), revision });
         Some(Rollout {
@@ -87,6 +91,7 @@ impl Txn<'_> {
             return Err(Refusal::NothingBefore { service: key.clone() });
         };
         let rollout = Rollout { phase: RolloutPhase::Undoing, why: Some(why), ..rollout.clone() };
+        let (spec, schedule) = self.with_schedule(key, &spec);
         let service = self.service(key)?;
         let mut specs = specs_in_use(service);
         let desired = Some(spec.hash);
@@ -95,8 +100,18 @@ impl Txn<'_> {
         let rollout = Some(rollout);
         self.set_service(
             key,
-            Some(ServiceRow { desired, revision, specs, unplaced, failures, rollout }),
+            Some(ServiceRow {
+                desired,
+                revision,
+                specs,
+                unplaced,
+                failures,
+                rollout,
+                preempted: None,
+                schedule,
+            }),
         );
+        self.sort_into_runs(key);
         self.audit(AuditKind::RolloutAborted { service: key.clone(), why });
         Ok(())
     }

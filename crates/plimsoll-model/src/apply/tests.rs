@@ -7,20 +7,24 @@ use proptest::sample::select;
 use crate::access::{Authority, DeploymentPattern, Digest, JoinCheck, KeyBytes, Role, Scope};
 use crate::audit::{Author, MAX_AUDIT};
 use crate::cell_files::{CellFileKind, FileBytes};
-use crate::command::{Change, Command, Guarded, Refusal, Require};
+use crate::command::{AuditEntry, Change, Command, Guarded, Refusal, Require};
+use crate::fleet::FleetChange;
 use crate::ids::{
     DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey, ServiceName, Slot,
 };
 use crate::level::Level;
 use crate::node::{Availability, NodeFacts, NodeStatus};
+use crate::preemption::{Preemption, Victim, WithdrawReason};
 use crate::reason::{AbandonReason, Unplaced, UnplacedReason, WaitReason};
 use crate::registries::RegistryPassword;
 use crate::replica::{MAX_LEAVING, MoveCause, Observation, ObservedState};
+use crate::review::{MoveReview, MovingLoop, ReviewResult};
+use crate::schedule::{Cron, MissReason, MissedSlots, Schedule};
 use crate::spec::{RouteSpec, ServiceSpec, Tls};
 use crate::state::{MAX_REPLICAS, MAX_REVISION_BYTES, MAX_REVISIONS, State};
 use crate::testkit::{Cell, cell, cpus, global, node_id, pack, replica_id, service_key, spread};
 use crate::transition::Writer;
-use crate::units::{Generation, Millis, Revision, Term, Timestamp};
+use crate::units::{Generation, Millis, Resources, Revision, Term, Timestamp};
 
 fn bytes(state: &State) -> Vec<u8> {
     postcard::to_stdvec(state).unwrap()
@@ -40,6 +44,22 @@ fn any_replica() -> impl Strategy<Value = ReplicaId> {
     (any_service(), slot).prop_map(|(service, slot)| ReplicaId::new(service, slot))
 }
 
+fn scheduled(mut spec: ServiceSpec) -> ServiceSpec {
+    spec.schedule = Some(Schedule::new(Cron::parse("* * * * *").unwrap(), None));
+    spec
+}
+
+fn any_run() -> impl Strategy<Value = Change> {
+    let slots = || (0_u64..10_000_000).prop_map(Timestamp);
+    let start = (any_service(), proptest::option::of(slots()))
+        .prop_map(|(service, slot)| Change::StartRun { service, slot });
+    let missed = (any_service(), slots()).prop_map(|(service, last)| {
+        let missed = MissedSlots { first: last, last, count: 1, why: MissReason::TooLate };
+        Change::MissSlots { service, missed }
+    });
+    prop_oneof![2 => start, 1 => missed]
+}
+
 fn any_spec() -> impl Strategy<Value = Arc<ServiceSpec>> {
     let specs = vec![
         spread(2),
@@ -47,6 +67,8 @@ fn any_spec() -> impl Strategy<Value = Arc<ServiceSpec>> {
         pack(2).reserve(500, 64),
         global().host_port(80),
         spread(1).secret("db", 1),
+        scheduled(spread(2)),
+        scheduled(spread(1).image("app:2")),
         spread(MAX_REPLICAS + 1),
     ];
     select(specs).prop_map(Arc::new)
@@ -159,7 +181,9 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => any_replica().prop_map(|replica| Change::Retire { replica }),
         1 => any_replica().prop_map(|replica| Change::Renew { replica }),
         2 => any_access(),
+        2 => any_preemption(),
         2 => any_declaration(),
+        2 => any_run(),
         6 => (any_replica(), 1_u64..20, any_observed()).prop_map(|(replica, g, observation)| {
             Change::Observe { replica, generation: Generation(g), observation }
         }),
@@ -167,6 +191,32 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(service, unplaced)| Change::SetUnplaced { service, unplaced }),
         1 => (any_replica(), select(vec![None, Some(WaitReason::Stateful)]))
             .prop_map(|(replica, waiting)| Change::SetWaiting { replica, waiting }),
+    ]
+}
+
+/// Room that is freed, a victim that is stopped, and room that is no longer freed.
+fn any_preemption() -> impl Strategy<Value = Change> {
+    let begun = (any_node(), any_replica(), any_replica(), 1_u64..20);
+    let begun = begun.prop_map(|(node, by, victim, generation)| {
+        let (priority, penalty) = (0, 0);
+        let (generation, until) = (Generation(generation), Timestamp(600_000));
+        let preemption = Preemption {
+            by,
+            priority: 10,
+            request: Resources::NONE,
+            ports: Vec::new(),
+            victims: [(victim, Victim { generation, priority, penalty, until })].into(),
+            began: Timestamp(0),
+        };
+        Change::Preempt { node, preemption: Box::new(preemption) }
+    });
+    prop_oneof![
+        3 => begun,
+        1 => any_replica().prop_map(|replica| Change::Evict { replica }),
+        1 => any_node().prop_map(|node| {
+            let why = WithdrawReason::NotNeeded;
+            Change::WithdrawPreemption { node, why }
+        }),
     ]
 }
 
@@ -214,15 +264,160 @@ fn any_access() -> impl Strategy<Value = Change> {
         }),
         any_file_change(),
         any_registry_change(),
+        any_fleet_change(),
         (any::<bool>(), prop::option::of(0_u32..100)).prop_map(|(is_paused, target)| {
             let target = target.map(crate::Pressure::percent);
             let settings = crate::reschedule::RescheduleSettings { is_paused, target };
             Change::SetRescheduling { settings }
         }),
+        any_review(),
+        any_machine_change(),
         (any_node(), 0_u64..9, prop::option::of(any_node())).prop_map(|(node, server, lost)| {
             Change::Survive { node, server, lost: lost.into_iter().collect() }
         }),
     ]
+}
+
+/// Few machines, instructions and cycles, so that changes meet.
+fn any_machine_change() -> impl Strategy<Value = Change> {
+    use crate::fleet::{Ack, AckError, InstructionId, TransferId};
+    use crate::machines::{Deed, MachineChange, MachineState, tests as few};
+    let machine = (0_u8..3).prop_map(|nth| few::machine(&format!("m{nth}"))).boxed();
+    let state = select(MachineState::ALL.to_vec()).boxed();
+    let class = (0_u64..3).prop_map(few::class).boxed();
+    let id = (0_u64..5).prop_map(InstructionId).boxed();
+    let deed = (machine.clone(), 0_u8..8, 0_u32..3).prop_map(|(machine, kind, number)| {
+        let (machines, until) =
+            (std::collections::BTreeSet::from([machine.clone()]), Timestamp(500));
+        match kind {
+            0 => Deed::Reserve { machines, until },
+            1 => Deed::Drain { machines, until },
+            2 => Deed::Forget { machines },
+            3 => Deed::Adopt { machines: [(machine, number)].into() },
+            4 => Deed::Release { machines },
+            5 => Deed::SetQuota { pool: few::class(1).pool, slice: number },
+            6 => Deed::Refuse { reason: AckError::Paused },
+            _ => Deed::Fail { reason: AckError::InUse },
+        }
+    });
+    let change = prop_oneof![
+        4 => (machine.clone(), class.clone(), state.clone(), 0_u32..3).prop_map(
+            |(machine, class, state, epoch)| MachineChange::Put { machine, class, state, epoch }
+        ),
+        1 => machine.clone().prop_map(|machine| MachineChange::Drop { machine }),
+        6 => (machine.clone(), state.clone(), state)
+            .prop_map(|(machine, from, to)| MachineChange::Step { machine, from, to }),
+        1 => machine.clone().prop_map(|machine| MachineChange::Unreserve { machine }),
+        1 => machine.clone().prop_map(|machine| {
+            let (transfer, until) = (TransferId(9), Timestamp(700));
+            MachineChange::Reserve { machine, transfer, until }
+        }),
+        1 => any::<bool>().prop_map(|is_paused| MachineChange::Pause { is_paused }),
+        2 => (1_u64..4, 0_u64..3).prop_map(|(cycle, cpus)| few::close(cycle, cpus)),
+        4 => (0_u64..3, id.clone(), deed).prop_map(|(term, id, deed)| MachineChange::Obey {
+            term: Term(term),
+            id,
+            transfer: TransferId(id.0),
+            deed,
+        }),
+        1 => id.clone().prop_map(|id| MachineChange::Finish { id, ack: Ack::Done }),
+        2 => (id.clone(), machine, class)
+            .prop_map(|(id, machine, class)| MachineChange::Adopted { id, machine, class }),
+        1 => id.prop_map(|id| MachineChange::Heard { ids: [id].into() }),
+    ];
+    change.prop_map(|change| Change::Machines { change: Box::new(change) })
+}
+
+/// Steps of a coordinator, whether or not the cell is one, and of a cell that joins a fleet.
+fn any_fleet_change() -> impl Strategy<Value = Change> {
+    use crate::fleet::{FleetMembership, MembershipChange, ShardId};
+    let key = |byte: u8| Digest([byte; 32]);
+    let shard = |byte: u8| ShardId::new(format!("s{byte}")).unwrap();
+    let set = |byte: u8| MembershipChange::Set {
+        membership: Box::new(FleetMembership {
+            shard: ShardId::new("s").unwrap(),
+            coordinator: crate::CellId::new("hub").unwrap(),
+            servers: BTreeMap::new(),
+            key: crate::acme::SecretKey::new(vec![byte / 2]),
+            certificate: vec![byte],
+            authorities: Vec::new(),
+            joined_at: Timestamp(0),
+        }),
+    };
+    (0_u8..9, 0_u8..3, 0_u64..1_000).prop_map(move |(kind, byte, at)| {
+        let change = match kind {
+            0 | 1 => FleetChange::Begin,
+            2 | 3 => {
+                let expires_at = Timestamp(at);
+                FleetChange::CreateToken { shard: shard(byte), token: key(byte), expires_at }
+            }
+            4 => FleetChange::Enrol { token: key(byte), shard: shard(byte), key: key(byte) },
+            5 => FleetChange::Expel { shard: shard(byte) },
+            6 => FleetChange::Pause { is_paused: byte == 0 },
+            7 => return Change::FleetMembership { change: set(byte) },
+            _ => return Change::FleetMembership { change: MembershipChange::Leave },
+        };
+        Change::Fleet { change: Box::new(change) }
+    })
+}
+
+#[test]
+fn a_coordinator_takes_no_deployment_and_a_cell_with_one_is_no_coordinator() {
+    let begin = || Change::Fleet { change: Box::new(FleetChange::Begin) };
+    let mut coordinator = cell();
+    coordinator.change(Writer::Operator, begin());
+    let deploy = Change::Deploy {
+        deployment: replica_id("shop/web/1").service.deployment,
+        services: BTreeMap::new(),
+        routes: Vec::new(),
+    };
+    let command = |change: Change| {
+        Command::new(
+            Timestamp(1),
+            Term(1),
+            Author::new(Writer::Operator, "ann"),
+            vec![change.free()],
+        )
+    };
+    let refused = coordinator.state.apply(&command(deploy.clone())).unwrap_err().reason;
+    assert_eq!(refused, Refusal::Coordinator);
+    let mut busy = cell();
+    busy.state.apply(&command(deploy)).unwrap();
+    let refused = busy.state.apply(&command(begin())).unwrap_err().reason;
+    assert_eq!(refused, Refusal::CellInUse { deployments: 1 });
+    let pause = Change::Fleet { change: Box::new(FleetChange::Pause { is_paused: true }) };
+    let refused = busy.state.apply(&command(pause)).unwrap_err().reason;
+    assert_eq!(refused, Refusal::NotCoordinator);
+}
+
+/// A move that a loop begins, and what came of one.
+fn any_review() -> impl Strategy<Value = Change> {
+    (any_node(), any_node(), 0_u64..1_000, 0_u32..3).prop_map(|(src, dst, began, gain)| {
+        let replica = replica_id("shop/web/1");
+        let began = Timestamp(began);
+        if gain == 0 {
+            let relief = crate::Pressure::percent(20);
+            let relief = crate::rebalance::Relief {
+                replica,
+                src,
+                dst,
+                dominant: crate::rebalance::Dimension::Cpu,
+                relief,
+                score: 0,
+                move_cost: relief,
+                src_before: relief,
+                src_after: relief,
+                dst_before: relief,
+                dst_after: relief,
+                refused: Vec::new(),
+            };
+            return Change::Record { entry: AuditEntry::Relieve(Box::new(relief)) };
+        }
+        let result = ReviewResult::Realised { gain: i64::from(gain) };
+        let by = MovingLoop::Rebalancer;
+        let review = MoveReview { replica, src, dst, began, by, predicted: 3, result };
+        Change::ReviewMove { review: Box::new(review) }
+    })
 }
 
 fn any_rotation(authority: BoxedStrategy<Authority>) -> impl Strategy<Value = Change> {
@@ -245,7 +440,14 @@ fn any_command() -> impl Strategy<Value = Command> {
     ];
     let guarded =
         (require, any_change()).prop_map(|(require, change)| Guarded { require, change }).boxed();
-    let writer = select(vec![Writer::Operator, Writer::Liveness, Writer::Scheduler, Writer::Agent]);
+    let writer = select(vec![
+        Writer::Operator,
+        Writer::Liveness,
+        Writer::Scheduler,
+        Writer::Agent,
+        Writer::Shard,
+        Writer::Provider,
+    ]);
     let batch = prop_oneof![
         3 => prop::collection::vec(guarded.clone(), 1..2),
         1 => prop::collection::vec(guarded, 2..5),

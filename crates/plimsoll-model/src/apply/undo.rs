@@ -5,16 +5,20 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use super::Txn;
+use super::machines::MachinesUndo;
 use crate::access::Access;
 use crate::acme::{Acme, HostCertificate};
 use crate::cell_files::{CellFile, CellFileKind};
 use crate::command::Event;
+use crate::fleet::{FleetMembership, FleetState};
 use crate::ids::{DeploymentName, FileName, NodeId, RegistryHost, ReplicaId, ServiceKey};
 use crate::level::Level;
 use crate::node::{Availability, Node};
+use crate::preemption::{Preemption, PreemptionCounts};
 use crate::registries::RegistryLogin;
 use crate::replica::Replica;
-use crate::reschedule::RescheduleSettings;
+use crate::reschedule::{RescheduleSettings, SettingAuthor};
+use crate::review::{LoopRecord, MovingLoop, PendingReview};
 use crate::state::{Deployment, Quiescence, Service, ServiceRow, State};
 use crate::units::{Generation, Revision, Timestamp};
 use crate::volumes::Volumes;
@@ -24,7 +28,11 @@ use crate::volumes::Volumes;
 pub(super) enum Undo {
     NextGeneration(Generation),
     Level(Level),
-    Rescheduling(RescheduleSettings),
+    Rescheduling(RescheduleSettings, Option<SettingAuthor>),
+    PendingReview(ReplicaId, Option<Box<PendingReview>>),
+    LoopRecord(MovingLoop, Box<LoopRecord>),
+    Preemption(NodeId, Option<Box<Preemption>>),
+    PreemptionCounts(PreemptionCounts),
     // Rows are boxed: a batch that places a whole cell replaces none, and need not carry room for them.
     Access(Box<Access>),
     Node(NodeId, Option<Box<Node>>),
@@ -39,6 +47,9 @@ pub(super) enum Undo {
     Acme(Box<Acme>),
     HostCertificate(String, Option<Box<HostCertificate>>),
     Registry(RegistryHost, Option<Box<RegistryLogin>>),
+    Machines(MachinesUndo),
+    Fleet(Option<Box<FleetState>>),
+    FleetMembership(Option<Box<FleetMembership>>),
 }
 
 impl Txn<'_> {
@@ -57,9 +68,38 @@ impl Txn<'_> {
         self.undo.push(Undo::Received(id.clone(), old));
     }
 
-    pub(super) fn set_rescheduling(&mut self, settings: RescheduleSettings) {
+    pub(super) fn set_rescheduling(&mut self, settings: RescheduleSettings, set: SettingAuthor) {
         let old = mem::replace(&mut self.state.rescheduling, settings);
-        self.undo.push(Undo::Rescheduling(old));
+        let before = self.state.rescheduling_set.replace(set);
+        self.undo.push(Undo::Rescheduling(old, before));
+    }
+
+    /// No event says so: the leader looks by itself.
+    pub(super) fn set_pending_review(&mut self, id: &ReplicaId, pending: Option<PendingReview>) {
+        let old = put(&mut self.state.reviews.pending, id, pending);
+        self.undo.push(Undo::PendingReview(id.clone(), old.map(Box::new)));
+    }
+
+    pub(super) fn set_loop_record(&mut self, by: MovingLoop, record: LoopRecord) {
+        let old = mem::replace(self.state.reviews.of_mut(by), record);
+        self.undo.push(Undo::LoopRecord(by, Box::new(old)));
+    }
+
+    /// Returns what stood there. Whoever writes it says whom it concerns.
+    pub(super) fn put_preemption(
+        &mut self,
+        node: &NodeId,
+        preemption: Option<Preemption>,
+    ) -> Option<Preemption> {
+        let old = put(&mut self.state.preemptions.in_flight, node, preemption);
+        self.undo.push(Undo::Preemption(node.clone(), old.clone().map(Box::new)));
+        old
+    }
+
+    /// No event says so: only what is shown depends on it.
+    pub(super) fn set_preemption_counts(&mut self, counts: PreemptionCounts) {
+        let old = mem::replace(&mut self.state.preemptions.counts, counts);
+        self.undo.push(Undo::PreemptionCounts(old));
     }
 
     pub(super) fn set_access(&mut self, access: Access) {
@@ -126,9 +166,21 @@ impl Txn<'_> {
             match step {
                 Undo::NextGeneration(generation) => state.next_generation = generation,
                 Undo::Level(level) => state.level = level,
-                Undo::Rescheduling(settings) => state.rescheduling = settings,
+                Undo::Rescheduling(settings, set) => {
+                    (state.rescheduling, state.rescheduling_set) = (settings, set);
+                }
+                Undo::PendingReview(id, row) => {
+                    drop(put(&mut state.reviews.pending, &id, row.map(|row| *row)));
+                }
+                Undo::LoopRecord(by, record) => *state.reviews.of_mut(by) = *record,
+                Undo::Preemption(node, row) => {
+                    drop(put(&mut state.preemptions.in_flight, &node, row.map(|row| *row)));
+                }
+                Undo::PreemptionCounts(counts) => state.preemptions.counts = counts,
                 Undo::Access(access) => state.access = *access,
                 Undo::Acme(acme) => state.acme = *acme,
+                Undo::Fleet(fleet) => state.fleet = fleet.map(|fleet| *fleet),
+                Undo::FleetMembership(row) => state.fleet_membership = row.map(|row| *row),
                 Undo::HostCertificate(host, row) => {
                     drop(put(&mut state.acme.hosts, &host, row.map(|row| *row)));
                 }
@@ -150,6 +202,7 @@ impl Txn<'_> {
                 Undo::Registry(registry, row) => {
                     drop(put(&mut state.registries, &registry, row.map(|row| *row)));
                 }
+                Undo::Machines(undo) => undo.take_back(&mut state.machines),
                 Undo::Revision(name, last) => drop(put(&mut state.counters.revision, &name, last)),
                 Undo::NextIndex(key, next) => drop(put(&mut state.counters.next_index, &key, next)),
                 Undo::Service(key, row) => drop(state.put_service(&key, row.map(|row| *row))),
@@ -161,7 +214,11 @@ impl Txn<'_> {
     }
 }
 
-fn put<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {
+pub(super) fn put<K: Ord + Clone, V>(
+    map: &mut BTreeMap<K, V>,
+    key: &K,
+    value: Option<V>,
+) -> Option<V> {
     match value {
         Some(value) => map.insert(key.clone(), value),
         None => map.remove(key),

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use super::Txn;
 use crate::audit::AuditKind;
 use crate::command::Refusal;
-use crate::ids::{DeploymentName, NodeId, ServiceKey, ServiceName};
+use crate::ids::{DeploymentName, NodeId, ServiceName};
 use crate::node::NodeStatus;
-use crate::state::Service;
+use crate::spec::ServiceSpec;
 use crate::units::Generation;
 use crate::volumes::{
     FailedVolumeMove, VolumeChange, VolumeHolders, VolumeMove, VolumeMoveFailure, VolumeMovePhase,
@@ -26,6 +26,9 @@ impl Volumes {
         mounted: impl Iterator<Item = String>,
     ) -> Result<(), Refusal> {
         for volume in mounted {
+            if self.hold.as_ref().is_some_and(|hold| hold.purpose.stops()) {
+                self.check_unheld(Some(&volume))?;
+            }
             if let Some(moving) = self.moving.as_ref().filter(|it| it.volumes.contains(&volume)) {
                 let (deployment, to) = (name.clone(), moving.dst.clone());
                 return Err(Refusal::VolumesMoving { deployment, to });
@@ -89,6 +92,17 @@ impl Txn<'_> {
                 self.give_up_volume_move(deployment, *order, why);
                 Ok(())
             }
+            VolumeChange::Hold { deployment, volume, node, purpose } => {
+                self.hold_volume(deployment, volume, node, *purpose)
+            }
+            VolumeChange::OpenHold { deployment, order } => {
+                self.open_hold(deployment, *order);
+                Ok(())
+            }
+            VolumeChange::RenewHold { deployment, order } => self.renew_hold(deployment, *order),
+            VolumeChange::EndHold { deployment, order, failure } => {
+                self.end_volume_hold(deployment, *order, failure.as_ref())
+            }
         }
     }
 
@@ -99,7 +113,8 @@ impl Txn<'_> {
         node: &NodeId,
     ) -> Result<(), Refusal> {
         let mut volumes = self.removable(name, volume, node)?;
-        if self.node(node)?.status != NodeStatus::Ready {
+        // One that is no node of the cell was given up, and may join again with what it has.
+        if self.state.node(node).is_none_or(|node| node.status != NodeStatus::Ready) {
             return Err(Refusal::VolumeNodeDown { node: node.clone() });
         }
         let order = self.take_generation();
@@ -154,6 +169,7 @@ impl Txn<'_> {
             let (deployment, to) = (name.clone(), moving.dst.clone());
             return Err(Refusal::VolumesMoving { deployment, to });
         }
+        volumes.check_unheld(Some(volume))?;
         let mut users = self.state.users_of_volume(volume).into_iter();
         match users.find(|(_, on)| on == node) {
             Some((by, node)) => Err(Refusal::VolumeInUse { volume: volume.to_owned(), by, node }),
@@ -188,11 +204,8 @@ impl Txn<'_> {
     ) -> Result<(), Refusal> {
         let volumes = self.volumes_with(name, moved.iter().map(String::as_str))?;
         self.check_unshared(name, moved)?;
-        self.check_undeclared(name, moved)?;
-        if let Some(moving) = &volumes.moving {
-            let (deployment, to) = (name.clone(), moving.dst.clone());
-            return Err(Refusal::VolumesMoving { deployment, to });
-        }
+        self.check_declared(name, moved)?;
+        volumes.check_idle(name)?;
         if volumes.doomed.is_some() {
             let volume = moved.first().cloned().unwrap_or_default();
             return Err(Refusal::VolumeGoing { volume, node: src.clone() });
@@ -239,31 +252,45 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// What an image declares is a replica's own and stays with it: neither it nor what it is used beside moves away.
-    fn check_undeclared(
+    /// What an image declares is a replica's own: all of one replica's moves at once, and with what the file mounts beside it.
+    fn check_declared(
         &self,
         name: &DeploymentName,
         moved: &BTreeSet<String>,
     ) -> Result<(), Refusal> {
         let Some(volumes) = self.state.volumes.get(name) else { return Ok(()) };
-        let is_beside = |service: &ServiceName| {
-            let key = ServiceKey::new(name.clone(), service.clone());
-            let spec = self.state.service(&key).and_then(Service::desired);
-            spec.is_some_and(|spec| {
-                spec.container.local_volumes(name).any(|it| moved.contains(&it))
-            })
+        let left = |service: &ServiceName, volume: &String| {
+            Err(Refusal::VolumeDeclared { service: service.clone(), volume: volume.clone() })
         };
-        let declared =
-            volumes.held.iter().filter_map(|(name, it)| Some((name, it.declared.as_ref()?)));
-        let mut fixed =
-            declared.filter(|(volume, it)| moved.contains(*volume) || is_beside(&it.service));
-        match fixed.next() {
-            Some((volume, declared)) => {
-                let service = declared.service.clone();
-                Err(Refusal::VolumeDeclared { service, volume: volume.clone() })
+        for volume in moved {
+            let Some(declared) = volumes.held.get(volume).and_then(|it| it.declared.as_ref())
+            else {
+                continue;
+            };
+            let beside = volumes.declared_beside(volume);
+            if let Some(volume) = beside.iter().find(|volume| !moved.contains(*volume)) {
+                return left(&declared.service, volume);
             }
-            None => Ok(()),
         }
+        for key in self.state.services_of(name) {
+            let Some(service) = self.state.service(key) else { continue };
+            let Some(spec) = service.desired().filter(|spec| spec.has_declared()) else { continue };
+            let mounts = |spec: &ServiceSpec| {
+                spec.container.local_volumes(name).any(|it| moved.contains(&it))
+            };
+            if !mounts(spec) {
+                continue;
+            }
+            for number in service.data_in_use() {
+                let own = volumes.declared_of(&key.service).filter(|(.., it)| it.number == number);
+                for (volume, ..) in own {
+                    if !moved.contains(volume) {
+                        return left(&key.service, volume);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A volume under a name that the deployment does not have for itself may be another's too.

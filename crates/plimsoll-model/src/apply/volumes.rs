@@ -6,6 +6,7 @@ use crate::command::Refusal;
 use crate::ids::{DeploymentName, NodeId};
 use crate::spec::{ContainerSpec, MountedVolume};
 use crate::units::Revision;
+use crate::volume_holds::VolumeHoldFailure;
 use crate::volumes::{VolumeHolders, VolumeMoveFailure, Volumes};
 
 impl Txn<'_> {
@@ -21,8 +22,10 @@ impl Txn<'_> {
         }
         let mut volumes = Volumes { doomed: last, ..volumes.clone() };
         let given_up = volumes.end_move(VolumeMoveFailure::Removed);
+        let let_go = volumes.end_hold(Some(VolumeHoldFailure::Removed));
         self.set_volumes(name, Some(volumes));
         self.audit_failed_move(name, given_up);
+        self.audit_ended_hold(name, let_go);
         self.audit(AuditKind::VolumesDoomed { deployment: name.clone() });
         Ok(())
     }
@@ -98,11 +101,24 @@ impl Txn<'_> {
             let mut held = volumes.held.values();
             held.any(|it| it.has_copy(node))
                 || volumes.moving.as_ref().is_some_and(|it| it.dst == *node)
+                || volumes.hold.as_ref().is_some_and(|it| it.node == *node)
         };
         let held = self.state.volumes.iter().filter(|(_, volumes)| has_some(volumes));
         let names: Vec<DeploymentName> = held.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.drop_volumes(&name, node, |_| true);
+        }
+    }
+
+    /// A node is given up that a volume moves to or from. The data stays where it was.
+    pub(super) fn give_up_moves(&mut self, node: &NodeId) {
+        let is_end = |volumes: &Volumes| {
+            volumes.moving.as_ref().is_some_and(|it| it.src == *node || it.dst == *node)
+        };
+        let moving = self.state.volumes.iter().filter(|(_, volumes)| is_end(volumes));
+        let names: Vec<DeploymentName> = moving.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.drop_volumes(&name, node, |_| false);
         }
     }
 
@@ -118,11 +134,15 @@ impl Txn<'_> {
             Some((_, dst)) if dst == node => volumes.end_move(VolumeMoveFailure::DestinationLost),
             _ => None,
         };
+        let is_held = volumes.hold.as_ref().is_some_and(|hold| hold.node == *node);
+        let let_go =
+            if is_held { volumes.end_hold(Some(VolumeHoldFailure::NodeLost)) } else { None };
         for holders in volumes.held.values_mut().filter(|holders| is_gone(holders)) {
             holders.drop_copy(node);
         }
         self.put_volumes(name, volumes);
         self.audit_failed_move(name, given_up);
+        self.audit_ended_hold(name, let_go);
     }
 
     /// What nobody has any more is forgotten.
@@ -130,6 +150,7 @@ impl Txn<'_> {
         volumes.held.retain(|_, holders| !holders.copies().is_empty());
         let is_over = volumes.doomed.is_some() && volumes.nodes().is_empty();
         volumes.doomed = volumes.doomed.filter(|_| !is_over);
-        self.set_volumes(name, (!volumes.held.is_empty()).then_some(volumes));
+        let is_some = !volumes.held.is_empty() || volumes.hold.is_some();
+        self.set_volumes(name, is_some.then_some(volumes));
     }
 }

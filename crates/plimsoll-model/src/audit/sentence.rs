@@ -7,9 +7,12 @@ use super::AuditKind as Kind;
 use crate::access::{Role, Scope};
 use crate::ids::{NodeId, ReplicaId, ServiceKey};
 use crate::node::{Availability, NodeStatus};
+use crate::preemption::Preemption;
 use crate::rebalance::{RepeatCount, Skipped};
+use crate::schedule::{MissedSlots, utc_minute};
 
 impl Display for Kind {
+    #[expect(clippy::too_many_lines, reason = "an arm for each kind")]
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::NodeJoined { node } => write!(f, "{node} joined"),
@@ -36,15 +39,11 @@ impl Display for Kind {
                 write!(f, "certificate of {host} issued by {issuer}")
             }
             Self::CertificateFailed { host, why } => write!(f, "no certificate for {host}: {why}"),
-            Self::FileCreated { kind, name } => write!(f, "{kind} {name} created"),
-            Self::FileRotated { kind, name, version } => {
-                write!(f, "{kind} {name} rotated to version {version}")
-            }
-            Self::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
-            Self::RegistryLogin { registry, user } => {
-                write!(f, "logged in to registry {registry} as {user}")
-            }
-            Self::RegistryLogout { registry } => write!(f, "logged out of registry {registry}"),
+            Self::FileCreated { .. }
+            | Self::FileRotated { .. }
+            | Self::FileRemoved { .. }
+            | Self::RegistryLogin { .. }
+            | Self::RegistryLogout { .. } => kept(f, self),
             Self::VolumesDeclared { service, paths } => declared(f, service, paths),
             Self::Deployed { deployment, revision } => write!(f, "{deployment} {revision} applied"),
             Self::Undeployed { deployment } => write!(f, "{deployment} deleted"),
@@ -76,16 +75,17 @@ impl Display for Kind {
             Self::ReplicaFailed { replica, node, code: Some(code) } => {
                 write!(f, "{replica} failed on {node}: {code}")
             }
+            Self::JobCompleted { .. }
+            | Self::JobRerun { .. }
+            | Self::RunStarted { .. }
+            | Self::SlotsMissed { .. } => job(f, self),
             Self::Unplaced { service, missing: 0, why } => write!(f, "{service} waits: {why}"),
             Self::Unplaced { service, missing, why } => {
                 write!(f, "{service} lacks {missing} replicas: {why}")
             }
             Self::AllPlaced { service } => write!(f, "{service} has all its replicas placed"),
             Self::Waiting { replica, why } => write!(f, "{replica} waits: {why}"),
-            Self::CommandRun { replica } => write!(f, "a command was run in {replica}"),
-            Self::CommandServed { replica, asked_by, through } => {
-                write!(f, "ran a command in {replica} for {asked_by}, asked by {through}")
-            }
+            Self::CommandRun { .. } | Self::CommandServed { .. } => command(f, self),
             Self::BackupTaken => f.write_str("a backup was taken"),
             Self::VolumesDoomed { deployment } => {
                 write!(f, "the volumes of {deployment} are to be removed")
@@ -97,18 +97,90 @@ impl Display for Kind {
             | Self::VolumeForgotten { .. }
             | Self::VolumeMoveStarted { .. }
             | Self::VolumesMoved { .. }
-            | Self::VolumeMoveFailed { .. } => volume(f, self),
+            | Self::VolumeMoveFailed { .. }
+            | Self::VolumeHeld { .. }
+            | Self::VolumeHoldDone { .. }
+            | Self::VolumeHoldFailed { .. } => volume(f, self),
             Self::LevelRaised { level } => {
                 write!(f, "every server is upgraded: the cell speaks {level}")
             }
-            Self::RebalanceMoved { relief } => write!(f, "{relief}"),
-            Self::RebalanceSkipped { skipped, times } => rebalance_skipped(f, skipped, *times),
-            Self::Rescheduled { moved } => write!(f, "{moved}"),
-            Self::RescheduleSet { settings } => write!(f, "the rescheduler is {settings}"),
+            Self::RebalanceMoved { .. }
+            | Self::RebalanceSkipped { .. }
+            | Self::Rescheduled { .. }
+            | Self::RescheduleSet { .. }
+            | Self::MoveReviewed { .. }
+            | Self::PaceChanged { .. } => loops(f, self),
+            Self::PreemptionStarted { .. }
+            | Self::Evicted { .. }
+            | Self::PreemptionWithdrawn { .. } => preemption(f, self),
             Self::AuthorityRotation { step } => write!(f, "{step}"),
             Self::BackupKey { step } => write!(f, "{step}"),
+            Self::Optimize { step } => write!(f, "{step}"),
+            Self::Machine { event } => write!(f, "{event}"),
+            Self::Fleet { event } => write!(f, "{event}"),
             Self::Survived { node, lost } => survived(f, node, *lost),
         }
+    }
+}
+
+/// What the cell keeps for services: secrets, configs and credentials.
+fn kept(f: &mut Formatter<'_>, kind: &Kind) -> Result {
+    match kind {
+        Kind::FileCreated { kind, name } => write!(f, "{kind} {name} created"),
+        Kind::FileRotated { kind, name, version } => {
+            write!(f, "{kind} {name} rotated to version {version}")
+        }
+        Kind::FileRemoved { kind, name } => write!(f, "{kind} {name} removed"),
+        Kind::RegistryLogin { registry, user } => {
+            write!(f, "logged in to registry {registry} as {user}")
+        }
+        Kind::RegistryLogout { registry } => write!(f, "logged out of registry {registry}"),
+        _ => Ok(()),
+    }
+}
+
+/// What the rebalancer and the rescheduler do and leave.
+fn loops(f: &mut Formatter<'_>, kind: &Kind) -> Result {
+    match kind {
+        Kind::RebalanceMoved { relief } => write!(f, "{relief}"),
+        Kind::RebalanceSkipped { skipped, times } => rebalance_skipped(f, skipped, *times),
+        Kind::Rescheduled { moved } => write!(f, "{moved}"),
+        Kind::RescheduleSet { settings } => write!(f, "the rescheduler is {settings}"),
+        Kind::MoveReviewed { review } => write!(f, "{review}"),
+        Kind::PaceChanged { change } => write!(f, "{change}"),
+        _ => Ok(()),
+    }
+}
+
+/// Commands beside replicas.
+fn command(f: &mut Formatter<'_>, kind: &Kind) -> Result {
+    match kind {
+        Kind::CommandRun { replica } => write!(f, "a command was run in {replica}"),
+        Kind::CommandServed { replica, asked_by, through } => {
+            write!(f, "ran a command in {replica} for {asked_by}, asked by {through}")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Who makes way for whom.
+fn preemption(f: &mut Formatter<'_>, kind: &Kind) -> Result {
+    match kind {
+        Kind::PreemptionStarted { node, preemption } => {
+            let Preemption { by, priority, victims, began, .. } = &**preemption;
+            write!(f, "{by} (priority {priority}) preempts on {node}")?;
+            for (i, (replica, victim)) in victims.iter().enumerate() {
+                let (own, left) = (victim.priority, victim.until.since(*began));
+                let before = if i == 0 { ":" } else { "," };
+                write!(f, "{before} {replica} (priority {own}) within {left}")?;
+            }
+            Ok(())
+        }
+        Kind::Evicted { replica, by } => write!(f, "{replica} stopped: {by}"),
+        Kind::PreemptionWithdrawn { by, node, why } => {
+            write!(f, "{by} no longer preempts on {node}: {why}")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -171,6 +243,34 @@ fn rebalance_skipped(f: &mut Formatter<'_>, skipped: &Skipped, times: RepeatCoun
     if times.count == 1 { Ok(()) } else { write!(f, "; {} times in a row", times.count) }
 }
 
+/// What became of a job.
+fn job(f: &mut Formatter<'_>, what: &Kind) -> Result {
+    match what {
+        Kind::JobCompleted { replica, node, attempts } => {
+            write!(f, "{replica} completed on {node}")?;
+            if *attempts > 1 { write!(f, " at attempt {attempts}") } else { Ok(()) }
+        }
+        Kind::JobRerun { replica, src, dst } => {
+            write!(f, "{replica} runs again on {dst}: it had not completed on {src}")
+        }
+        Kind::RunStarted { service, run, slot: Some(slot) } => {
+            write!(f, "run {run} of {service} started, due at {}", utc_minute(*slot))
+        }
+        Kind::RunStarted { service, run, slot: None } => {
+            write!(f, "run {run} of {service} started by request")
+        }
+        Kind::SlotsMissed { service, missed } if missed.count == 1 => {
+            write!(f, "{service} missed its run at {}: {}", utc_minute(missed.last), missed.why)
+        }
+        Kind::SlotsMissed { service, missed } => {
+            let MissedSlots { first, last, count, why } = missed;
+            let (first, last) = (utc_minute(*first), utc_minute(*last));
+            write!(f, "{service} missed {count} runs from {first} to {last}: {why}")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What became of single volumes.
 fn volume(f: &mut Formatter<'_>, kind: &Kind) -> Result {
     match kind {
@@ -188,6 +288,15 @@ fn volume(f: &mut Formatter<'_>, kind: &Kind) -> Result {
         }
         Kind::VolumeMoveFailed { deployment, dst, why } => {
             write!(f, "move of volumes of {deployment} to {dst} failed: {why}")
+        }
+        Kind::VolumeHeld { volume, node, purpose, .. } => {
+            write!(f, "{} of volume {volume} on {node} started", purpose.noun())
+        }
+        Kind::VolumeHoldDone { volume, node, purpose, .. } => {
+            write!(f, "{} of volume {volume} on {node} finished", purpose.noun())
+        }
+        Kind::VolumeHoldFailed { volume, purpose, why, .. } => {
+            write!(f, "{} of volume {volume} failed: {why}", purpose.noun())
         }
         _ => Ok(()),
     }

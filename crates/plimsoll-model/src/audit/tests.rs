@@ -1,8 +1,17 @@
 use super::*;
+use crate::CellId;
+use crate::fleet::Zone as MachineZone;
+use crate::fleet::{Ack, InstructionId, MachineId, MachineType, Pool, Profile, ShardId};
+use crate::fleet::{TransferEnd, TransferId, TransferKind};
+use crate::machines::{MachineEvent, MachineState};
+use crate::preemption::Victim;
 use crate::pressure::Pressure;
 use crate::rebalance::{Dimension, Skip};
 use crate::reschedule::{RescheduleReason, Score};
+use crate::review::{MovingLoop, ReviewResult};
+use crate::schedule::MissReason;
 use crate::testkit::{node_id, replica_id};
+use crate::units::{Generation, Resources};
 
 /// One of each; a new one does not compile until it is here.
 #[expect(clippy::too_many_lines, reason = "an arm for each kind")]
@@ -99,6 +108,9 @@ fn all() -> Vec<AuditKind> {
         | H::VolumeMoveStarted { .. }
         | H::VolumesMoved { .. }
         | H::VolumeMoveFailed { .. }
+        | H::VolumeHeld { .. }
+        | H::VolumeHoldDone { .. }
+        | H::VolumeHoldFailed { .. }
         | H::CommandRun { .. }
         | H::CommandServed { .. }
         | H::BackupTaken
@@ -108,6 +120,11 @@ fn all() -> Vec<AuditKind> {
         | H::RebalanceSkipped { .. }
         | H::Rescheduled { .. }
         | H::RescheduleSet { .. }
+        | H::MoveReviewed { .. }
+        | H::PaceChanged { .. }
+        | H::PreemptionStarted { .. }
+        | H::Evicted { .. }
+        | H::PreemptionWithdrawn { .. }
         | H::AuthorityRotation { .. }
         | H::BackupKey { .. }
         | H::FileCreated { .. }
@@ -115,7 +132,14 @@ fn all() -> Vec<AuditKind> {
         | H::FileRemoved { .. }
         | H::RegistryLogin { .. }
         | H::RegistryLogout { .. }
-        | H::VolumesDeclared { .. }) => after_volumes(last),
+        | H::VolumesDeclared { .. }
+        | H::JobCompleted { .. }
+        | H::JobRerun { .. }
+        | H::Optimize { .. }
+        | H::RunStarted { .. }
+        | H::SlotsMissed { .. }
+        | H::Machine { .. }
+        | H::Fleet { .. }) => after_volumes(last),
     } {
         all.push(next);
     }
@@ -123,6 +147,7 @@ fn all() -> Vec<AuditKind> {
 }
 
 /// The rest of them.
+#[expect(clippy::too_many_lines, reason = "an arm for each kind")]
 fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
     use AuditKind as H;
     let (name, version) = (FileName::new("db").unwrap(), 2);
@@ -154,7 +179,13 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
             dst: dst.clone(),
             why: VolumeMoveFailure::NotStopped,
         },
-        H::VolumeMoveFailed { .. } => H::CommandRun { replica },
+        H::VolumeMoveFailed { .. } => held(HoldPurpose::Backup),
+        H::VolumeHeld { purpose: HoldPurpose::Backup, .. } => held(HoldPurpose::Restore),
+        H::VolumeHeld { .. } => hold_done(HoldPurpose::LiveBackup),
+        H::VolumeHoldDone { purpose: HoldPurpose::Restore, .. } => hold_failed(HoldPurpose::Backup),
+        H::VolumeHoldDone { .. } => hold_done(HoldPurpose::Restore),
+        H::VolumeHoldFailed { purpose: HoldPurpose::Restore, .. } => H::CommandRun { replica },
+        H::VolumeHoldFailed { .. } => hold_failed(HoldPurpose::Restore),
         H::CommandRun { .. } => {
             let asked_by = "token:ci@ash".to_owned();
             H::CommandServed { replica, asked_by, through: node }
@@ -166,7 +197,14 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
         H::RebalanceMoved { .. } => skip(Skip::NoCandidate, 0),
         H::RebalanceSkipped { .. } => H::Rescheduled { moved: Box::new(rescheduled()) },
         H::Rescheduled { .. } => H::RescheduleSet { settings: RescheduleSettings::default() },
-        H::RescheduleSet { .. } => H::AuthorityRotation { step: RotationStep::Started },
+        H::RescheduleSet { .. } => H::MoveReviewed { review: Box::new(reviewed()) },
+        H::MoveReviewed { .. } => H::PaceChanged { change: slowed() },
+        H::PaceChanged { .. } => H::PreemptionStarted { node, preemption: Box::new(preemption()) },
+        H::PreemptionStarted { .. } => H::Evicted { replica, by: Box::new(preempted()) },
+        H::Evicted { .. } => {
+            H::PreemptionWithdrawn { by: replica, node, why: WithdrawReason::NotNeeded }
+        }
+        H::PreemptionWithdrawn { .. } => H::AuthorityRotation { step: RotationStep::Started },
         H::AuthorityRotation { .. } => H::BackupKey { step: BackupKeyStep::Shown },
         H::BackupKey { .. } => H::FileCreated { kind: CellFileKind::Secret, name },
         H::FileCreated { kind: CellFileKind::Secret, .. } => {
@@ -193,8 +231,114 @@ fn after_volumes(last: &AuditKind) -> Option<AuditKind> {
             let service = replica.service;
             H::VolumesDeclared { service, paths: ["/data".to_owned()].into() }
         }
+        H::VolumesDeclared { .. } => H::JobCompleted { replica, node: node_id("ash"), attempts: 2 },
+        H::JobCompleted { .. } => {
+            H::JobRerun { replica, src: node_id("ash"), dst: node_id("birch") }
+        }
+        H::JobRerun { .. } => H::Optimize { step: OptimizeStep::Started { moves: 2, gain: 615 } },
+        H::Optimize { .. } => {
+            H::RunStarted { service: replica.service, run: 7, slot: Some(Timestamp(10_800_000)) }
+        }
+        H::RunStarted { service, .. } => H::SlotsMissed {
+            service: service.clone(),
+            missed: MissedSlots {
+                first: Timestamp(10_800_000),
+                last: Timestamp(97_200_000),
+                count: 2,
+                why: MissReason::StillRunning { run: 7 },
+            },
+        },
+        H::SlotsMissed { .. } => H::Machine {
+            event: MachineEvent::Stepped {
+                machine: MachineId::new("m1").unwrap(),
+                from: MachineState::Idle,
+                to: MachineState::Configuring,
+            },
+        },
+        H::Machine { event: MachineEvent::Stepped { .. } } => {
+            let (transfer, id) = (TransferId(7), InstructionId(8));
+            H::Machine { event: MachineEvent::Finished { transfer, id, ack: Ack::Done } }
+        }
+        H::Machine { event: MachineEvent::Finished { .. } } => {
+            H::Machine { event: MachineEvent::Paused { is_paused: true } }
+        }
+        H::Machine { event: MachineEvent::Paused { .. } } => {
+            H::Fleet { event: Box::new(FleetEvent::Began) }
+        }
+        H::Fleet { event } => H::Fleet { event: Box::new(after_fleet(event)?) },
         _ => return None,
     })
+}
+
+fn after_fleet(last: &FleetEvent) -> Option<FleetEvent> {
+    use FleetEvent as E;
+    let (transfer, count) = (TransferId(7), 2);
+    let shard = || ShardId::new("north").unwrap();
+    let pool =
+        Pool { machine_type: MachineType::new("m").unwrap(), zone: MachineZone::new("z").unwrap() };
+    let coordinator = CellId::new("hub").unwrap();
+    Some(match last {
+        E::Began => E::TokenCreated { shard: shard(), expires_at: Timestamp(0) },
+        E::TokenCreated { .. } => E::Enrolled { shard: shard() },
+        E::Enrolled { .. } => E::Expelled { shard: shard() },
+        E::Expelled { .. } => E::Paused { is_paused: true },
+        E::Paused { is_paused: true } => E::Paused { is_paused: false },
+        E::Paused { .. } => E::QuotaSet { pool, shard: shard(), slice: 3 },
+        E::QuotaSet { .. } => E::TransferStarted {
+            transfer,
+            kind: TransferKind::Idle,
+            donor: shard(),
+            recipient: ShardId::new("south").unwrap(),
+            pool,
+            count,
+            profile: Profile::new("web").unwrap(),
+        },
+        E::TransferStarted { .. } => {
+            let named = [MachineId::new("m1").unwrap()].into();
+            E::MachinesMoved { transfer, recipient: shard(), count: 2, named }
+        }
+        E::MachinesMoved { .. } => E::TransferEnded { transfer, end: TransferEnd::Done },
+        E::TransferEnded { .. } => E::Joined { coordinator, shard: shard() },
+        E::Joined { .. } => E::Left { coordinator, shard: shard() },
+        E::Left { .. } => return None,
+    })
+}
+
+#[test]
+fn a_transfer_has_its_number_in_every_event() {
+    let said: Vec<String> = all()
+        .iter()
+        .filter(|it| FleetEvent::WORDS[7..10].contains(&it.word()))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "t7: 2 idle m in z, north → south, for web",
+            "t7: 2 machines belong to north: m1 and 1 more",
+            "t7: done",
+        ]
+    );
+}
+
+fn shop_db() -> (DeploymentName, String) {
+    (DeploymentName::new("shop").unwrap(), "shop_db".to_owned())
+}
+
+fn held(purpose: HoldPurpose) -> AuditKind {
+    let (deployment, volume) = shop_db();
+    AuditKind::VolumeHeld { deployment, volume, node: node_id("ash"), purpose }
+}
+
+fn hold_done(purpose: HoldPurpose) -> AuditKind {
+    let (deployment, volume) = shop_db();
+    AuditKind::VolumeHoldDone { deployment, volume, node: node_id("ash"), purpose }
+}
+
+fn hold_failed(purpose: HoldPurpose) -> AuditKind {
+    let (deployment, volume) = shop_db();
+    let why = VolumeHoldFailure::Lapsed;
+    AuditKind::VolumeHoldFailed { deployment, volume, purpose, why }
 }
 
 fn certificate(is_issued: bool) -> AuditKind {
@@ -204,6 +348,24 @@ fn certificate(is_issued: bool) -> AuditKind {
     } else {
         AuditKind::CertificateFailed { host, why: text }
     }
+}
+
+fn preemption() -> Preemption {
+    let victim =
+        Victim { generation: Generation(7), priority: 0, penalty: 10, until: Timestamp(600_000) };
+    Preemption {
+        by: replica_id("shop/web/2"),
+        priority: 100,
+        request: Resources::NONE,
+        ports: Vec::new(),
+        victims: [(replica_id("shop/batch/1"), victim)].into(),
+        began: Timestamp(0),
+    }
+}
+
+fn preempted() -> PreemptedBy {
+    let by = replica_id("shop/web/2");
+    PreemptedBy { by, node: node_id("ash"), priority: 100, own: 0 }
 }
 
 fn relief() -> Relief {
@@ -221,6 +383,23 @@ fn relief() -> Relief {
         dst_after: Pressure::percent(44),
         refused: Vec::new(),
     }
+}
+
+fn reviewed() -> MoveReview {
+    MoveReview {
+        replica: replica_id("shop/web/1"),
+        src: node_id("ash"),
+        dst: node_id("birch"),
+        began: Timestamp(0),
+        by: MovingLoop::Rebalancer,
+        predicted: 240_000,
+        result: ReviewResult::Realised { gain: 200_000 },
+    }
+}
+
+fn slowed() -> PaceChange {
+    let by = MovingLoop::Rebalancer;
+    PaceChange { by, doublings: 1, failed: 5, judged: 8, is_slower: true }
 }
 
 fn rescheduled() -> RescheduledMove {
@@ -299,4 +478,12 @@ fn a_skip_that_says_the_same_again_is_counted_and_has_the_latest_numbers() {
 fn every_kind_is_in_the_list_of_words() {
     let words: Vec<&str> = all().iter().map(AuditKind::word).collect();
     assert_eq!(words, AuditKind::WORDS);
+}
+
+#[test]
+fn a_loop_that_changes_its_pace_says_why() {
+    assert_eq!(
+        AuditKind::PaceChanged { change: slowed() }.to_string(),
+        "the rebalancer slows down to 1 cycle in 2: 5 of its last 8 moves brought less than half of what was predicted"
+    );
 }

@@ -3,10 +3,11 @@
 use super::AuditKind;
 use crate::cell_files::CellFileKind;
 use crate::node::NodeStatus;
+use crate::volume_holds::HoldPurpose;
 
 impl AuditKind {
     /// Every word there is, in the order of what they are for.
-    pub const WORDS: [&'static str; 61] = [
+    pub const WORDS: [&'static str; 92] = [
         "node_joined",
         "node_changed",
         "node_ready",
@@ -48,6 +49,12 @@ impl AuditKind {
         "volume_move_started",
         "volumes_moved",
         "volume_move_failed",
+        "volume_backup_started",
+        "volume_restore_started",
+        "volume_backed_up",
+        "volume_restored",
+        "volume_backup_failed",
+        "volume_restore_failed",
         "command_run",
         "command_served",
         "backup_taken",
@@ -57,6 +64,11 @@ impl AuditKind {
         "rebalance_skipped",
         "rescheduled",
         "reschedule_set",
+        "move_reviewed",
+        "pace_changed",
+        "preemption_started",
+        "evicted",
+        "preemption_withdrawn",
         "authority_rotation",
         "backup_key",
         "secret_created",
@@ -68,6 +80,26 @@ impl AuditKind {
         "registry_login",
         "registry_logout",
         "volumes_declared",
+        "job_completed",
+        "job_rerun",
+        "optimize",
+        "run_started",
+        "slots_missed",
+        "machine_stepped",
+        "machine_transfer",
+        "machines_paused",
+        "fleet_began",
+        "shard_token_created",
+        "shard_enrolled",
+        "shard_expelled",
+        "fleet_paused",
+        "fleet_resumed",
+        "fleet_quota_set",
+        "transfer_started",
+        "machines_moved",
+        "transfer_ended",
+        "fleet_joined",
+        "fleet_left",
     ];
 
     pub fn word(&self) -> &'static str {
@@ -113,6 +145,12 @@ impl AuditKind {
             Self::VolumeMoveStarted { .. } => "volume_move_started",
             Self::VolumesMoved { .. } => "volumes_moved",
             Self::VolumeMoveFailed { .. } => "volume_move_failed",
+            Self::VolumeHeld { purpose: HoldPurpose::Restore, .. } => "volume_restore_started",
+            Self::VolumeHeld { .. } => "volume_backup_started",
+            Self::VolumeHoldDone { purpose: HoldPurpose::Restore, .. } => "volume_restored",
+            Self::VolumeHoldDone { .. } => "volume_backed_up",
+            Self::VolumeHoldFailed { purpose: HoldPurpose::Restore, .. } => "volume_restore_failed",
+            Self::VolumeHoldFailed { .. } => "volume_backup_failed",
             Self::CommandRun { .. } => "command_run",
             Self::CommandServed { .. } => "command_served",
             Self::BackupTaken => "backup_taken",
@@ -122,6 +160,11 @@ impl AuditKind {
             Self::RebalanceSkipped { .. } => "rebalance_skipped",
             Self::Rescheduled { .. } => "rescheduled",
             Self::RescheduleSet { .. } => "reschedule_set",
+            Self::MoveReviewed { .. } => "move_reviewed",
+            Self::PaceChanged { .. } => "pace_changed",
+            Self::PreemptionStarted { .. } => "preemption_started",
+            Self::Evicted { .. } => "evicted",
+            Self::PreemptionWithdrawn { .. } => "preemption_withdrawn",
             Self::AuthorityRotation { .. } => "authority_rotation",
             Self::BackupKey { .. } => "backup_key",
             Self::FileCreated { kind: CellFileKind::Secret, .. } => "secret_created",
@@ -133,6 +176,13 @@ impl AuditKind {
             Self::RegistryLogin { .. } => "registry_login",
             Self::RegistryLogout { .. } => "registry_logout",
             Self::VolumesDeclared { .. } => "volumes_declared",
+            Self::JobCompleted { .. } => "job_completed",
+            Self::JobRerun { .. } => "job_rerun",
+            Self::Optimize { .. } => "optimize",
+            Self::RunStarted { .. } => "run_started",
+            Self::SlotsMissed { .. } => "slots_missed",
+            Self::Machine { event } => event.word(),
+            Self::Fleet { event } => event.word(),
         }
     }
 }

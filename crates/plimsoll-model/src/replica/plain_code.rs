@@ -22,6 +22,9 @@ enum PlainCode {
     RestartExhausted(Nested),
     Completed,
     SubnetPoolExhausted { error: String },
+    RuntimeUnavailable,
+    JobCompleted { attempts: u32 },
+    JobFailed(Nested),
 }
 
 /// What is not read.
@@ -43,9 +46,11 @@ impl From<PlainCode> for ObservedCode {
             PlainCode::Exited { status } => Self::Exited { status },
             PlainCode::OutOfMemory => Self::OutOfMemory,
             PlainCode::Vanished => Self::Vanished,
-            PlainCode::RestartExhausted(nested) => match nested {},
+            PlainCode::RestartExhausted(nested) | PlainCode::JobFailed(nested) => match nested {},
             PlainCode::Completed => Self::Completed,
             PlainCode::SubnetPoolExhausted { error } => Self::SubnetPoolExhausted { error },
+            PlainCode::RuntimeUnavailable => Self::RuntimeUnavailable,
+            PlainCode::JobCompleted { attempts } => Self::JobCompleted { attempts },
         }
     }
 }
@@ -76,6 +81,8 @@ mod tests {
             ObservedCode::Vanished,
             ObservedCode::Completed,
             ObservedCode::SubnetPoolExhausted { error: text() },
+            ObservedCode::RuntimeUnavailable,
+            ObservedCode::JobCompleted { attempts: 2 },
         ] {
             let code = exhausted(code);
             let written = postcard::to_stdvec(&code).unwrap();

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{ContainerSpec, Mode, Mount, MountSource, ServiceSpec, UpdateOrder, VolumeSpec};
+use super::{
+    ContainerSpec, Mode, Mount, MountSource, ServiceSpec, UpdateOrder, VolumeScope, VolumeSpec,
+};
 use crate::ids::{DeploymentName, ServiceName};
 
 /// Types of file systems that every node can reach alike, as the `type` option of a volume names them.
@@ -21,10 +23,12 @@ impl ServiceSpec {
         self.container.mounts.iter().any(|mount| self.container.is_on_node(mount))
     }
 
-    /// Whether an old and a new copy can run at once: not where both would write the same data.
+    /// Whether an old and a new copy can run at once: not where both would write the same data or do the same job.
     pub fn can_run_twice(&self) -> bool {
-        let mut mounts = self.container.mounts.iter();
-        let writes_data = mounts.any(|mount| mount.is_kept() && !mount.read_only);
+        if self.is_job() {
+            return false;
+        }
+        let writes_data = self.container.mounts.iter().any(Mount::is_written);
         !writes_data && !self.has_declared() && self.update.order == UpdateOrder::StartFirst
     }
 
@@ -43,6 +47,10 @@ impl Mount {
     /// Whether what is written there is there for the next container.
     fn is_kept(&self) -> bool {
         matches!(self.source, MountSource::Bind { .. } | MountSource::Volume { .. })
+    }
+
+    fn is_written(&self) -> bool {
+        self.is_kept() && !self.read_only
     }
 }
 
@@ -88,6 +96,18 @@ impl ContainerSpec {
         self.mounted_volumes().filter(MountedVolume::is_local).map(|it| it.name(deployment))
     }
 
+    /// What it writes on the disk of its node and leaves there: volumes by the names they have on an engine, and paths of the
+    /// node, which begin with a slash as no volume does.
+    pub fn written_data(&self, deployment: &DeploymentName) -> BTreeSet<String> {
+        let written = self.mounts.iter().filter(|mount| mount.is_written());
+        let named = written.filter_map(|mount| match (&mount.source, self.volume_of(mount)) {
+            (MountSource::Bind { path, .. }, _) => Some(path.clone()),
+            (_, Some(volume)) => volume.is_local().then(|| volume.name(deployment)),
+            _ => None,
+        });
+        named.collect()
+    }
+
     pub fn has_volumes(&self) -> bool {
         self.own_volumes().next().is_some()
     }
@@ -117,9 +137,19 @@ impl VolumeSpec {
         }
     }
 
-    /// Whether each node has its own disk behind the name. A driver that we know nothing of is taken to be so: a service that
-    /// stays where it need not is no loss.
+    /// The driver `local` keeps a volume on its node, whatever the file says: told otherwise, another node would begin it
+    /// empty. What is external may be of any driver.
+    pub fn can_have_scope(&self) -> bool {
+        let is_driven = self.driver.as_deref().is_some_and(|driver| driver != "local");
+        self.scope.is_none() || self.external || is_driven
+    }
+
+    /// Whether each node has its own disk behind the name. A driver that we know nothing of is taken to be so, unless the file
+    /// says otherwise: a service that stays where it need not is no loss.
     pub fn is_local(&self) -> bool {
+        if self.scope == Some(VolumeScope::Global) {
+            return false;
+        }
         let is_plain = self.driver.as_deref().is_none_or(|driver| driver == "local");
         let kind = self.driver_opts.get("type").map(String::as_str);
         !(is_plain && kind.is_some_and(|kind| NETWORK_FILE_SYSTEMS.contains(&kind)))
@@ -195,7 +225,14 @@ mod tests {
             assert!(spec.is_stateful() && !spec.can_run_twice());
         }
         let plugin = VolumeSpec { driver: Some("rexray".to_owned()), ..network("nfs") };
-        assert!(of(plugin).is_stateful(), "what a plugin makes of `type` is its own affair");
+        assert!(
+            of(plugin.clone()).is_stateful(),
+            "what a plugin makes of `type` is its own affair"
+        );
+        let global = of(VolumeSpec { scope: Some(VolumeScope::Global), ..plugin });
+        assert!(!global.is_stateful() && !global.can_run_twice(), "the file says so");
+        let (shop, db) = (DeploymentName::new("shop").unwrap(), ServiceName::new("db").unwrap());
+        assert_eq!(VolumeGroup::all(&shop, [(&db, &global)].into_iter()), []);
     }
 
     #[test]

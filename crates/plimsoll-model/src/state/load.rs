@@ -17,11 +17,18 @@ pub struct NodeLoad {
     pub replicas: u32,
     /// Who holds or will hold a host port. While one leaves and the next comes, a port has two holders.
     pub ports: BTreeSet<(HostPort, ReplicaId)>,
-    /// Everyone with an assignment here of any kind.
+    /// Everyone with an assignment here of any kind, but for what has completed.
     pub tenants: BTreeSet<ReplicaId>,
+    /// Those of whom something has completed here. Its container is kept for its logs, and holds nothing.
+    pub completed: BTreeSet<ReplicaId>,
 }
 
 impl NodeLoad {
+    /// Everyone whose containers may be on the node.
+    pub fn everyone(&self) -> impl Iterator<Item = &ReplicaId> {
+        self.tenants.union(&self.completed)
+    }
+
     pub fn port_holder(&self, port: HostPort) -> Option<&ReplicaId> {
         self.ports.iter().find(|(held, _)| *held == port).map(|(_, replica)| replica)
     }
@@ -51,23 +58,19 @@ impl Loads {
         touched: &mut dyn FnMut(&NodeId, bool),
     ) {
         // A replica holds one to three assignments; those that stay as they are cost nothing here.
-        let kept = |side: Option<&Replica>, a: &Assignment, leaving: bool| {
-            side.is_some_and(|replica| {
-                holdings(replica).any(|(b, l)| b.generation == a.generation && l == leaving)
-            })
+        let kept = |side: Option<&Replica>, a: &Holding<'_>| {
+            side.is_some_and(|replica| holdings(replica).any(|b| b.is_same(a)))
         };
         let mut nodes: Vec<(&NodeId, bool)> = Vec::new();
-        for (assignment, leaving) in old.into_iter().flat_map(holdings) {
-            if !kept(new, assignment, leaving) {
-                self.subtract(specs.get(&assignment.spec), assignment, leaving);
-                nodes.push((&assignment.node, true));
+        for held in old.into_iter().flat_map(holdings).filter(|held| !kept(new, held)) {
+            if !held.has_vacated {
+                self.subtract(specs.get(&held.at.spec), held.at, held.leaving);
             }
+            nodes.push((&held.at.node, !held.has_vacated));
         }
-        for (assignment, leaving) in new.into_iter().flat_map(holdings) {
-            if !kept(old, assignment, leaving) {
-                self.add(specs.get(&assignment.spec), assignment, leaving);
-                nodes.push((&assignment.node, false));
-            }
+        for held in new.into_iter().flat_map(holdings).filter(|held| !kept(old, held)) {
+            self.add(specs.get(&held.at.spec), &held);
+            nodes.push((&held.at.node, false));
         }
         for (node, is_freed) in nodes {
             self.settle(specs, node, id, new);
@@ -75,12 +78,16 @@ impl Loads {
         }
     }
 
-    fn add(&mut self, spec: Option<&Arc<ServiceSpec>>, at: &Assignment, leaving: bool) {
+    fn add(&mut self, spec: Option<&Arc<ServiceSpec>>, held: &Holding<'_>) {
+        let at = held.at;
         if !self.0.contains_key(&at.node) {
             self.0.insert(at.node.clone(), NodeLoad::default());
         }
         let load = self.0.get_mut(&at.node).expect("inserted just above");
-        load.replicas += u32::from(!leaving);
+        if held.has_vacated {
+            return;
+        }
+        load.replicas += u32::from(!held.leaving);
         load.reserved = load.reserved.plus(spec.map_or(Resources::NONE, |spec| spec.request()));
     }
 
@@ -98,13 +105,18 @@ impl Loads {
             load.ports.retain(|(_, holder)| holder != id);
         }
         load.tenants.remove(id);
-        for held in new.into_iter().flat_map(Replica::holds).filter(|held| held.node == *node) {
+        load.completed.remove(id);
+        for held in new.into_iter().flat_map(holdings).filter(|held| held.at.node == *node) {
+            if held.has_vacated {
+                load.completed.insert(id.clone());
+                continue;
+            }
             load.tenants.insert(id.clone());
-            if let Some(spec) = specs.get(&held.spec) {
+            if let Some(spec) = specs.get(&held.at.spec) {
                 load.ports.extend(spec.host_ports().map(|port| (port, id.clone())));
             }
         }
-        if load.tenants.is_empty() {
+        if load.tenants.is_empty() && load.completed.is_empty() {
             self.0.remove(node);
         }
     }
@@ -112,9 +124,27 @@ impl Loads {
 
 type Specs = BTreeMap<SpecHash, Arc<ServiceSpec>>;
 
-/// Every assignment of a replica, with whether it is leaving.
-fn holdings(replica: &Replica) -> impl Iterator<Item = (&Assignment, bool)> {
+/// An assignment of a replica, and what it still needs.
+#[derive(Debug, Clone, Copy)]
+struct Holding<'r> {
+    at: &'r Assignment,
+    leaving: bool,
+    has_vacated: bool,
+}
+
+impl Holding<'_> {
+    fn is_same(&self, other: &Holding<'_>) -> bool {
+        self.at.generation == other.at.generation
+            && self.leaving == other.leaving
+            && self.has_vacated == other.has_vacated
+    }
+}
+
+/// Every assignment of a replica.
+fn holdings(replica: &Replica) -> impl Iterator<Item = Holding<'_>> {
     let here = replica.assignment.iter();
     let coming = replica.successor.as_ref().map(|successor| &successor.assignment);
-    here.chain(coming).map(|a| (a, false)).chain(replica.leaving.iter().map(|a| (a, true)))
+    let staying = here.chain(coming).map(|at| (at, false));
+    let all = staying.chain(replica.leaving.iter().map(|at| (at, true)));
+    all.map(|(at, leaving)| Holding { at, leaving, has_vacated: replica.has_vacated(at) })
 }

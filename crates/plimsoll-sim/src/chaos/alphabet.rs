@@ -2,6 +2,7 @@
 //! does not compile until [`cause`] says what in a simulation makes it.
 
 use plimsoll_model::Change;
+use plimsoll_model::machines::MachineChange;
 use plimsoll_model::volumes::VolumeChange;
 
 /// A letter of the alphabet: a kind of thing that chaos does to a cell.
@@ -56,6 +57,10 @@ pub enum Draw {
     MoveVolume,
     /// A node is to remove its copy of a volume, or the cell forgets it.
     RemoveVolume,
+    /// A client backs up a volume.
+    BackUpVolume,
+    /// A client replaces what is in a volume.
+    RestoreVolume,
     Scale,
     Rollback,
     Restart,
@@ -77,7 +82,15 @@ pub enum Draw {
     RotateBackupKey,
     /// The rescheduler is paused for a while, or gets another target.
     Reschedule,
+    /// A better layout is asked for and carried out.
+    Optimize,
     Raise,
+    /// The provider has one more machine, or one less.
+    OfferMachine,
+    /// Machines are paused for a while.
+    PauseMachines,
+    /// The coordinator of a fleet says something.
+    Instruct,
 
     CreateSecret,
     /// A secret of the cell gets another value, and the services that use it a rollout each.
@@ -88,6 +101,10 @@ pub enum Draw {
     /// The cell is given credentials for a registry, or others than it had.
     LoginRegistry,
     LogoutRegistry,
+    /// The cell joins a fleet, and leaves it later.
+    JoinFleet,
+    /// Somebody takes the cell for a coordinator, which it is not.
+    MistakeForCoordinator,
 }
 
 /// How often each is drawn, relative to the others. One line switches a letter off: a weight of zero.
@@ -119,6 +136,8 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::DeleteWithVolumes, 2),
     (Draw::MoveVolume, 8),
     (Draw::RemoveVolume, 4),
+    (Draw::BackUpVolume, 4),
+    (Draw::RestoreVolume, 4),
     (Draw::Scale, 6),
     (Draw::Rollback, 4),
     (Draw::Restart, 3),
@@ -135,13 +154,19 @@ pub const WEIGHTS: &[(Draw, u64)] = &[
     (Draw::AbortRotation, 2),
     (Draw::RotateBackupKey, 1),
     (Draw::Reschedule, 2),
+    (Draw::Optimize, 4),
     (Draw::Raise, 1),
+    (Draw::OfferMachine, 10),
+    (Draw::PauseMachines, 2),
+    (Draw::Instruct, 8),
     (Draw::CreateSecret, 3),
     (Draw::RotateSecret, 4),
     (Draw::RemoveSecret, 1),
     (Draw::Certify, 6),
     (Draw::LoginRegistry, 2),
     (Draw::LogoutRegistry, 1),
+    (Draw::JoinFleet, 2),
+    (Draw::MistakeForCoordinator, 1),
 ];
 
 /// Who makes a change in a simulation.
@@ -155,6 +180,8 @@ pub enum Cause {
     Leader,
     /// A node reports it.
     Agent,
+    /// A coordinator's leader decides it, or a shard reports it: in the simulation of [fleets](crate::fleet).
+    Fleet,
 }
 
 /// What makes the change, and its name.
@@ -185,6 +212,9 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::Abandon { .. } => ("abandon", Cause::Leader),
         Change::Renew { .. } => ("renew", Cause::Drawn(Draw::Restart)),
         Change::Retire { .. } => ("retire", Cause::Leader),
+        Change::Preempt { .. } => ("preempt", Cause::Leader),
+        Change::Evict { .. } => ("evict", Cause::Leader),
+        Change::WithdrawPreemption { .. } => ("withdraw_preemption", Cause::Leader),
         Change::Observe { .. } => ("observe", Cause::Agent),
         Change::SetUnplaced { .. } => ("set_unplaced", Cause::Leader),
         Change::SetWaiting { .. } => ("set_waiting", Cause::Leader),
@@ -193,12 +223,23 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::AbortRollout { .. } => ("abort_rollout", Cause::Drawn(Draw::AbortRollout)),
         Change::EndRollout { .. } => ("end_rollout", Cause::Leader),
         Change::StepLate { .. } => ("step_late", Cause::Leader),
+        Change::StartRun { .. } => ("start_run", Cause::Leader),
+        Change::MissSlots { .. } => ("miss_slots", Cause::Leader),
         Change::RemoveVolumes { .. } => ("remove_volumes", Cause::Drawn(Draw::DeleteWithVolumes)),
         Change::VolumesRemoved { .. } => ("volumes_removed", Cause::Agent),
         Change::Volume { change } => {
             let draw = match change {
-                VolumeChange::Remove { .. } | VolumeChange::Forget { .. } => Draw::RemoveVolume,
-                _ => Draw::MoveVolume,
+                VolumeChange::Remove { .. }
+                | VolumeChange::Forget { .. }
+                | VolumeChange::Removed { .. } => Draw::RemoveVolume,
+                VolumeChange::Move { .. }
+                | VolumeChange::Copy { .. }
+                | VolumeChange::Copied { .. }
+                | VolumeChange::GiveUp { .. } => Draw::MoveVolume,
+                VolumeChange::Hold { .. }
+                | VolumeChange::OpenHold { .. }
+                | VolumeChange::RenewHold { .. }
+                | VolumeChange::EndHold { .. } => Draw::BackUpVolume,
             };
             (change.word(), Cause::Drawn(draw))
         }
@@ -215,6 +256,24 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::RotateBackupKey { .. } => {
             ("rotate_backup_key", Cause::Drawn(Draw::RotateBackupKey))
         }
+        Change::ReviewMove { .. } => ("review_move", Cause::Leader),
+        Change::Machines { change } => {
+            let cause = match **change {
+                MachineChange::Put { .. } | MachineChange::Drop { .. } => {
+                    Cause::Drawn(Draw::OfferMachine)
+                }
+                MachineChange::Pause { .. } => Cause::Drawn(Draw::PauseMachines),
+                MachineChange::Obey { .. }
+                | MachineChange::Heard { .. }
+                | MachineChange::Adopted { .. } => Cause::Drawn(Draw::Instruct),
+                MachineChange::Step { .. }
+                | MachineChange::Reserve { .. }
+                | MachineChange::Unreserve { .. }
+                | MachineChange::CloseCycle { .. }
+                | MachineChange::Finish { .. } => Cause::Leader,
+            };
+            (change.word(), cause)
+        }
         Change::SetRescheduling { .. } => ("set_rescheduling", Cause::Drawn(Draw::Reschedule)),
         Change::Acme { change } => (change.word(), Cause::Drawn(Draw::Certify)),
         Change::Enrol { .. } => ("enrol", Cause::Drawn(Draw::Describe)),
@@ -224,6 +283,8 @@ pub fn cause(change: &Change) -> (&'static str, Cause) {
         Change::DeclareVolumes { .. } => ("declare_volumes", Cause::Agent),
         Change::LoginRegistry { .. } => ("login_registry", Cause::Drawn(Draw::LoginRegistry)),
         Change::LogoutRegistry { .. } => ("logout_registry", Cause::Drawn(Draw::LogoutRegistry)),
+        Change::Fleet { change } => (change.word(), Cause::Fleet),
+        Change::FleetMembership { change } => (change.word(), Cause::Drawn(Draw::JoinFleet)),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_model::schedule::{Cron, Schedule};
 use plimsoll_model::spec::{
-    Attribute, Constraint, FileContent, FileMount, GpuRequest, HealthTest, Healthcheck, Mount,
-    MountSource, NetworkAttachment, OnFailure, Port, PortMode, Preference, Protocol, Reschedule,
-    UpdateOrder, VolumeSpec,
+    Attribute, Constraint, FileContent, FileMount, GpuRequest, HealthTest, Healthcheck, Lifecycle,
+    Mount, MountSource, NetworkAttachment, OnFailure, Port, PortMode, Preference, Protocol,
+    Reschedule, Retries, UpdateOrder, VolumeSpec,
 };
 use plimsoll_model::{
     Bytes, Capability, ContainerSpec, FileName, MilliCpus, Millis, Mode, NodeId, Resources,
@@ -43,6 +44,10 @@ pub(super) fn service(mode: Mode) -> ServiceSpec {
 /// In the order of a file, and with the hash that a daemon gives it.
 pub(super) fn hashed(mut spec: ServiceSpec) -> ServiceSpec {
     spec.container.ports.sort_by_key(|port| port.mode == PortMode::Routed);
+    if spec.placement.mode == Mode::Global {
+        // A file that says both is refused.
+        spec.schedule = None;
+    }
     spec.hash = SpecHash::of(&spec.container);
     spec
 }
@@ -64,10 +69,12 @@ pub(super) fn any(chance: &mut SimRng, choices: &Choices<'_>) -> ServiceSpec {
         (15, max_per_node),
         (10, slow),
         (40, update),
-        (10, priority),
+        (35, priority),
         (8, gpus),
         (8, needs),
         (30, networks),
+        (15, lifecycle),
+        (8, scheduled),
     ] {
         if chance.percent(percent) {
             change(&mut spec, chance, choices);
@@ -93,11 +100,13 @@ const MUTATIONS: &[(u64, Mutation)] = &[
     (5, max_per_node),
     (6, slow),
     (10, update),
-    (3, priority),
+    (6, priority),
     (5, gpus),
     (5, needs),
     (8, secret),
     (7, networks),
+    (6, lifecycle),
+    (5, scheduled),
 ];
 
 /// Changes one service of the deployment in one or two fields, adds one, or takes one away. Returns the images that are
@@ -158,7 +167,10 @@ pub(super) fn is_slow(spec: &ServiceSpec) -> bool {
 
 fn set_replicas(spec: &mut ServiceSpec, to: u32) {
     match &mut spec.placement.mode {
-        Mode::Spread { replicas } | Mode::Pack { replicas } | Mode::Hosts { replicas, .. } => {
+        Mode::Spread { replicas }
+        | Mode::Pack { replicas }
+        | Mode::Binpack { replicas }
+        | Mode::Hosts { replicas, .. } => {
             *replicas = to;
         }
         Mode::Global => {}
@@ -169,7 +181,8 @@ fn mode(chance: &mut SimRng, choices: &Choices<'_>, spec: &ServiceSpec) -> Mode 
     let replicas = count(chance, spec, 7);
     match chance.below(10) {
         0 | 1 => Mode::Global,
-        2 | 3 => Mode::Pack { replicas },
+        2 => Mode::Pack { replicas },
+        3 => Mode::Binpack { replicas },
         4 | 5 => {
             let mut hosts = BTreeSet::new();
             for _ in 0..=chance.below(3) {
@@ -273,7 +286,14 @@ fn drop_ports(spec: &mut ServiceSpec, mode: PortMode) -> bool {
 }
 
 fn port(target: u16, mode: PortMode) -> Port {
-    Port { target, published: Some(target), host_ip: None, protocol: Protocol::Tcp, mode }
+    Port {
+        target,
+        published: Some(target),
+        host_ip: None,
+        protocol: Protocol::Tcp,
+        mode,
+        proxy_protocol: None,
+    }
 }
 
 fn host_port(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
@@ -334,7 +354,12 @@ fn change_mode(spec: &mut ServiceSpec, chance: &mut SimRng, choices: &Choices<'_
 
 fn any_constraint(chance: &mut SimRng, choices: &Choices<'_>) -> Constraint {
     let equal = chance.percent(75);
-    let (on, value) = match chance.below(4) {
+    let (on, value) = match chance.below(5) {
+        4 => {
+            // As files are read: not one role is the other.
+            let role = *chance.pick(&["manager", "worker"]).unwrap_or(&"manager");
+            return Constraint { on: Attribute::Role, equal: true, value: role.to_owned() };
+        }
         0 => (Attribute::Zone, (*chance.pick(&["a", "b", "c"]).unwrap_or(&"a")).to_owned()),
         1 => {
             let node = chance.pick(choices.nodes).map_or("ash", NodeId::as_str);
@@ -434,7 +459,38 @@ fn secret(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
     });
 }
 
+/// Of every width of gap: those within a band keep to budgets and have long graces, the others do not.
+const PRIORITIES: [i32; 6] = [-1, 0, 1, 150_000, 700_000, 1_500_000];
+
 fn priority(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
-    spec.priority = i32::try_from(chance.below(3)).unwrap_or(0);
+    spec.priority = *chance.pick(&PRIORITIES).unwrap_or(&0);
+    spec.interruption_penalty = *chance.pick(&[0, 10, 100]).unwrap_or(&0);
     spec.reschedule = if chance.percent(30) { Reschedule::Never } else { Reschedule::Default };
+}
+
+/// Most serve on, and of what is to end more are jobs.
+fn lifecycle(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
+    let limit = chance.percent(60).then(|| u32::try_from(chance.below(3)).unwrap_or(0));
+    // Before a retry that there is not, nobody waits.
+    let delay = chance.percent(20).then_some(Millis::seconds(5)).filter(|_| limit != Some(0));
+    let retries = Retries { limit, delay };
+    spec.lifecycle = match chance.below(10) {
+        0..5 => Lifecycle::Job(retries),
+        5..7 => Lifecycle::Finite(retries),
+        _ => Lifecycle::Service,
+    };
+}
+
+/// Often enough that many slots fall into a simulation, and that runs are not over when the next is due.
+const SCHEDULES: [&str; 3] = ["* * * * *", "*/4 * * * *", "3-59/10 * * * *"];
+
+/// It runs on a schedule, on another one, or on none any more.
+fn scheduled(spec: &mut ServiceSpec, chance: &mut SimRng, _: &Choices<'_>) {
+    let had_one = spec.schedule.take().is_some();
+    if had_one && chance.percent(40) {
+        return;
+    }
+    let text = chance.pick(&SCHEDULES).unwrap_or(&SCHEDULES[0]);
+    spec.schedule = Some(Schedule::new(Cron::parse(text).expect("a schedule"), None));
+    spec.become_job();
 }

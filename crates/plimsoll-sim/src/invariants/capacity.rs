@@ -58,7 +58,9 @@ fn promised(world: &World<'_>, id: &NodeId) -> Resources {
         let Some(service) = world.state.service(&tenant.service) else { continue };
         let Some(replica) = service.replicas.get(&tenant.slot) else { continue };
         let coming = replica.successor.as_ref().map(|successor| &successor.assignment);
-        for held in replica.assignment.iter().chain(coming).filter(|held| held.node == *id) {
+        let held = replica.assignment.iter().chain(coming).filter(|held| held.node == *id);
+        // What has completed needs nothing any more.
+        for held in held.filter(|held| !replica.has_vacated(held)) {
             promised =
                 promised.plus(service.spec_of(held).map_or(Resources::NONE, |spec| spec.request()));
         }

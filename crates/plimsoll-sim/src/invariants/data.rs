@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Event, NodeId, ReplicaId};
+use plimsoll_model::{Assignment, Event, NodeId, Replica, ReplicaId};
 
 use super::Invariant;
 use crate::world::World;
@@ -20,12 +20,18 @@ impl Invariant for DataStays {
 
     fn check(&mut self, world: &World<'_>) -> Result<(), String> {
         for event in world.applied.iter().flat_map(|applied| &applied.events) {
-            let Event::Replica(id) = event else { continue };
-            let service = world.state.service(&id.service);
-            let replica = service.and_then(|service| service.replicas.get(&id.slot));
+            let id = match event {
+                Event::Replica(id) => id,
+                // A node has looked at an image, and it declares nothing of what was assumed of it.
+                Event::Service(key) => {
+                    self.homes.retain(|id, home| id.service != *key || !is_let_go(world, id, home));
+                    continue;
+                }
+                _ => continue,
+            };
+            let replica = world.state.replica(id);
             let assigned = replica.and_then(|replica| replica.assignment.as_ref());
-            let (Some(service), Some(replica), Some(assigned)) = (service, replica, assigned)
-            else {
+            let (Some(replica), Some(assigned)) = (replica, assigned) else {
                 self.homes.remove(id);
                 continue;
             };
@@ -33,10 +39,7 @@ impl Invariant for DataStays {
             if let Some(home) = self.homes.get(id).filter(|home| **home != heading.node) {
                 return Err(format!("{id} has its data on {home} and goes to {}", heading.node));
             }
-            let spec = service.spec_of(assigned);
-            let has_declared = spec.is_some_and(|spec| spec.has_declared())
-                && has_declared(world, id, replica.data, &assigned.node);
-            if has_declared || spec.is_some_and(|spec| spec.mounts_data()) {
+            if has_data(world, id, replica, assigned) {
                 self.homes.insert(id.clone(), assigned.node.clone());
             } else {
                 self.homes.remove(id);
@@ -44,6 +47,21 @@ impl Invariant for DataStays {
         }
         Ok(())
     }
+}
+
+/// Whether what the replica runs where it is has no data any more.
+fn is_let_go(world: &World<'_>, id: &ReplicaId, home: &NodeId) -> bool {
+    let replica = world.state.replica(id);
+    let assigned = replica.and_then(|replica| replica.assignment.as_ref());
+    let (Some(replica), Some(assigned)) = (replica, assigned) else { return false };
+    assigned.node == *home && !has_data(world, id, replica, assigned)
+}
+
+fn has_data(world: &World<'_>, id: &ReplicaId, replica: &Replica, assigned: &Assignment) -> bool {
+    let spec = world.state.service(&id.service).and_then(|service| service.spec_of(assigned));
+    let declares = spec.is_some_and(|spec| spec.has_declared());
+    (declares && has_declared(world, id, replica.data, &assigned.node))
+        || spec.is_some_and(|spec| spec.mounts_data())
 }
 
 /// Whether the node has what images declared for the replica: that some may is not enough, as long as nothing started.

@@ -64,7 +64,7 @@ impl Ledger {
         let to = next.map(|next| &next.assignment.node);
         let begins = to.filter(|to| self.moving.get(id).is_none_or(|(known, _)| known != *to));
         if let (Some(next), Some(to)) = (next, begins) {
-            if matches!(next.cause, MoveCause::Pressure | MoveCause::Reschedule) {
+            if next.cause.is_chosen() {
                 self.admit(world, writer, id, (to, next.cause))?;
             }
             let from = replica.assignment.as_ref().map(|current| &current.node);

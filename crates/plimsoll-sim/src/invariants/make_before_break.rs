@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::{Assignment, Event, Millis, ReplicaId};
+use plimsoll_model::{Assignment, Event, Millis, ReplicaId, Timestamp};
 
 use super::Invariant;
 use crate::machine::Link;
@@ -14,6 +14,8 @@ const MOMENT: Millis = Millis::seconds(2);
 #[derive(Debug, Default)]
 pub(super) struct MakeBeforeBreak {
     last: BTreeMap<ReplicaId, Assignment>,
+    /// Until when those that make way for others may take, by what was known a step ago.
+    evict_at: BTreeMap<ReplicaId, Timestamp>,
 }
 
 impl Invariant for MakeBeforeBreak {
@@ -22,6 +24,7 @@ impl Invariant for MakeBeforeBreak {
     }
 
     fn check(&mut self, world: &World<'_>) -> Result<(), String> {
+        let evict_at = self.note_victims(world);
         for event in world.applied.iter().flat_map(|applied| &applied.events) {
             let Event::Replica(id) = event else { continue };
             let Some(now) = world.state.replica(id).and_then(|replica| replica.assignment.as_ref())
@@ -37,6 +40,10 @@ impl Invariant for MakeBeforeBreak {
             // What cannot run twice makes way here before it starts there.
             let spec = world.state.service(&id.service).and_then(|service| service.spec_of(now));
             if spec.is_some_and(|spec| !spec.can_run_twice()) {
+                continue;
+            }
+            // What made way for another has had its time.
+            if evict_at.get(id).is_some_and(|until| world.leader_time() >= *until) {
                 continue;
             }
             let Some(machine) = world.machines.get(&now.node) else { continue };
@@ -55,5 +62,15 @@ impl Invariant for MakeBeforeBreak {
             }
         }
         Ok(())
+    }
+}
+
+impl MakeBeforeBreak {
+    /// Takes note of who makes way now, and returns what was known before.
+    fn note_victims(&mut self, world: &World<'_>) -> BTreeMap<ReplicaId, Timestamp> {
+        let in_flight = world.state.preemptions().in_flight().values();
+        let victims = in_flight.flat_map(|it| &it.victims);
+        let now = victims.map(|(id, victim)| (id.clone(), victim.until)).collect();
+        std::mem::replace(&mut self.evict_at, now)
     }
 }

@@ -33,7 +33,8 @@ fn check_node(world: &World<'_>, id: &NodeId) -> Result<(), String> {
         let Some(service) = world.state.service(&tenant.service) else { continue };
         let Some(replica) = service.replicas.get(&tenant.slot) else { continue };
         let coming = replica.successor.as_ref().map(|successor| &successor.assignment);
-        for held in replica.assignment.iter().chain(coming).filter(|held| held.node == *id) {
+        let held = replica.assignment.iter().chain(coming).filter(|held| held.node == *id);
+        for held in held.filter(|held| !replica.has_vacated(held)) {
             let ports = service.spec_of(held).into_iter().flat_map(|spec| spec.host_ports());
             for port in ports {
                 if let Some(other) = taken.insert(port, tenant).filter(|other| *other != tenant) {

@@ -63,8 +63,7 @@ impl Invariant for Restless {
             if moves.count > MOST {
                 return Err(format!("{id} was sent off {} times within {WITHIN}", moves.count));
             }
-            let is_chosen = matches!(next.cause, MoveCause::Pressure | MoveCause::Reschedule);
-            if is_chosen && is_steady {
+            if next.cause.is_chosen() && is_steady {
                 let dst = &next.assignment.node;
                 if moves.relieved.contains(dst) {
                     return Err(format!("{id} goes back to {dst}, which was relieved of it"));

@@ -1,14 +1,15 @@
 //! Once faults stop the cell settles: everything runs that can, what cannot says why, and nothing is under way.
 
 use plimsoll_kernel::place::Roster;
-use plimsoll_kernel::{Scope, Signals, depends, reconcile};
+use plimsoll_kernel::{Scope, Signals, reconcile};
 use plimsoll_model::rollout::RolloutPhase;
+use plimsoll_model::state::Service;
 use plimsoll_model::{Assignment, Mode, Node, NodeId, NodeStatus, Replica, ReplicaId, ServiceKey};
 
 use super::Broken;
 use super::reasons::{is_refused, live};
 use super::start_order::awaited;
-use crate::machine::Container;
+use crate::machine::{Container, Engine};
 use crate::world::World;
 
 pub const NAME: &str = "settled";
@@ -55,9 +56,22 @@ fn find(world: &World<'_>) -> Result<(), String> {
             Mode::Global => 0,
             mode => (mode.replicas().unwrap_or(0) as usize).saturating_sub(live),
         };
-        if missing > 0 && service.row.unplaced.is_none() {
+        // A run may just have been started.
+        if missing > 0 && service.row.unplaced.is_none() && spec.schedule.is_none() {
             return Err(format!("{key} lacks {missing} replicas and does not say why"));
         }
+    }
+    // What runs on a schedule needs room again and again.
+    let is_scheduled = |key: &ServiceKey| {
+        let spec = state.service(key).and_then(Service::desired);
+        spec.is_some_and(|spec| spec.schedule.is_some())
+    };
+    let mut in_flight = state.preemptions().in_flight().iter();
+    if let Some((node, held)) = in_flight.find(|(_, it)| !is_scheduled(&it.by.service))
+        && is_sane(&held.by.service)
+        && held.victims.keys().all(|id| is_sane(&id.service))
+    {
+        return Err(format!("room on {node} is still being freed for {}", held.by));
     }
     if let Some((node, _)) = state.awaited().next() {
         return Err(format!("the rotation of the authority still waits for {node}"));
@@ -76,6 +90,9 @@ fn find(world: &World<'_>) -> Result<(), String> {
         if let Some(moving) = &volumes.moving {
             return Err(format!("volumes of {name} still move to {}", moving.dst));
         }
+        if let Some(hold) = &volumes.hold {
+            return Err(format!("{} is still held for a {}", hold.volume, hold.purpose.noun()));
+        }
         for (volume, holders) in &volumes.held {
             if let Some(node) = holders.discards.keys().find(|node| is_up(node)) {
                 return Err(format!("{volume} on {node} was to go and is still there"));
@@ -93,7 +110,9 @@ fn find(world: &World<'_>) -> Result<(), String> {
     };
     let wants =
         decision.batch.iter().filter_map(|guarded| Some((guarded, guarded.change.replica()?)));
-    let is_wrong = |key: &ServiceKey| is_sane(key) && !is_tried_on(key);
+    let is_on_schedule =
+        |key: &ServiceKey| state.service(key).is_some_and(|service| service.row.schedule.is_some());
+    let is_wrong = |key: &ServiceKey| is_sane(key) && !is_tried_on(key) && !is_on_schedule(key);
     match wants.into_iter().find(|(_, replica)| is_wrong(&replica.service)) {
         Some((guarded, _)) => Err(format!("a pass still wants {:?}", guarded.change)),
         None => Ok(()),
@@ -111,36 +130,48 @@ fn find_in_replica(world: &World<'_>, id: &ReplicaId, replica: &Replica) -> Resu
     // What it depends on never comes, or is looked at for itself.
     let is_held = |held: &Assignment| !awaited(world, id, held).is_empty();
     // The way to something that never starts has no end either.
-    if let Some(successor) = replica
-        .successor
-        .as_ref()
-        .filter(|successor| !is_broken(&successor.assignment) && !is_held(&successor.assignment))
+    if let Some(successor) =
+        replica.successor.as_ref().filter(|_| replica.run.is_none()).filter(|successor| {
+            !is_broken(&successor.assignment) && !is_held(&successor.assignment)
+        })
     {
         return Err(format!("{id} is still moving to {}", successor.assignment.node));
     }
     let is_stopping = |it: &&Assignment| !on_down(&it.node) && !is_broken(it);
-    if let Some(leaving) = replica.leaving.iter().find(is_stopping) {
+    if let Some(leaving) =
+        replica.leaving.iter().find(is_stopping).filter(|_| replica.run.is_none())
+    {
         return Err(format!("{id} still leaves {}", leaving.node));
     }
     let Some(assignment) = &replica.assignment else { return Ok(()) };
     let is_broken = is_broken(assignment);
-    let container = world.machines.get(&assignment.node);
-    let runs = container.and_then(|machine| machine.container(id, assignment.generation));
+    let machine = world.machines.get(&assignment.node);
+    let runs = machine.and_then(|machine| machine.container(id, assignment.generation));
     // What failed too often waits for an operator, and says so.
     let has_given_up = replica.has_given_up() && runs.is_none_or(Container::is_exhausted);
     // What cannot leave a node that is drained by force is stopped there, and says so, as long as it may not run there
     // and can go nowhere else.
     let is_cleared = state.node(&assignment.node).is_some_and(Node::is_cleared);
     let is_stopped = replica.waiting.is_some() && (is_cleared || replica.is_stopped(assignment));
-    let is_excused =
-        is_broken || has_given_up || is_stopped || on_down(&assignment.node) || is_held(assignment);
+    // What went with an engine that stays away comes back with it.
+    let is_out = machine.is_some_and(|machine| machine.engine == Engine::Down);
+    // Some run of a schedule is always under way, and one that failed is over.
+    let is_of_run = replica.run.is_some();
+    let is_excused = is_broken
+        || is_of_run
+        || has_given_up
+        || is_stopped
+        || is_out
+        || on_down(&assignment.node)
+        || is_held(assignment);
     if !replica.is_running() && !is_excused {
         return Err(format!("{id} does not run on {}", assignment.node));
     }
     let is_done = replica.has_completed(assignment);
-    let is_job = depends::is_job(state, &id.service);
-    if replica.is_running() && is_job && !is_done && !on_down(&assignment.node) {
-        return Err(format!("{id} does not end the job that others wait for"));
+    let spec = state.service(&id.service).and_then(|service| service.spec_of(assignment));
+    let is_job = spec.is_some_and(|spec| spec.is_job());
+    if replica.is_running() && is_job && !is_of_run && !is_done && !on_down(&assignment.node) {
+        return Err(format!("{id} does not end its job"));
     }
     if replica.is_running()
         && !is_done

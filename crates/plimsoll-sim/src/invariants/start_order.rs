@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use plimsoll_kernel::agent::ContainerPhase;
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::{
-    Assignment, Generation, Millis, NodeStatus, ObservedCode, ObservedState, ReplicaId, ServiceKey,
-    ServiceName, SpecHash, Timestamp,
+    Assignment, Generation, Millis, NodeStatus, ObservedCode, ObservedState, Replica, ReplicaId,
+    ServiceKey, ServiceName, SpecHash, Timestamp,
 };
 
 use super::Invariant;
@@ -112,11 +112,26 @@ pub(super) fn awaited(
         let jobs = [current.get(on), beside].into_iter().flatten().map(|spec| spec.hash);
         let jobs: Vec<SpecHash> = jobs.collect();
         let key = ServiceKey::new(id.service.deployment.clone(), on.clone());
-        if !has_come(world, &key, *until, &jobs) {
+        // What was taken back comes back with the job it had, though the next one has failed in its place.
+        let is_of_before = asked.hash != held.spec && *until == Dependency::Completed;
+        let has_failed =
+            is_of_before && state.replicas().any(|(id, it)| id.service == key && is_failed(it));
+        if !has_failed && !has_come(world, &key, *until, &jobs) {
             awaited.push((on.clone(), *until));
         }
     }
     awaited
+}
+
+/// Whether it is a job that is not tried again.
+fn is_failed(replica: &Replica) -> bool {
+    let held = replica.assignment.as_ref();
+    let seen = held.and_then(|held| replica.observed.get(&held.generation));
+    seen.is_some_and(|seen| match seen.code {
+        Some(ObservedCode::JobFailed { .. }) => true,
+        Some(ObservedCode::RestartExhausted { .. }) => replica.run.is_some(),
+        _ => false,
+    })
 }
 
 /// Whether one replica of the service has come so far.
@@ -127,10 +142,10 @@ fn has_come(world: &World<'_>, on: &ServiceKey, until: Dependency, jobs: &[SpecH
             let Some(seen) = replica.observed.get(&held.generation) else { return false };
             let node = world.state.node(&held.node);
             let is_up = node.is_some_and(|node| node.status == NodeStatus::Ready);
+            let is_done = seen.state == ObservedState::Completed;
             match (until, seen.state) {
-                (Dependency::Completed, _) => {
-                    seen.code == Some(ObservedCode::Completed) && jobs.contains(&held.spec)
-                }
+                (Dependency::Completed, _) => is_done && jobs.contains(&held.spec),
+                _ if is_done => true,
                 (Dependency::Started, ObservedState::Starting | ObservedState::Degraded)
                 | (_, ObservedState::Running) => is_up,
                 _ => false,

@@ -219,8 +219,19 @@ fn service_text(spec: &ServiceSpec) -> String {
         let each = each.map(|(on, until)| format!("{on}: {}", condition(*until)));
         fields.push(format!("depends_on: {{{}}}", each.collect::<Vec<_>>().join(", ")));
     }
+    if let Some(retries) = spec.retries() {
+        fields.push(format!("lifecycle: {}", spec.lifecycle.word()));
+        fields.extend(retries.limit.map(|limit| format!("retries: {limit}")));
+        fields.extend(retries.delay.map(|delay| format!("retry_delay: {}", time(delay))));
+    }
+    if let Some(schedule) = &spec.schedule {
+        fields.push(format!("schedule: \"{}\"", schedule.cron));
+    }
     if spec.priority != 0 {
         fields.push(format!("priority: {}", spec.priority));
+    }
+    if spec.interruption_penalty != 0 {
+        fields.push(format!("interruption_penalty: {}", spec.interruption_penalty));
     }
     match spec.reschedule {
         Reschedule::Default => {}
@@ -345,6 +356,12 @@ fn event(action: &Action) -> String {
         Action::RemoveVolume(name, node) => {
             format!("remove_volume: {{name: {name}, node: {node}}}")
         }
+        Action::BackUpVolume(name, node) => {
+            format!("back_up_volume: {{name: {name}, node: {node}}}")
+        }
+        Action::RestoreVolume(name, node) => {
+            format!("restore_volume: {{name: {name}, node: {node}}}")
+        }
         Action::Scale(service, replicas) => {
             format!("scale: {{service: {service}, replicas: {replicas}}}")
         }
@@ -364,8 +381,13 @@ fn event(action: &Action) -> String {
         Action::RotateAuthority => "rotate_authority: true".to_owned(),
         Action::RotateWithoutDown => "rotate_without_down: true".to_owned(),
         Action::AbortRotation => "abort_rotation: true".to_owned(),
+        Action::JoinFleet => "join_fleet: true".to_owned(),
+        Action::LeaveFleet => "leave_fleet: true".to_owned(),
+        Action::MistakeForCoordinator => "mistake_for_coordinator: true".to_owned(),
         Action::RotateBackupKey => "rotate_backup_key: true".to_owned(),
         Action::Reschedule(settings) => rescheduling(*settings),
+        Action::Optimize => "optimize: true".to_owned(),
+        Action::Machines(action) => format!("machines: {}", action.word()),
         Action::Raise => "raise: true".to_owned(),
         Action::CreateSecret(name) => format!("create_secret: {name}"),
         Action::RotateSecret(name) => format!("rotate_secret: {name}"),

@@ -217,7 +217,14 @@ fn a_replay_counts_by_hand() {
     let replayed = quiet(&trace, &Conditions::default());
     assert_eq!(
         replayed.moves,
-        [Move { at: CYCLE, task: 1, src: 0, dst: 1, relief: Pressure::from_millionths(375_000) }]
+        [Move {
+            at: CYCLE,
+            task: 1,
+            src: 0,
+            dst: 1,
+            relief: Pressure::from_millionths(375_000),
+            by: MovingLoop::Rebalancer
+        }]
     );
     let Measured { all, hot, saturated, .. } = replayed.measured;
     assert_eq!((all, hot, saturated), (40, 2, 0), "hot until the third cycle");
@@ -244,12 +251,14 @@ fn a_move_taken_back_within_the_hour_counts_as_undone() {
         src,
         dst,
         relief: Pressure::percent(20),
+        by: MovingLoop::Rebalancer,
     };
     let replayed = |moves| Replayed {
         measured: Measured::default(),
         ticks: Vec::new(),
         moves,
         skips: BTreeMap::new(),
+        record: LoopRecord::default(),
     };
     for (case, moves, undone) in [
         ("there and back", vec![one(0, 1, 2), one(60, 2, 1)], 1),

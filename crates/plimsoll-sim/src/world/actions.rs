@@ -43,6 +43,7 @@ impl World<'_> {
             Action::Return(node) => self.come_back(&node),
             Action::Join(node, facts) => self.join(&node, &facts),
             Action::Describe(node, facts) => self.describe(&node, facts),
+            Action::Machines(action) => self.machine_action(action),
             other => self.ask(other),
         }
     }
@@ -129,9 +130,10 @@ impl World<'_> {
             self.wipe(node);
         }
         let Some(machine) = self.machines.get(node) else { return };
-        let facts = machine.facts.clone();
+        let (facts, is_wiped) = (machine.facts.clone(), machine.is_wiped);
+        let token = format!("return-{}", self.number());
         // Without a certificate it joins anew, and a cell that still takes its old self for ready does not take it in.
-        if machine.is_wiped && !self.take_in(node, &facts) {
+        if is_wiped && !self.take_in(node, &facts, token) {
             self.clock.after(JOIN_AGAIN, Due::Act(Box::new(Action::Return(node.clone()))));
             return;
         }
@@ -150,12 +152,17 @@ impl World<'_> {
 
     /// A new machine joins, or one whose node was removed.
     fn join(&mut self, node: &NodeId, facts: &NodeFacts) {
+        let name = format!("join-{}", self.number());
+        self.join_as(node, facts, name);
+    }
+
+    pub(super) fn join_as(&mut self, node: &NodeId, facts: &NodeFacts, token: String) {
         if self.machines.contains_key(node) || self.state.node(node).is_some() {
             self.refused += 1;
             return;
         }
         self.install(node, facts);
-        if self.take_in(node, facts) {
+        if self.take_in(node, facts, token) {
             self.link_up(node);
         } else {
             self.machines.remove(node);
@@ -163,10 +170,9 @@ impl World<'_> {
     }
 
     /// By a token, as a newcomer does.
-    fn take_in(&mut self, node: &NodeId, facts: &NodeFacts) -> bool {
+    fn take_in(&mut self, node: &NodeId, facts: &NodeFacts, name: String) -> bool {
         let (token, key) = (self.secret(), self.secret());
         let expires_at = self.leader_time().plus(TOKEN_LIFE);
-        let name = format!("join-{token}");
         self.operate(vec![Change::CreateJoinToken { name, token, expires_at }.free()]);
         let (node, facts) = (node.clone(), facts.clone());
         let is_taken =

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use plimsoll_kernel::agent::{
     self, ContainerPhase, ContainerStep, LocalContainer, WantedContainer,
 };
-use plimsoll_kernel::{depends, orders};
+use plimsoll_kernel::orders;
+use plimsoll_kernel::restart::RestartRule;
 use plimsoll_model::spec::Dependency;
 use plimsoll_model::{
     DeploymentName, Generation, Millis, NodeId, ObservedCode, ObservedState, ReplicaId, Revision,
-    ServiceName, ServiceSpec,
+    ServiceName, ServiceSpec, Timestamp,
 };
 
 use super::{Done, Due, World};
@@ -25,9 +26,13 @@ impl World<'_> {
         if !self.is_linked(node) {
             return;
         }
-        let tenants = self.state.load(node).map(|load| load.tenants.clone()).unwrap_or_default();
-        let here = self.machines[node].containers.keys().cloned();
-        let replicas: BTreeSet<ReplicaId> = tenants.into_iter().chain(here).collect();
+        let tenants = self
+            .state
+            .load(node)
+            .into_iter()
+            .flat_map(plimsoll_model::state::load::NodeLoad::everyone);
+        let here = self.machines[node].containers.keys();
+        let replicas: BTreeSet<ReplicaId> = tenants.chain(here).cloned().collect();
         for replica in replicas {
             self.say_all(node, &replica);
             self.sync(node, &replica);
@@ -76,13 +81,16 @@ impl World<'_> {
         let (mut wanted, mut awaits, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
         let mut lacking = Vec::new();
         for order in orders::of(&self.state, node, replica) {
-            let WantedContainer { generation, is_held } = order.wanted();
+            let WantedContainer { generation, is_held, is_over } = order.wanted();
             let found = self.declared_at(node, replica, generation);
             let lacks_volumes = found.iter().any(|path| !order.declared.contains_key(path));
-            wanted.push(WantedContainer { generation, is_held: is_held || lacks_volumes });
+            let is_held = is_held || lacks_volumes;
+            wanted.push(WantedContainer { generation, is_held, is_over });
             lacking.extend(lacks_volumes.then_some(generation));
             awaits.extend(order.awaits.map(|it| (generation, it)));
-            jobs.extend(order.is_job.then_some(generation));
+            jobs.extend(
+                order.spec.retries().is_some().then_some((generation, order.spec.is_job())),
+            );
         }
         let steps = agent::next(&wanted, &locals);
         // What leaves and is not here has stopped: a crash may have done it.
@@ -108,8 +116,8 @@ impl World<'_> {
             }
             self.begin(node, replica, step);
         }
-        for generation in jobs {
-            self.work(node, replica, generation);
+        for (generation, is_job) in jobs {
+            self.work(node, replica, generation, is_job);
         }
         for generation in gone {
             self.report(node, replica, generation, ObservedState::Stopped, None);
@@ -161,34 +169,52 @@ impl World<'_> {
         self.report(node, replica, generation, ObservedState::Pending, Some(code));
     }
 
-    /// What others wait for to complete ends some time after it is up.
-    fn work(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
-        let is_due = |container: &Container| container.is_healthy && container.ends_at.is_none();
+    /// A job ends some time after it is up. Of what may end, some do, and some serve on.
+    fn work(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation, is_job: bool) {
+        let now = self.clock.now;
+        // What was to end while its engine was away does so now.
+        let is_due = |container: &Container| {
+            let serves_on = container.ends_at == Some(Timestamp(u64::MAX));
+            let is_decided = container.ends_at.is_some_and(|at| at >= now);
+            // What served on and is a job by now ends like any other.
+            container.is_healthy && (!is_decided || (is_job && serves_on))
+        };
         let container = self.machines.get(node).and_then(|it| it.container(replica, generation));
         if !container.is_some_and(is_due) {
             return;
         }
+        let serves_on = !is_job && self.rng.percent(60);
         let takes = self.rng.between(self.scenario.dwell.health);
-        let ends_at = self.clock.now.plus(takes);
+        let ends_at = if serves_on { Timestamp(u64::MAX) } else { now.plus(takes) };
         if let Some(container) = self.container(node, replica, generation) {
             container.ends_at = Some(ends_at);
         }
-        self.later(takes, node, replica, generation, Done::Completed);
+        if !serves_on {
+            self.later(takes, node, replica, generation, Done::Ended);
+        }
     }
 
-    /// It ended with status 0: that is what it was for, as long as anyone waits for it.
-    fn completed(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
-        let (now, is_job) = (self.clock.now, depends::is_job(&self.state, &replica.service));
+    /// It ended by itself, if that is what it is for: with status 0, or not.
+    fn ended(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
+        let now = self.clock.now;
+        let is_to_end =
+            self.spec_of(replica, generation).is_some_and(|spec| spec.retries().is_some());
         let Some(container) = self.container(node, replica, generation) else { return };
         if container.ends_at != Some(now) {
             return;
         }
         container.ends_at = None;
-        if is_job && container.is_healthy {
-            container.complete();
-            let code = container.code.clone();
-            self.report(node, replica, generation, ObservedState::Running, code);
+        if !is_to_end || !container.is_healthy {
+            return;
         }
+        if self.rng.percent(25) {
+            let code = ObservedCode::Exited { status: Some(1) };
+            return self.exited(node, replica, generation, code);
+        }
+        let Some(container) = self.container(node, replica, generation) else { return };
+        container.complete();
+        let code = container.code.clone();
+        self.report(node, replica, generation, ObservedState::Completed, code);
     }
 
     fn pull(&mut self, node: &NodeId, replica: &ReplicaId, generation: Generation) {
@@ -262,7 +288,7 @@ impl World<'_> {
                 container.tries.runs(now);
                 self.report(node, replica, generation, ObservedState::Running, None);
             }
-            (Done::Completed, ContainerPhase::Up) => self.completed(node, replica, generation),
+            (Done::Ended, ContainerPhase::Up) => self.ended(node, replica, generation),
             (Done::Stopped, ContainerPhase::Stopping) => self.stopped(node, replica, generation),
             // It went another way in the meantime.
             _ => {}
@@ -361,8 +387,10 @@ impl World<'_> {
         if self.machines.get(node).is_some_and(|it| it.engine == Engine::Down) {
             return self.died(node, replica, generation);
         }
+        let spec = self.spec_of(replica, generation);
         let Some(container) = self.container(node, replica, generation) else { return };
-        container.fail(code, now, &policy);
+        let retries = spec.as_ref().unwrap_or(&container.spec).retries();
+        container.fail(code, now, &RestartRule { policy: &policy, retries });
         let code = container.code.clone();
         self.report(node, replica, generation, ObservedState::Failed, code);
         self.sync(node, replica);
@@ -476,5 +504,10 @@ impl World<'_> {
 
 /// Whether nothing more is tried of what says so.
 fn is_end(code: &ObservedCode) -> bool {
-    matches!(code, ObservedCode::RestartExhausted { .. } | ObservedCode::Completed)
+    matches!(
+        code,
+        ObservedCode::RestartExhausted { .. }
+            | ObservedCode::JobCompleted { .. }
+            | ObservedCode::JobFailed { .. }
+    )
 }

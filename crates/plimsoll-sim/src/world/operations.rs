@@ -4,12 +4,17 @@
 use std::sync::Arc;
 
 use plimsoll_kernel::depends;
+use plimsoll_kernel::optimize::{OptimizeLimits, optimize};
+use plimsoll_kernel::what_if::KnownCell;
 use plimsoll_model::access::{DeploymentPattern, KeyBytes, Role};
+use plimsoll_model::acme::SecretKey;
 use plimsoll_model::cell_files::{CellFileKind, FileBytes};
+use plimsoll_model::fleet::{FleetChange, FleetMembership, MembershipChange, ShardId};
+use plimsoll_model::optimize::OptimizeStep;
 use plimsoll_model::registries::RegistryPassword;
 use plimsoll_model::rollout::{RolloutHalt, RolloutPhase};
 use plimsoll_model::{
-    AuditEntry, Availability, Change, DeploymentName, Guarded, Level, Millis, Mode, NodeId,
+    AuditEntry, Availability, CellId, Change, DeploymentName, Guarded, Level, Millis, Mode, NodeId,
     ReplicaId, Revision, ServiceKey, ServiceName, ServiceSpec,
 };
 
@@ -19,7 +24,12 @@ use crate::scenario::{Action, RolloutRequest, Services};
 /// A token that nobody uses.
 const TOKEN_LIFE: Millis = Millis::minutes(60);
 
+/// How far a better layout is looked for: as an operator would ask, and soon over.
+const MOST_MOVES: usize = 20;
+const MOST_STEPS: u64 = 20_000;
+
 impl World<'_> {
+    #[expect(clippy::too_many_lines, reason = "an arm for each action")]
     pub(super) fn ask(&mut self, action: Action) {
         let availability =
             |node, availability| vec![Change::SetAvailability { node, availability }.free()];
@@ -32,6 +42,8 @@ impl World<'_> {
             Action::Undeploy { deployment, volumes } => self.undeploy(deployment, volumes),
             Action::MoveVolume(deployment, node) => self.move_volume(&deployment, &node),
             Action::RemoveVolume(deployment, node) => self.remove_volume(&deployment, &node),
+            Action::BackUpVolume(deployment, node) => self.back_up_volume(deployment, &node),
+            Action::RestoreVolume(deployment, node) => self.restore_volume(deployment, &node),
             Action::Scale(service, replicas) => self.scale(&service, replicas),
             Action::Rollback(deployment, to) => self.rollback(&deployment, to),
             Action::Restart(deployment, service) => self.restart(&deployment, service.as_ref()),
@@ -75,6 +87,8 @@ impl World<'_> {
                 vec![Change::RotateBackupKey { secret }.free()]
             }
             Action::Reschedule(settings) => vec![Change::SetRescheduling { settings }.free()],
+            Action::Optimize => self.optimize(),
+            Action::Machines(_) => Vec::new(),
             Action::Raise => vec![Change::Raise { level: Level::BUILD }.free()],
             Action::CreateSecret(name) => {
                 let (kind, content) = (CellFileKind::Secret, self.value());
@@ -92,6 +106,15 @@ impl World<'_> {
                 let password = RegistryPassword::new(&self.secret().to_string());
                 let user = "ci".to_owned();
                 vec![Change::LoginRegistry { registry, user, password }.free()]
+            }
+            Action::JoinFleet => vec![self.join_fleet()],
+            Action::LeaveFleet => {
+                let change = MembershipChange::Leave;
+                vec![Change::FleetMembership { change }.free()]
+            }
+            Action::MistakeForCoordinator => {
+                let change = Box::new(FleetChange::Pause { is_paused: true });
+                vec![Change::Fleet { change }.free()]
             }
             // Where the cell is not logged in, whoever asks is told so.
             Action::LogoutRegistry(registry) => vec![Change::LogoutRegistry { registry }.free()],
@@ -123,6 +146,22 @@ impl World<'_> {
         self.operate(batch);
     }
 
+    /// Where it is of one already, whoever asks is told so.
+    fn join_fleet(&mut self) -> Guarded {
+        let membership = FleetMembership {
+            shard: ShardId::new("north").expect("a short name"),
+            coordinator: CellId::new("hub").expect("a short name"),
+            servers: [(NodeId::new("hub-1").expect("a short name"), "10.0.0.9:7117".to_owned())]
+                .into(),
+            key: SecretKey::new(self.secret().0.to_vec()),
+            certificate: vec![1],
+            authorities: vec![vec![2]],
+            joined_at: self.leader_time(),
+        };
+        let change = MembershipChange::Set { membership: Box::new(membership) };
+        Change::FleetMembership { change }.free()
+    }
+
     fn drain(&self, node: NodeId, timeout: Millis, force: bool) -> Vec<Guarded> {
         let Some(row) = self.state.node(&node) else { return Vec::new() };
         let is_draining = row.availability == Availability::Draining;
@@ -133,6 +172,29 @@ impl World<'_> {
             return Vec::new();
         }
         vec![Change::Drain { node, timeout, force }.free()]
+    }
+
+    /// The plan goes to whoever leads, as the daemon hands it over. Where nobody does, whoever asks is told so.
+    fn optimize(&mut self) -> Vec<Guarded> {
+        let now = self.leader_time();
+        let Some(leading) = &mut self.leading else { return Vec::new() };
+        let leader = &mut leading.leader;
+        let cell = KnownCell {
+            state: &self.state,
+            signals: leader.signals(),
+            policy: &self.scenario.policy,
+            rebalancer: leader.rebalancer().clone(),
+            now,
+        };
+        let limits = OptimizeLimits { moves: MOST_MOVES, seed: self.commands };
+        let plan = optimize(&cell, limits, &mut |steps| steps > MOST_STEPS);
+        let moves = u32::try_from(plan.moves.len()).unwrap_or(u32::MAX);
+        if moves == 0 {
+            return Vec::new();
+        }
+        leader.pursue(plan.moves, now);
+        let step = OptimizeStep::Started { moves, gain: plan.gain };
+        vec![Change::Record { entry: AuditEntry::Optimize(step) }.free()]
     }
 
     /// Its machine is of the cell no more: to come back, it joins as a new one.
@@ -177,6 +239,7 @@ impl World<'_> {
         match &mut spec.placement.mode {
             Mode::Spread { replicas: to }
             | Mode::Pack { replicas: to }
+            | Mode::Binpack { replicas: to }
             | Mode::Hosts { replicas: to, .. } => *to = replicas,
             Mode::Global => return Vec::new(),
         }
@@ -202,9 +265,18 @@ impl World<'_> {
             id.service.deployment == *name
                 && service.is_none_or(|service| id.service.service == *service)
         };
-        let live = self.state.replicas().filter(|(_, replica)| replica.assignment.is_some());
+        let live =
+            self.state.replicas().filter(|(_, it)| it.assignment.is_some() && it.run.is_none());
         let meant = live.map(|(id, _)| id).filter(is_meant);
-        meant.map(|replica| Change::Renew { replica }.free()).collect()
+        let renewed = meant.map(|replica| Change::Renew { replica }.free());
+        let keys = self.state.services_of(name);
+        let keys = keys.filter(|key| service.is_none_or(|service| key.service == *service));
+        let idle = keys.filter(|key| {
+            let row = self.state.service(key);
+            row.is_some_and(|row| row.row.schedule.is_some() && row.open_run().is_none())
+        });
+        let runs = idle.map(|key| Change::StartRun { service: key.clone(), slot: None }.free());
+        renewed.chain(runs).collect()
     }
 
     fn change_rollouts(&self, name: &DeploymentName, asked: RolloutRequest) -> Vec<Guarded> {

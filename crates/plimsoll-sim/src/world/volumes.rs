@@ -1,12 +1,14 @@
 //! What machines do with single volumes: copies are removed and moved as the cell asks for it, each in its time, and a copy
 //! may fail.
 
-use std::collections::BTreeSet;
-
 use plimsoll_kernel::volume_moves;
 use plimsoll_model::spec::VolumeGroup;
-use plimsoll_model::volumes::{VolumeChange, VolumeMove, VolumeMoveFailure, VolumeMovePhase};
-use plimsoll_model::{Change, DeploymentName, Generation, Guarded, Mode, NodeId, NodeStatus};
+use plimsoll_model::volumes::{
+    VolumeChange, VolumeHolders, VolumeMove, VolumeMoveFailure, VolumeMovePhase,
+};
+use plimsoll_model::{
+    Change, DeploymentName, Generation, Guarded, Mode, NodeId, NodeStatus, ServiceKey,
+};
 
 use super::{Due, World};
 use crate::machine::{Link, Machine};
@@ -20,6 +22,7 @@ impl World<'_> {
         if self.leading.is_none() {
             return;
         }
+        self.follow_holds();
         let mut removed = Vec::new();
         for (node, machine) in self.machines.iter().filter(|(_, machine)| machine.can_stop()) {
             for (deployment, volume, order) in self.state.discards_on(node) {
@@ -115,13 +118,26 @@ impl World<'_> {
                 Some(group) => {
                     group.volumes.into_iter().filter(|it| known.held.contains_key(it)).collect()
                 }
-                None => BTreeSet::from([volume.clone()]),
+                // Of a service that is on every node, each has its own.
+                None if self.is_deployed(deployment, holders) => continue,
+                None => {
+                    let mut volumes = known.declared_beside(volume);
+                    volumes.insert(volume.clone());
+                    volumes
+                }
             };
             let (src, dst) = (src.clone(), dst.clone());
             let change = VolumeChange::Move { deployment: deployment.clone(), volumes, src, dst };
             return vec![Change::Volume { change }.free()];
         }
         Vec::new()
+    }
+
+    /// Whether the service is there whose image declares the volume.
+    fn is_deployed(&self, deployment: &DeploymentName, holders: &VolumeHolders) -> bool {
+        let Some(declared) = &holders.declared else { return false };
+        let key = ServiceKey::new(deployment.clone(), declared.service.clone());
+        self.state.service(&key).is_some_and(|service| service.desired().is_some())
     }
 
     /// A copy of a volume that the node has is to go. Where there is none, one that a lost node has is forgotten.
