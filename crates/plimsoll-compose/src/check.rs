@@ -4,12 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_model::ids::ServiceName;
-use plimsoll_model::spec::{Dependency, Port, PortMode, Protocol, RouteSpec, ServiceSpec};
+use plimsoll_model::spec::{
+    Dependency, Lifecycle, Port, PortMode, Protocol, RouteSpec, ServiceSpec, SpecHash, awaited_jobs,
+};
 
-use crate::diagnostic::{Finding, Findings, SourceSpan};
+use crate::diagnostic::{Finding, Findings, SourceSpan, WarningKind};
 use crate::fields::nearest;
 use crate::routes::RouteEntry;
-use crate::service::{DependencyEdge, Drafts};
+use crate::service::{DependencyEdge, Draft, Drafts};
+use crate::traefik;
 
 /// Checks the services together and gives each its dependencies.
 pub(crate) fn whole(
@@ -18,16 +21,50 @@ pub(crate) fn whole(
     routes: Vec<RouteEntry>,
 ) -> (BTreeMap<ServiceName, ServiceSpec>, Vec<RouteSpec>) {
     dependencies(report, &mut drafts);
+    link_aliases(report, &mut drafts);
     cycles(report, &drafts);
     ports(report, &drafts);
     for route in &routes {
         let name = &route.spec.service;
-        if !drafts.enabled.contains_key(name) {
+        let Some(draft) = drafts.enabled.get(name) else {
             missing(report, &drafts, "the route targets", name.as_str(), route.span);
+            continue;
+        };
+        if let Some(mistake) = draft.spec.container.route_mistake(&route.spec) {
+            let problem = Finding::new(route.span, mistake.to_string());
+            report.push(
+                problem.hint(
+                    "routes pass addresses on in X-Forwarded-For: serve them at another port",
+                ),
+            );
         }
     }
+    label_routes(report, &drafts, &routes);
+    lifecycles(report, &mut drafts, &routes);
     let services = drafts.enabled.into_iter().map(|(name, draft)| (name, draft.spec)).collect();
     (services, routes.into_iter().map(|route| route.spec).collect())
+}
+
+/// What a route leads to serves, unless its mode says that it is a job; what is waited for to complete is a job in any case.
+fn lifecycles(report: &mut Findings, drafts: &mut Drafts, routes: &[RouteEntry]) {
+    for route in routes {
+        let draft = drafts.enabled.get_mut(&route.spec.service);
+        let Some(draft) = draft.filter(|draft| !draft.is_job_mode) else { continue };
+        if let Lifecycle::Job(retries) = draft.spec.lifecycle {
+            draft.spec.lifecycle = Lifecycle::Finite(retries);
+        }
+    }
+    for name in awaited_jobs(drafts.enabled.values().map(|draft| &draft.spec)) {
+        let Some(draft) = drafts.enabled.get_mut(&name) else { continue };
+        draft.spec.become_job();
+        if let Some(at) = draft.schedule {
+            let message = format!(
+                "other services wait for \"{name}\" to complete, and it runs on a schedule"
+            );
+            let hint = "await a job without a schedule: they would not start before its first run";
+            report.push(Finding::new(at, message).hint(hint));
+        }
+    }
 }
 
 /// A file that leaves out all it has is a mistake: applied, it would take away whatever runs. Compose selects no service then.
@@ -87,6 +124,59 @@ fn dependencies(report: &mut Findings, drafts: &mut Drafts) {
         }
         let draft = drafts.enabled.get_mut(&name).expect("the name was taken from the map");
         draft.spec.depends_on = depends_on;
+    }
+}
+
+/// Labels that name routes to Traefik, of services that no route of the file leads to.
+fn label_routes(report: &mut Findings, drafts: &Drafts, routes: &[RouteEntry]) {
+    for (name, draft) in &drafts.enabled {
+        let has_route = routes.iter().any(|route| route.spec.service == *name);
+        if !has_route && traefik::has_routes(&draft.spec) {
+            let kind = WarningKind::TraefikLabels;
+            report.push_warning(Finding::of_kind(draft.span, kind, name.as_str()));
+        }
+    }
+}
+
+/// Gives a service the names that others link it by, on the networks that both are in.
+fn link_aliases(report: &mut Findings, drafts: &mut Drafts) {
+    let linked = drafts.enabled.iter().flat_map(|(name, draft)| {
+        let edges = draft.depends_on.iter();
+        edges.filter_map(|edge| Some((name.clone(), edge.clone(), edge.alias.clone()?)))
+    });
+    for (name, edge, alias) in linked.collect::<Vec<_>>() {
+        let own: BTreeSet<String> =
+            drafts.enabled[&name].spec.container.networks.keys().cloned().collect();
+        let is_there =
+            |draft: &Draft| draft.spec.container.networks.keys().any(|it| own.contains(it));
+        let holder = drafts.enabled.iter().find(|(other, draft)| {
+            let networks = draft.spec.container.networks.iter();
+            let mut called = networks.filter(|(key, _)| own.contains(*key));
+            let is_called = called.any(|(_, how)| how.aliases.contains(&alias));
+            other.as_str() != edge.on && ((other.as_str() == alias && is_there(draft)) || is_called)
+        });
+        if let Some((holder, _)) = holder {
+            let (on, message) =
+                (&edge.on, format!("`links` calls {} by a name that is taken", edge.on));
+            let hint = format!("{alias} is {holder} here: use the name {on}, or another alias");
+            report.push(Finding::new(edge.span, message).hint(hint));
+            continue;
+        }
+        // One that is missing was said to be.
+        let Some(draft) = drafts.enabled.get_mut(edge.on.as_str()) else { continue };
+        if !is_there(draft) {
+            let message =
+                format!("`links` calls {} by the name {alias}, and they share no network", edge.on);
+            let hint = format!("attach {name} and {} to one network", edge.on);
+            report.push(Finding::new(edge.span, message).hint(hint));
+            continue;
+        }
+        let container = &mut draft.spec.container;
+        let shared = container.networks.iter_mut().filter(|(key, _)| own.contains(*key));
+        for (_, how) in shared {
+            how.aliases.insert(alias.clone());
+        }
+        draft.spec.hash = SpecHash::of(container);
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 pub(crate) use plimsoll_model::ceilings::MAX_FILE_BYTES as MAX_CONTENT_BYTES;
-use plimsoll_model::spec::{FileContent, VolumeSpec};
+use plimsoll_model::spec::{FileContent, VolumeScope, VolumeSpec};
 
 use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::Section;
@@ -54,13 +54,22 @@ pub(crate) fn read(report: &mut Findings, top: &Mapping) -> Declared {
             driver: keys.text("driver"),
             driver_opts: keys.pairs("driver_opts"),
             labels: keys.pairs("labels"),
+            scope: scope(keys),
         };
+        if !volume.can_have_scope() {
+            let message = "`scope: global` needs a driver that keeps the volume for all nodes";
+            let problem = Finding::new(entry.node.span, message.to_owned());
+            keys.report.push(problem.hint(
+                "name its `driver`; the driver `local` reaches other nodes with `driver_opts` of `type: nfs` and the like",
+            ));
+        }
         declared.volumes.insert(entry.key.clone(), volume);
     });
     each(report, top, "networks", Section::Network, |entry, keys| {
         let (external, old_name) = external(keys);
         let name = keys.text("name").or(old_name);
         let internal = keys.boolean("internal").unwrap_or_default();
+        network_driver(keys, external);
         declared.networks.insert(entry.key.clone(), Network { name, external, internal });
     });
     each(report, top, "configs", Section::Config, |entry, keys| {
@@ -91,12 +100,44 @@ fn each(
     }
 }
 
+/// `x-plimsoll: {scope: global}`
+fn scope(keys: &mut KeyReader<'_, '_>) -> Option<VolumeScope> {
+    let mut keys = keys.section("x-plimsoll", Section::VolumeExtension)?;
+    keys.word("scope", &[("local", None), ("global", Some(VolumeScope::Global))])?
+}
+
 /// `external: true`, or the older `external: {name: x}`.
 fn external(keys: &mut KeyReader<'_, '_>) -> (bool, Option<String>) {
     let Some(entry) = keys.get("external") else { return (false, None) };
     match entry.node.as_mapping() {
         Some(old) => (true, KeyReader::of(keys.report, old).text("name")),
         None => (keys.boolean("external").unwrap_or_default(), None),
+    }
+}
+
+/// Between nodes plimsoll does what `overlay` does, and on one what `bridge` does. A container on the network of its node's
+/// own is something else, and never silently a bridge.
+fn network_driver(keys: &mut KeyReader<'_, '_>, is_external: bool) {
+    let Some(entry) = keys.get("driver") else { return };
+    let Some(driver) = keys.text("driver") else { return };
+    match driver.as_str() {
+        "bridge" | "overlay" | "default" | "" => {}
+        _ if is_external => {}
+        "macvlan" | "ipvlan" => {
+            let message = format!("plimsoll makes no {driver} networks");
+            let hint = "make it on each node with `docker network create`, and declare it `external: true`";
+            keys.report.push(Finding::new(entry.node.span, message).hint(hint));
+        }
+        "host" | "none" | "null" => {
+            let message = format!("`driver: {driver}` is not supported");
+            let hint = "write `network_mode: host` or `network_mode: none` in the service";
+            keys.report.push(Finding::new(entry.node.span, message).hint(hint));
+        }
+        _ => {
+            let message =
+                format!("`driver: {driver}` is ignored: plimsoll connects the nodes itself");
+            keys.report.warn(entry.node.span, message);
+        }
     }
 }
 

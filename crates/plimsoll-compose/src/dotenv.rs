@@ -93,6 +93,8 @@ impl Scope for Lines<'_> {
     }
 
     fn unset(&mut self, _: &str) {}
+
+    fn stray(&mut self, _: String) {}
 }
 
 impl Reader<'_> {

@@ -15,11 +15,14 @@ mod top;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
     Top,
+    Include,
     Service,
+    Extends,
     EnvFile,
     DependsOn,
     Healthcheck,
     Port,
+    PortExtension,
     Mount,
     MountBind,
     MountVolume,
@@ -37,7 +40,9 @@ pub enum Section {
     Limits,
     Reservations,
     UpdateConfig,
+    RestartPolicy,
     Volume,
+    VolumeExtension,
     Network,
     Config,
     Secret,
@@ -48,13 +53,16 @@ pub enum Section {
 }
 
 impl Section {
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 36] = [
         Self::Top,
+        Self::Include,
         Self::Service,
+        Self::Extends,
         Self::EnvFile,
         Self::DependsOn,
         Self::Healthcheck,
         Self::Port,
+        Self::PortExtension,
         Self::Mount,
         Self::MountBind,
         Self::MountVolume,
@@ -72,7 +80,9 @@ impl Section {
         Self::Limits,
         Self::Reservations,
         Self::UpdateConfig,
+        Self::RestartPolicy,
         Self::Volume,
+        Self::VolumeExtension,
         Self::Network,
         Self::Config,
         Self::Secret,
@@ -86,11 +96,14 @@ impl Section {
     pub fn title(self) -> &'static str {
         match self {
             Self::Top => "the file",
+            Self::Include => "an entry of include",
+            Self::Extends => "extends",
             Self::Service => "a service",
             Self::EnvFile => "an entry of env_file",
             Self::DependsOn => "an entry of depends_on",
             Self::Healthcheck => "healthcheck",
             Self::Port => "an entry of ports",
+            Self::PortExtension => "x-plimsoll of an entry of ports",
             Self::Mount => "an entry of volumes",
             Self::MountBind => "bind of an entry of volumes",
             Self::MountVolume => "volume of an entry of volumes",
@@ -108,7 +121,9 @@ impl Section {
             Self::Limits => "deploy.resources.limits",
             Self::Reservations => "deploy.resources.reservations",
             Self::UpdateConfig => "deploy.update_config",
+            Self::RestartPolicy => "deploy.restart_policy",
             Self::Volume => "a top-level volume",
+            Self::VolumeExtension => "x-plimsoll of a top-level volume",
             Self::Network => "a top-level network",
             Self::Config => "a top-level config",
             Self::Secret => "a top-level secret",
@@ -171,11 +186,14 @@ fn field(section: Section, (key, verdict, note): Row) -> Field {
 fn rows(section: Section) -> &'static [Row] {
     match section {
         Section::Top => top::TOP,
+        Section::Include => top::INCLUDE,
+        Section::Extends => nested::EXTENDS,
         Section::Service => service::SERVICE,
         Section::EnvFile => nested::ENV_FILE,
         Section::DependsOn => nested::DEPENDS_ON,
         Section::Healthcheck => nested::HEALTHCHECK,
         Section::Port => nested::PORT,
+        Section::PortExtension => nested::PORT_EXTENSION,
         Section::Mount => nested::MOUNT,
         Section::MountBind => nested::MOUNT_BIND,
         Section::MountVolume => nested::MOUNT_VOLUME,
@@ -193,7 +211,9 @@ fn rows(section: Section) -> &'static [Row] {
         Section::Limits => deploy::LIMITS,
         Section::Reservations => deploy::RESERVATIONS,
         Section::UpdateConfig => deploy::UPDATE_CONFIG,
+        Section::RestartPolicy => deploy::RESTART_POLICY,
         Section::Volume => top::VOLUME,
+        Section::VolumeExtension => top::VOLUME_EXTENSION,
         Section::Network => top::NETWORK,
         Section::Config => top::CONFIG,
         Section::Secret => top::SECRET,
@@ -224,6 +244,15 @@ pub(crate) fn check(report: &mut Findings, section: Section, mapping: &Mapping) 
 }
 
 fn unknown(report: &mut Findings, section: Section, entry: &YamlEntry) {
+    if section == Section::Top && looks_like_a_service(entry) {
+        let message = format!("`{}` looks like a service, and stands at the top level", entry.key);
+        let hint = format!(
+            "write `services:` on a line of its own, and `{}:` below it, indented",
+            entry.key
+        );
+        report.push(Finding::new(entry.key_span, message).hint(hint));
+        return;
+    }
     let message = format!("unknown key `{}` in {}", entry.key, section.title());
     if !report.wants(entry.key_span, &message) {
         return;
@@ -239,6 +268,12 @@ fn unknown(report: &mut Findings, section: Section, entry: &YamlEntry) {
     report.push(Finding::new(entry.key_span, message).hint(hint));
 }
 
+/// Old files had their services at the top, and an indentation that is off puts them there.
+fn looks_like_a_service(entry: &YamlEntry) -> bool {
+    let keys = entry.node.as_mapping();
+    keys.is_some_and(|keys| ["image", "build"].iter().any(|key| keys.get(key).is_some()))
+}
+
 /// The known name a person most likely meant: a third of its letters may differ.
 pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     // Names are short; a long text is not a misspelt name, and comparing it would be slow.
@@ -248,6 +283,18 @@ pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> O
     let distances = known.map(|key| (distance(name, key), key));
     let (distance, key) = distances.min()?;
     (distance <= key.chars().count().max(3) / 3).then_some(key)
+}
+
+/// The name that was meant, and else what to add.
+pub(crate) fn did_you_mean<'k>(
+    name: &str,
+    known: impl Iterator<Item = &'k str>,
+    otherwise: String,
+) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("did you mean `{near}`? else {otherwise}"),
+        None => otherwise,
+    }
 }
 
 /// How many letters to add, drop, change or swap with their neighbour.

@@ -1,10 +1,10 @@
 //! `$VAR`, `${VAR:-default}`, `${VAR:?message}`, `${VAR:+replacement}` and `$$`, in every value of a file and
 //! in no key. Where the variables come from is the caller's business.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::diagnostic::{Finding, Findings, SourceSpan};
+use crate::diagnostic::{Finding, Findings, SourceSpan, WarningKind};
 use crate::yaml::{Scalar, Style, Value, YamlEntry, YamlNode};
 
 /// Defaults may hold variables with defaults of their own; people nest them twice.
@@ -17,7 +17,7 @@ const MAX_EXPANDED_BYTES: usize = 1 << 20;
 /// Why a text cannot be interpolated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InterpolationError {
-    /// A `$` that begins no variable.
+    /// A `${` that goes on as no variable does.
     Syntax {
         fragment: String,
     },
@@ -62,10 +62,11 @@ impl InterpolationError {
     }
 }
 
-/// Where variables are looked up; it hears of those that are not set and have no default.
+/// Where variables are looked up; it hears of those that are not set and have no default, and of every `$` that begins none.
 pub(crate) trait Scope {
     fn value(&self, name: &str) -> Option<&str>;
     fn unset(&mut self, name: &str);
+    fn stray(&mut self, fragment: String);
 }
 
 /// Replaces the variables in a text.
@@ -109,8 +110,9 @@ fn expand_into(
                 name.len()
             }
             other => {
-                let fragment = format!("${}", other.map(String::from).unwrap_or_default());
-                return Err(InterpolationError::Syntax { fragment });
+                scope.stray(format!("${}", other.map(String::from).unwrap_or_default()));
+                out.push('$');
+                0
             }
         };
         if out.len() > MAX_EXPANDED_BYTES {
@@ -206,14 +208,13 @@ fn first_line(text: &str) -> String {
 /// The variables of a run, and which of them were missing.
 pub(crate) struct Variables<'e> {
     env: &'e BTreeMap<String, String>,
-    /// Said once each: a variable is usually missing everywhere at once.
-    warned: BTreeSet<String>,
     missing: Vec<String>,
+    strays: Vec<String>,
 }
 
 impl<'e> Variables<'e> {
     pub(crate) fn new(env: &'e BTreeMap<String, String>) -> Self {
-        Self { env, warned: BTreeSet::new(), missing: Vec::new() }
+        Self { env, missing: Vec::new(), strays: Vec::new() }
     }
 }
 
@@ -223,9 +224,11 @@ impl Scope for Variables<'_> {
     }
 
     fn unset(&mut self, name: &str) {
-        if self.warned.insert(name.to_owned()) {
-            self.missing.push(name.to_owned());
-        }
+        self.missing.push(name.to_owned());
+    }
+
+    fn stray(&mut self, fragment: String) {
+        self.strays.push(fragment);
     }
 }
 
@@ -277,14 +280,18 @@ impl InterpolationPass<'_, '_, '_> {
     fn text(&mut self, text: &str, span: SourceSpan) -> String {
         let expanded = expand(text, self.variables);
         for name in std::mem::take(&mut self.variables.missing) {
+            self.report.note_unset(span, &name);
             let at = self.report.narrow(span, &name);
-            let message = format!("the variable {name} is not set; it reads as an empty text");
-            let hint = format!("set it, or write ${{{name}:-}} if empty is meant");
-            self.report.push_warning(Finding::new(at, message).hint(hint));
+            self.report.push_warning(Finding::of_kind(at, WarningKind::Unset, name));
+        }
+        for fragment in std::mem::take(&mut self.variables.strays) {
+            let at = self.report.narrow(span, &fragment);
+            self.report.push_warning(Finding::of_kind(at, WarningKind::Dollar, fragment));
         }
         expanded.unwrap_or_else(|failure| {
             let problem = failure.problem(self.report, span);
             self.report.push(problem);
+            self.report.leave_unfilled(span);
             String::new()
         })
     }
@@ -316,6 +323,8 @@ mod tests {
             ("${NONE}${NONE}", ""),
             ("$DOLLAR", "$A"),
             ("é$A→", "éone→"),
+            ("cost: 5$", "cost: 5$"),
+            ("$1 $( $-$A", "$1 $( $-one"),
         ] {
             assert_eq!(expand_with(text).as_deref(), Ok(expanded), "{text}");
         }
@@ -324,8 +333,6 @@ mod tests {
     #[test]
     fn what_is_not_a_variable_is_refused() {
         for (text, fragment) in [
-            ("cost: 5$", "$"),
-            ("$1", "$1"),
             ("${}", "${}"),
             ("${A", "${A"),
             ("${A!x}", "${A!x}"),

@@ -1,14 +1,15 @@
 //! Compose files to specs: given one or more files and an environment, the [`DeploymentSpec`] they describe, or
 //! every mistake in them with its place. Where replicas run is decided in `plimsoll-kernel`.
 //!
-//! The path of a file: text to tree (`yaml`), variables (`interpolate`), files laid over each other (`merge`),
-//! keys judged by the table (`fields`), values read (`service`), and what only shows in the whole (`check`).
+//! The path of a file: text to tree (`yaml`), variables (`interpolate`), what it extends and includes (`assemble`), files laid
+//! over each other (`merge`), keys judged by the table (`fields`), values read (`service`), and what only shows in the whole (`check`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use plimsoll_model::spec::DeploymentSpec;
 
+mod assemble;
 mod check;
 mod declared;
 mod diagnostic;
@@ -20,9 +21,11 @@ mod keys;
 mod load;
 mod merge;
 mod name;
+mod paths;
 mod read;
 mod routes;
 mod service;
+mod traefik;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
@@ -30,6 +33,7 @@ pub use disk::Disk;
 pub use dotenv::load_env;
 pub use fields::{Field, FieldSupport, Section, field_table};
 pub use load::load;
+pub use traefik::{LabelRoutes, routes_from_labels};
 
 /// A compose file as it was read.
 #[derive(Debug, Clone)]

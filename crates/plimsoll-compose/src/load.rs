@@ -1,18 +1,13 @@
 //! The story of a load, from files to a deployment.
 
-use std::rc::Rc;
-
 use plimsoll_model::spec::DeploymentSpec;
 
 use crate::diagnostic::{Diagnostics, Findings};
 use crate::fields::{self, Section};
-use crate::interpolate::Variables;
 use crate::keys::KeyReader;
 use crate::service::ServiceContext;
-use crate::yaml::YamlNode;
 use crate::{
-    ComposeSource, Files, LoadOptions, Loaded, check, declared, interpolate, merge, name, routes,
-    service, yaml,
+    ComposeSource, Files, LoadOptions, Loaded, assemble, check, declared, name, routes, service,
 };
 
 /// Reads files, the later laid over the earlier, as one deployment.
@@ -34,7 +29,7 @@ fn deployment(
     options: &LoadOptions,
     files: &dyn Files,
 ) -> Option<DeploymentSpec> {
-    let root = tree(report, sources, options)?;
+    let root = assemble::tree(report, sources, options, files)?;
     let top = root.as_mapping()?;
     fields::check(report, Section::Top, top);
     name::check_kind(report, top);
@@ -56,31 +51,4 @@ fn deployment(
     check::anything(report, &drafts, first);
     let (services, routes) = check::whole(report, drafts, routes);
     Some(DeploymentSpec { name: name?, services, routes })
-}
-
-/// All files as one tree, variables filled in.
-fn tree(
-    report: &mut Findings,
-    sources: &[ComposeSource],
-    options: &LoadOptions,
-) -> Option<Rc<YamlNode>> {
-    if sources.is_empty() {
-        report.refuse_file("compose.yaml", "there is no file to read", "name one with `-f`");
-        return None;
-    }
-    let parsed: Vec<_> =
-        sources.iter().map(|source| yaml::parse(report, &source.name, &source.text)).collect();
-    let parsed = parsed.into_iter().collect::<Option<Vec<_>>>()?;
-
-    let mut env = options.env.clone();
-    let early = name::early(options, parsed.iter().map(Rc::as_ref));
-    env.insert(name::VARIABLE.to_owned(), early);
-    let mut variables = Variables::new(&env);
-    let errors = report.errors();
-    let filled: Vec<_> =
-        parsed.iter().map(|root| interpolate::tree(report, root, &mut variables)).collect();
-    // A value that could not be filled in would look wrong to its reader too.
-    let all_filled = report.errors() == errors;
-    let bounded = filled.iter().all(|root| yaml::within_bounds(report, root));
-    if all_filled && bounded { merge::all(report, filled) } else { None }
 }

@@ -52,6 +52,16 @@ pub(crate) fn all(report: &mut Findings, files: Vec<Rc<YamlNode>>) -> Option<Rc<
     Some(files.fold(base, |base, over| settle(&merge(report, &mut Vec::new(), &base, &over))))
 }
 
+/// A service laid over the one it extends.
+pub(crate) fn service(
+    report: &mut Findings,
+    name: &str,
+    base: &Rc<YamlNode>,
+    over: &Rc<YamlNode>,
+) -> Rc<YamlNode> {
+    settle(&merge(report, &mut vec!["services", name], base, over))
+}
+
 /// Leaves out what `!reset` takes away. A tree without the tag is returned as it is.
 fn settle(node: &Rc<YamlNode>) -> Rc<YamlNode> {
     let value = match &node.value {

@@ -6,10 +6,13 @@ use std::io;
 use std::rc::Rc;
 
 use plimsoll_model::ids::ServiceName;
-use plimsoll_model::spec::{ContainerSpec, DeclaredVolumes, ServiceSpec, SpecHash};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::spec::{
+    Attribute, ContainerSpec, DeclaredVolumes, Mode, Mount, MountSource, ServiceSpec, SpecHash,
+};
 
 use crate::declared::Declared;
-use crate::diagnostic::{Finding, Findings, SourceSpan};
+use crate::diagnostic::{Finding, Findings, SourceSpan, WarningKind};
 use crate::dotenv::{self, EnvFileFormat};
 use crate::fields::{self, Section};
 use crate::keys::KeyReader;
@@ -23,6 +26,7 @@ mod files;
 mod gpus;
 mod health;
 mod isolation;
+mod lifecycle;
 mod networks;
 mod placement;
 mod plimsoll;
@@ -110,6 +114,12 @@ pub(crate) struct Draft {
     pub(crate) spec: ServiceSpec,
     pub(crate) depends_on: Vec<DependencyEdge>,
     pub(crate) ports: Vec<PlacedPort>,
+    /// `deploy.mode` says that it is a job.
+    pub(crate) is_job_mode: bool,
+    /// Where its schedule stands.
+    pub(crate) schedule: Option<SourceSpan>,
+    /// Where its name stands.
+    pub(crate) span: SourceSpan,
 }
 
 pub(crate) fn read_all(context: &mut ServiceContext<'_>, services: &Mapping) -> Drafts {
@@ -164,8 +174,11 @@ fn read_one(
     isolation::fill(context.report, mapping, &mut container);
 
     let deploy = KeyReader::of(context.report, mapping).mapping("deploy");
+    let mut labels = BTreeMap::new();
     if let Some(deploy) = deploy {
-        fields::check(context.report, Section::Deploy, deploy);
+        let mut keys = KeyReader::checked(context.report, Section::Deploy, deploy);
+        labels = keys.pairs("labels");
+        update::remarks(context.report, deploy);
     }
     resources::fill(context.report, mapping, deploy, &mut container);
     gpus::fill(context.report, mapping, deploy, &mut container);
@@ -173,9 +186,10 @@ fn read_one(
     let placement = placement::read(context.report, entry, mapping, deploy, &extension);
     let update = deploy.map(|deploy| update::read(context.report, deploy)).unwrap_or_default();
     let depends_on = depends::read(context.report, mapping);
+    let lifecycle = lifecycle::read(context.report, mapping, deploy, &container);
 
     let hash = SpecHash::of(&container);
-    let spec = ServiceSpec {
+    let mut spec = ServiceSpec {
         container,
         hash,
         placement: placement?,
@@ -187,11 +201,46 @@ fn read_one(
         replay: extension.replay,
         unpinned: None,
         declared: DeclaredVolumes::default(),
+        labels,
+        lifecycle,
+        schedule: None,
     };
+    let schedule = extension.schedule;
+    if let Some((schedule, at)) = &schedule {
+        on_schedule(context.report, &mut spec, schedule, *at);
+    }
+    swarm_remarks(context.report, entry, &spec);
     for excess in spec.excesses() {
         context.report.error(entry.key_span, format!("service \"{}\": {excess}", entry.key));
     }
-    Some(Draft { spec, depends_on, ports })
+    let is_job_mode = deploy.is_some_and(lifecycle::is_job_mode);
+    let is_job_mode = is_job_mode || schedule.is_some();
+    let schedule = schedule.map(|(_, at)| at);
+    Some(Draft { spec, depends_on, ports, is_job_mode, schedule, span: entry.key_span })
+}
+
+/// What runs on a schedule is a job, of as many copies as the file says.
+fn on_schedule(report: &mut Findings, spec: &mut ServiceSpec, schedule: &Schedule, at: SourceSpan) {
+    if spec.placement.mode == Mode::Global {
+        let message = "a service with a `schedule` cannot be global";
+        let hint = "set `replicas`: a run has as many copies, spread over the nodes";
+        report.push(Finding::new(at, message).hint(hint));
+    }
+    spec.schedule = Some(schedule.clone());
+    spec.become_job();
+}
+
+/// What only Swarm answers, said of who asks it.
+fn swarm_remarks(report: &mut Findings, service: &YamlEntry, spec: &ServiceSpec) {
+    let is_socket = |mount: &Mount| matches!(&mount.source, MountSource::Bind { path, .. } if path.ends_with("/docker.sock"));
+    let container = &spec.container;
+    let is_of_managers = spec.placement.constraints.iter().any(|it| it.on == Attribute::Role);
+    let mut words = container.command.iter().chain(&container.entrypoint).flatten();
+    let speaks_of_it = words.any(|word| word.to_ascii_lowercase().contains("swarm"));
+    if container.mounts.iter().any(is_socket) && (is_of_managers || speaks_of_it) {
+        let at = service.key_span;
+        report.push_warning(Finding::of_kind(at, WarningKind::EngineSocket, &service.key));
+    }
 }
 
 /// The image. Plimsoll builds none: a node that gets a replica could not find it.
@@ -199,6 +248,10 @@ fn image(report: &mut Findings, service: &YamlEntry, mapping: &Mapping) -> Optio
     let build = mapping.get("build");
     let image =
         KeyReader::of(report, mapping).text("image").filter(|image| !image.trim().is_empty());
+    let written = mapping.get("image").map(|entry| entry.node.span);
+    if written.is_some_and(|span| report.is_unfilled(span)) {
+        return None;
+    }
     match (&image, build) {
         (Some(image), Some(build)) => {
             let message = format!("`build` is ignored: {image} is used as it is in the registry");

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use crate::diagnostic::{Findings, SourceSpan};
 
+mod mistakes;
 mod parse;
 
 pub(crate) use parse::parse;
@@ -156,6 +157,24 @@ impl YamlNode {
         match &self.value {
             Value::Sequence(items) => Some(items),
             _ => None,
+        }
+    }
+
+    /// Whether it says the same, wherever it stands.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (&self.value, &other.value) {
+            (Value::Scalar(one), Value::Scalar(other)) => one == other,
+            (Value::Sequence(ones), Value::Sequence(others)) => {
+                ones.len() == others.len()
+                    && ones.iter().zip(others).all(|(one, other)| one.is_like(other))
+            }
+            (Value::Mapping(ones), Value::Mapping(others)) => {
+                let is_in_both = |entry: &YamlEntry| {
+                    others.entry(&entry.key).is_some_and(|other| entry.node.is_like(&other.node))
+                };
+                ones.entries.len() == others.entries.len() && ones.entries.iter().all(is_in_both)
+            }
+            _ => false,
         }
     }
 

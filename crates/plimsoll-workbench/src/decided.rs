@@ -45,6 +45,7 @@ impl Decided {
         let positions = batch.iter().enumerate().filter_map(|(position, guarded)| {
             let (Change::Place { replica, .. }
             | Change::Succeed { replica, .. }
+            | Change::Evict { replica }
             | Change::Retire { replica }) = &guarded.change
             else {
                 return None;

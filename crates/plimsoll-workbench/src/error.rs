@@ -27,6 +27,9 @@ pub enum Error {
     Trace(#[from] crate::trace::TraceError),
     #[error(transparent)]
     Instance(#[from] crate::reassignment::InstanceError),
+    /// What is asked about cannot be, as a running cell would say it.
+    #[error("{}", .0.message)]
+    Problem(Box<plimsoll_api::view::Problem>),
     #[error("cannot draw the report: {0}")]
     Draw(String),
 }
@@ -38,6 +41,12 @@ pub enum PlanError {
     Broken(Vec<Violation>),
     #[error("the state refuses its own scheduler's plan: {0}")]
     Rejected(Box<Rejection>),
+}
+
+impl From<Box<plimsoll_api::view::Problem>> for Error {
+    fn from(problem: Box<plimsoll_api::view::Problem>) -> Self {
+        Self::Problem(problem)
+    }
 }
 
 fn listed(broken: &[Violation]) -> String {
@@ -53,6 +62,7 @@ impl Error {
             Self::Name(error) => error.is_refusal(),
             Self::Trace(error) => error.is_refusal(),
             Self::Instance(error) => error.is_refusal(),
+            Self::Problem(problem) => problem.is_refusal,
             Self::Mistake(_) | Self::Compose { .. } => true,
             Self::Plan(_) | Self::Draw(_) => false,
         }
@@ -66,6 +76,7 @@ impl Error {
             Self::Trace(error) => error.hint(),
             Self::Instance(error) => error.hint(),
             Self::Mistake(located) => located.mistake.hint.clone(),
+            Self::Problem(problem) => problem.hint.clone(),
             Self::Plan(_) => {
                 Some("this is a bug in plimsoll: please report it with the case file".to_owned())
             }

@@ -1,8 +1,9 @@
 //! Why each replica of a described cell is where it is, or why it is nowhere: a sentence, and what every node has to say.
 
-use plimsoll_kernel::explain::{self, PlacementExplanation};
+use plimsoll_kernel::explain::{self, PlacementExplanation, PreemptionExplanation};
 use plimsoll_kernel::place::{NodeVerdict, Score};
 use plimsoll_kernel::plan::{ReplicaFate, ReplicaOutcome};
+use plimsoll_kernel::preempt::NoVictims;
 use plimsoll_model::{Mode, NodeId, ReplicaId, ServiceKey, Slot, State};
 use serde::Serialize;
 use serde_json::Value;
@@ -47,6 +48,9 @@ pub struct NodeExplanation {
     pub filter: Option<FilterExplanation>,
     /// Of a `global` service: the replica the node has already.
     pub holds: Option<String>,
+    /// Of a service that finds no room: who would make way for it there, or why nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -101,9 +105,10 @@ impl SubjectExplanation {
         let (cell, CellMoment { state, roster }) = (&decided.before, moment);
         let volumes = match &outcome.fate {
             ReplicaFate::Placed { .. } => &cell.state,
-            ReplicaFate::Moved { .. } | ReplicaFate::Retired { .. } | ReplicaFate::Stays { .. } => {
-                &*state
-            }
+            ReplicaFate::Moved { .. }
+            | ReplicaFate::Retired { .. }
+            | ReplicaFate::Preempted { .. }
+            | ReplicaFate::Stays { .. } => &*state,
         };
         let explanation =
             explain::placed(state, volumes, roster, &cell.policy, &outcome.id, cell.now)?;
@@ -115,9 +120,11 @@ impl SubjectExplanation {
             }
             ReplicaFate::Moved { from, .. } => format!("moves from {from} to {}", outcome.node),
             ReplicaFate::Retired { .. } => format!("leaves {}", outcome.node),
+            ReplicaFate::Preempted { .. } => format!("is stopped on {}", outcome.node),
             ReplicaFate::Stays { .. } => format!("stays on {}", outcome.node),
         };
-        let is_retired = matches!(outcome.fate, ReplicaFate::Retired { .. });
+        let is_retired =
+            matches!(outcome.fate, ReplicaFate::Retired { .. } | ReplicaFate::Preempted { .. });
         let mut nodes = nodes(state, &explanation);
         for node in nodes.iter_mut().filter(|node| node.node == outcome.node) {
             let is_chosen = decided.position(&outcome.id).is_some();
@@ -142,7 +149,12 @@ impl SubjectExplanation {
         let (cell, CellMoment { state, roster }) = (&decided.before, moment);
         let explanation = explain::next_of(state, roster, &cell.policy, key, cell.now)?;
         let service = state.service(key)?;
-        let nodes = nodes(state, &explanation);
+        let mut nodes = nodes(state, &explanation);
+        if service.row.unplaced.is_some() {
+            let id = &explanation.replica;
+            let found = explain::preemption(state, roster, &cell.policy, id, cell.now);
+            note_preemption(state, &mut nodes, found);
+        }
         let (headline, why, outcome) = if let Some(unplaced) = &service.row.unplaced {
             let missing = count(unplaced.missing as usize, "replica");
             (format!("lacks {missing}"), unplaced.why.to_string(), "unplaced")
@@ -161,6 +173,31 @@ impl SubjectExplanation {
             nodes,
             headline,
         })
+    }
+}
+
+/// Who would make way on each node, where anything in the cell has a lower priority.
+fn note_preemption(
+    state: &State,
+    nodes: &mut [NodeExplanation],
+    found: Option<PreemptionExplanation>,
+) {
+    let Some(found) = found else { return };
+    let mut services = state.services().values().filter_map(|it| it.desired());
+    if !services.any(|spec| spec.priority < found.priority) {
+        return;
+    }
+    for node in nodes {
+        let said = found.nodes.iter().find(|(id, _)| *id == node.node).map(|(_, said)| said);
+        node.preemption = match said {
+            None | Some(Err(NoVictims::Closed(_))) => None,
+            Some(Err(why)) => Some(format!("nobody makes way: {why}")),
+            Some(Ok(set)) => {
+                let victims: Vec<String> = set.victims.keys().map(ToString::to_string).collect();
+                let word = if found.best.as_ref() == Some(&node.node) { "would" } else { "could" };
+                Some(format!("{} {word} make way", victims.join(", ")))
+            }
+        };
     }
 }
 
@@ -185,6 +222,7 @@ fn nodes(state: &State, explanation: &PlacementExplanation) -> Vec<NodeExplanati
                 numbers: numbers(filter),
             }),
             holds: is_held.then(|| other.to_string()),
+            preemption: None,
         }
     };
     explanation.verdicts.iter().map(view).collect()

@@ -12,6 +12,8 @@ mod error;
 pub mod explain;
 pub mod input;
 mod mistake;
+pub mod optimize;
+pub mod packing;
 pub mod project;
 pub mod reassignment;
 pub mod report;
@@ -19,6 +21,7 @@ pub mod scenario;
 pub mod sim;
 pub mod text;
 pub mod trace;
+pub mod what_if;
 
 pub use error::{Error, PlanError, Result};
 pub use mistake::{InputText, LocatedMistake, Mistake};

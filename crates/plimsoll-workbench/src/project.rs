@@ -1,7 +1,7 @@
 //! The compose files of a project, read as Compose does. What they mean is settled in `plimsoll-compose`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use plimsoll_compose::{ComposeSource, Disk, LoadOptions, Loaded, load_env};
 
@@ -25,7 +25,7 @@ impl Project {
             sources.push(ComposeSource { name: file.shown(), text: file.read()? });
         }
         let root = self.files.first().map_or_else(|| PathBuf::from("."), Input::directory);
-        let directory = std::path::absolute(&root).unwrap_or_else(|_| root.clone());
+        let directory = clean(&std::path::absolute(&root).unwrap_or_else(|_| root.clone()));
         let env = self.environment(&root)?;
 
         let mut profiles = self.profiles.clone();
@@ -44,7 +44,8 @@ impl Project {
             .map_err(|wrong| Error::Compose { diagnostics: Box::new(wrong), files })
     }
 
-    fn environment(&self, root: &Path) -> Result<BTreeMap<String, String>> {
+    /// What variables are filled in from: the process's own, then those of the env file.
+    pub fn environment(&self, root: &Path) -> Result<BTreeMap<String, String>> {
         let file = match &self.env_file {
             Some(file) => Some(file.clone()),
             None => Some(Input::File(tidy(root, ".env"))).filter(exists),
@@ -74,7 +75,42 @@ pub fn exists(input: &Input) -> bool {
     matches!(input, Input::File(path) if path.is_file())
 }
 
+/// An absolute path without `.` and `..`, as Compose has it: a deployment is named after the directory that was typed, not after
+/// where a link leads.
+fn clean(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                clean.pop();
+            }
+            part => clean.push(part),
+        }
+    }
+    clean
+}
+
 fn base_name(directory: &Path) -> String {
-    let name = directory.file_name().or_else(|| directory.parent()?.file_name());
-    name.and_then(|name| name.to_str()).unwrap_or_default().to_owned()
+    directory.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_is_named_after_its_directory_however_it_is_reached() {
+        for path in [
+            "/srv/shop",
+            "/srv/shop/.",
+            "/srv/shop/deploy/..",
+            "/srv/other/../shop",
+            "/../srv/shop",
+        ] {
+            let directory = clean(Path::new(path));
+            assert_eq!(directory, Path::new("/srv/shop"), "{path}");
+            assert_eq!(base_name(&directory), "shop", "{path}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! How good the search behind `optimize` is: instances of the machine reassignment problem in the format of the
+//! How good a search for cheaper layouts can be: instances of the machine reassignment problem in the format of the
 //! ROADEF/EURO challenge of 2012, searched for a stated time, beside what the winners of the challenge published.
 //!
 //! The search is `plimsoll-optimize`; what it costs to read the clock, and which clock, is the caller's.
@@ -117,6 +117,7 @@ pub fn improve(
     let moved = found.layout.iter().zip(&problem.start).filter(|(to, from)| to != from);
     ReassignmentRow {
         instance: instance.name.clone(),
+        moved_percent: terms.moved_percent,
         machines: problem.machines.len(),
         processes: all,
         start: referee::cost(problem, &problem.start).total(),
@@ -127,5 +128,6 @@ pub fn improve(
         moved: moved.count(),
         violations: referee::violations(problem, &found.layout).len(),
         steps: found.steps,
+        layout: found.layout,
     }
 }

@@ -13,6 +13,7 @@ use crate::text::{count, elapsed};
 mod action;
 mod axis;
 mod marks;
+pub mod of_forecast;
 pub mod of_trace;
 mod plots;
 
@@ -40,7 +41,7 @@ pub fn page(
     }
     body.push_str(&scripted(&marks));
     body.push_str(&story(outcome));
-    Ok(document(&written.scenario.name, &body))
+    Ok(document(&format!("{} · plimsoll sim", written.scenario.name), &body))
 }
 
 /// A page of its own around the body.
@@ -51,7 +52,7 @@ fn document(title: &str, body: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" \
          content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{title} · plimsoll sim</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
          <body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
 }

@@ -21,6 +21,8 @@ pub enum TraceFormat {
     Planetlab,
     /// Processor and memory use of jobs in May 2011.
     Google,
+    /// Requests for virtual machines in 2019, which are packed and not measured.
+    Azure,
 }
 
 /// One day with one seed, without the rebalancer and with it.
@@ -69,6 +71,9 @@ impl TraceError {
             Self::Empty { format: TraceFormat::Google, .. } => {
                 "a line is vm_<job>_<day>,cpu or mem, and percentages, in a file *.csv or *.csv.gz"
             }
+            Self::Empty { format: TraceFormat::Azure, .. } => {
+                "a sample is a file *.csv or *.csv.gz; docs/reference/optimize.md says what it holds"
+            }
             Self::NoDay { known, .. } => return Some(format!("it has {}", known.join(", "))),
             Self::Unlisted { .. } | Self::Unreadable { .. } | Self::TooLarge { .. } => return None,
         };
@@ -81,6 +86,7 @@ impl TraceFormat {
         match self {
             Self::Planetlab => "planetlab",
             Self::Google => "google",
+            Self::Azure => "azure",
         }
     }
 
@@ -88,6 +94,7 @@ impl TraceFormat {
         match self {
             Self::Planetlab => "day of PlanetLab",
             Self::Google => "jobs of Google's",
+            Self::Azure => "sample of requests",
         }
     }
 
@@ -117,6 +124,8 @@ impl TraceFormat {
         let days = match self {
             Self::Planetlab => planetlab::read(directory, seed),
             Self::Google => google::read(directory, seed),
+            // Nothing was measured of these: see [`packing`](crate::packing).
+            Self::Azure => Ok(Vec::new()),
         }?;
         if days.is_empty() {
             return Err(TraceError::Empty { path: directory.to_owned(), format: self });

@@ -3,6 +3,11 @@
 use super::FieldSupport::{Honoured, Ignored, Partly, Refused};
 use super::Row;
 
+pub(super) const EXTENDS: &[Row] = &[
+    ("service", Honoured, "required"),
+    ("file", Honoured, "the same file if absent; an address is refused"),
+];
+
 pub(super) const ENV_FILE: &[Row] = &[
     ("path", Honoured, ""),
     ("required", Honoured, "`false` allows the file to be missing"),
@@ -38,6 +43,12 @@ pub(super) const PORT: &[Row] = &[
     ("app_protocol", Ignored, "ports are forwarded as they are; see x-plimsoll.routes for HTTP"),
     ("name", Honoured, "for people only"),
 ];
+
+pub(super) const PORT_EXTENSION: &[Row] = &[(
+    "proxy_protocol",
+    Honoured,
+    "`v2`: connections to the port begin with the address of their client; TCP only",
+)];
 
 pub(super) const MOUNT: &[Row] = &[
     ("type", Partly, "`bind`, `volume` and `tmpfs`"),
@@ -76,8 +87,8 @@ pub(super) const FILE_MOUNT: &[Row] = &[
 
 pub(super) const NETWORK_ATTACHMENT: &[Row] = &[
     ("aliases", Honoured, ""),
-    ("ipv4_address", Honoured, ""),
-    ("ipv6_address", Honoured, ""),
+    ("ipv4_address", Partly, "on external networks; on its own, plimsoll chooses the addresses"),
+    ("ipv6_address", Partly, "on external networks; on its own, plimsoll chooses the addresses"),
     ("priority", Ignored, "networks are attached in the order of their names"),
     ("gw_priority", Ignored, "the engine chooses the gateway"),
     ("link_local_ips", Ignored, "replicas share this spec and cannot share an address"),

@@ -24,8 +24,8 @@ pub(super) const SERVICE: &[Row] = &[
     ("configs", Honoured, "files are read where the command runs and travel with the deployment"),
     (
         "container_name",
-        Ignored,
-        "each replica has a name of its own, `<deployment>-<service>-<index>`",
+        Honoured,
+        "as an alias on the deployment's networks; each replica has a name of its own, `<deployment>-<service>-<index>`",
     ),
     ("cpu_count", Ignored, "it is for Windows containers; write `cpus`"),
     ("cpu_percent", Ignored, "it is for Windows containers; write `cpus`"),
@@ -54,11 +54,7 @@ pub(super) const SERVICE: &[Row] = &[
     ),
     ("environment", Honoured, "a name without a value takes the shell's"),
     ("expose", Honoured, ""),
-    (
-        "extends",
-        Refused,
-        "share settings with an anchor and `<<`, or lay a second file over this one with `-f`",
-    ),
+    ("extends", Honoured, "of the same file or another, laid under the service as `-f` lays files"),
     (
         "external_links",
         Refused,
@@ -75,11 +71,7 @@ pub(super) const SERVICE: &[Row] = &[
     ("isolation", Ignored, "it is for Windows containers"),
     ("label_file", Honoured, ""),
     ("labels", Honoured, ""),
-    (
-        "links",
-        Partly,
-        "as an order of start: services reach each other by name; an alias is refused",
-    ),
+    ("links", Honoured, "as an order of start, and an alias on the networks that both are in"),
     ("logging", Honoured, "without it Docker keeps 3 files of 10 MB"),
     ("mac_address", Ignored, "replicas share this spec and cannot share an address"),
     ("mem_limit", Honoured, "as `deploy.resources.limits.memory`"),
@@ -101,6 +93,11 @@ pub(super) const SERVICE: &[Row] = &[
         "do it in the image's entrypoint, or in a service that others depend on",
     ),
     (
+        "pre_start",
+        Refused,
+        "run it as a service that this one awaits with `condition: service_completed_successfully`",
+    ),
+    (
         "pre_stop",
         Refused,
         "handle the stop signal in the container; see `stop_signal` and `stop_grace_period`",
@@ -119,7 +116,11 @@ pub(super) const SERVICE: &[Row] = &[
     ),
     ("pull_refresh_after", Ignored, "images are pulled when a replica starts"),
     ("read_only", Honoured, ""),
-    ("restart", Ignored, "plimsoll restarts replicas itself; see healthcheck"),
+    (
+        "restart",
+        Honoured,
+        "with `no` and `on-failure` an end with status 0 completes the replica; without the key, what ends is started again",
+    ),
     ("runtime", Honoured, ""),
     ("scale", Honoured, "as `deploy.replicas`"),
     ("secrets", Honoured, "files are read where the command runs and travel with the deployment"),

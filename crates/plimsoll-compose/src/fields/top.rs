@@ -1,18 +1,32 @@
 //! The keys at the top of a file, of what it declares there, and of `x-plimsoll`.
 
-use super::FieldSupport::{Honoured, Ignored, Refused};
+use super::FieldSupport::{Honoured, Ignored, Partly, Refused};
 use super::Row;
 
 pub(super) const TOP: &[Row] = &[
     ("name", Honoured, "of the deployment; `-p` wins over it"),
-    ("version", Ignored, "the Compose specification has no versions any more"),
+    ("version", Honoured, "it says nothing: the Compose specification has no versions any more"),
     ("services", Honoured, "required"),
     ("networks", Honoured, ""),
     ("volumes", Honoured, ""),
     ("configs", Honoured, ""),
     ("secrets", Honoured, ""),
-    ("include", Refused, "name each file with `-f`"),
+    ("include", Honoured, "local files, read where the command runs"),
     ("models", Refused, "run the model as a service and pass its address in `environment`"),
+];
+
+pub(super) const INCLUDE: &[Row] = &[
+    ("path", Honoured, "a file, or several laid over each other; addresses are refused"),
+    (
+        "project_directory",
+        Honoured,
+        "what its paths are relative to, by default the directory of the file",
+    ),
+    (
+        "env_file",
+        Honoured,
+        "what its variables are filled in from after the shell and `.env`; by default its own `.env`",
+    ),
 ];
 
 pub(super) const VOLUME: &[Row] = &[
@@ -23,11 +37,21 @@ pub(super) const VOLUME: &[Row] = &[
     ("labels", Honoured, ""),
 ];
 
+pub(super) const VOLUME_EXTENSION: &[Row] = &[(
+    "scope",
+    Honoured,
+    "`global`: the driver has the volume for every node alike, so it ties nobody to one; takes a `driver` or `external`",
+)];
+
 pub(super) const NETWORK: &[Row] = &[
     ("name", Honoured, ""),
     ("external", Honoured, ""),
     ("internal", Honoured, ""),
-    ("driver", Ignored, "plimsoll connects the nodes itself"),
+    (
+        "driver",
+        Partly,
+        "`bridge` and `overlay` are what plimsoll does; `macvlan` and `ipvlan` are refused, others ignored",
+    ),
     ("driver_opts", Ignored, "plimsoll connects the nodes itself"),
     ("attachable", Ignored, "only replicas of the deployment join its networks"),
     ("enable_ipv4", Ignored, "plimsoll chooses the addresses"),
@@ -66,7 +90,7 @@ pub(super) const SECRET: &[Row] = &[
 ];
 
 pub(super) const SERVICE_EXTENSION: &[Row] = &[
-    ("placement", Honoured, "`spread`, the default, `pack`, `hosts` or `global`"),
+    ("placement", Honoured, "`spread`, the default, `pack`, `binpack`, `hosts` or `global`"),
     ("hosts", Honoured, "the nodes of `placement: hosts`"),
     ("priority", Honoured, "higher priorities stay when capacity is short; 0 by default"),
     (
@@ -79,6 +103,16 @@ pub(super) const SERVICE_EXTENSION: &[Row] = &[
         "replay",
         Honoured,
         "`off`: an unanswered HTTP request at a TCP port is not replayed on another replica",
+    ),
+    (
+        "schedule",
+        Honoured,
+        "when a job runs, as cron has it: `0 3 * * *`, `@daily`; see the guide on jobs",
+    ),
+    (
+        "timezone",
+        Honoured,
+        "whose clock the schedule goes by, such as `Europe/Berlin`; UTC by default",
     ),
 ];
 

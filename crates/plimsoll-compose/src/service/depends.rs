@@ -1,8 +1,8 @@
-//! Which services start first: `depends_on`, and `links`, which say no more than that here.
+//! Which services start first: `depends_on`, and `links`, which may also give another name.
 
 use plimsoll_model::spec::Dependency;
 
-use crate::diagnostic::{Finding, Findings, SourceSpan};
+use crate::diagnostic::{Findings, SourceSpan};
 use crate::fields::Section;
 use crate::keys::KeyReader;
 use crate::read;
@@ -15,6 +15,8 @@ pub(crate) struct DependencyEdge {
     pub(crate) span: SourceSpan,
     pub(crate) condition: Dependency,
     pub(crate) is_required: bool,
+    /// The name that `links` gives it.
+    pub(crate) alias: Option<String>,
 }
 
 pub(super) fn read(report: &mut Findings, service: &Mapping) -> Vec<DependencyEdge> {
@@ -39,7 +41,7 @@ pub(super) fn read(report: &mut Findings, service: &Mapping) -> Vec<DependencyEd
 }
 
 fn started(on: String, span: SourceSpan) -> DependencyEdge {
-    DependencyEdge { on, span, condition: Dependency::Started, is_required: true }
+    DependencyEdge { on, span, condition: Dependency::Started, is_required: true, alias: None }
 }
 
 fn long(report: &mut Findings, body: &Mapping, on: String, span: SourceSpan) -> DependencyEdge {
@@ -50,7 +52,8 @@ fn long(report: &mut Findings, body: &Mapping, on: String, span: SourceSpan) -> 
         ("service_completed_successfully", Dependency::Completed),
     ];
     let condition = keys.word("condition", &conditions).unwrap_or(Dependency::Started);
-    DependencyEdge { on, span, condition, is_required: keys.boolean("required").unwrap_or(true) }
+    let is_required = keys.boolean("required").unwrap_or(true);
+    DependencyEdge { on, span, condition, is_required, alias: None }
 }
 
 fn links(report: &mut Findings, service: &Mapping) -> Vec<DependencyEdge> {
@@ -58,12 +61,8 @@ fn links(report: &mut Findings, service: &Mapping) -> Vec<DependencyEdge> {
     let mut edges = Vec::new();
     for link in read::texts(report, entry) {
         let (on, alias) = link.text.split_once(':').unwrap_or((&link.text, &link.text));
-        if on != alias {
-            let message = format!("`links` cannot call {on} by the name {alias}");
-            let hint = format!("give {on} the alias in `networks:`, or use its name");
-            report.push(Finding::new(link.span, message).hint(hint));
-        }
-        edges.push(started(on.to_owned(), link.span));
+        let alias = (on != alias).then(|| alias.to_owned());
+        edges.push(DependencyEdge { alias, ..started(on.to_owned(), link.span) });
     }
     edges
 }

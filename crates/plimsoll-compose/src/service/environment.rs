@@ -10,8 +10,9 @@ use crate::diagnostic::{Finding, SourceSpan};
 use crate::dotenv::EnvFileFormat;
 use crate::fields::Section;
 use crate::keys::KeyReader;
-use crate::read;
+use crate::paths::join;
 use crate::yaml::{Mapping, Value, YamlNode};
+use crate::{Files, read};
 
 /// A file named by `env_file`.
 struct EnvFile {
@@ -90,7 +91,11 @@ fn read_file(
         Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_required => return true,
         Err(error) => {
             let problem = Finding::new(file.span, format!("cannot read {}: {error}", file.path));
-            context.report.push(problem.hint("`required: false` allows an env file to be missing"));
+            let hint = match example(context.files, &file.path) {
+                Some(example) => format!("copy {example} to {} and fill it in", file.path),
+                None => "`required: false` allows an env file to be missing".to_owned(),
+            };
+            context.report.push(problem.hint(hint));
             return true;
         }
     };
@@ -103,4 +108,15 @@ fn read_file(
         environment.insert(key.clone(), value.clone());
     }
     true
+}
+
+/// What repositories keep beside an env file that they do not.
+fn example(files: &dyn Files, path: &str) -> Option<String> {
+    let endings = [".example", ".sample", ".dist", ".template", ".tmpl"];
+    let (directory, name) = path.rsplit_once('/').map_or(("", path), |(at, name)| (at, name));
+    let beside = |name: String| join(directory, &name);
+    let stem = name.strip_suffix(".env").filter(|stem| !stem.is_empty());
+    let others = [stem.map(|stem| format!("{stem}.example.env")), Some(format!("example{name}"))];
+    let named = endings.iter().map(|ending| format!("{name}{ending}"));
+    named.chain(others.into_iter().flatten()).map(beside).find(|path| files.read(path).is_ok())
 }

@@ -7,7 +7,7 @@ use plimsoll_model::spec::{ContainerSpec, FileContent, FileMount};
 use super::ServiceContext;
 use crate::declared::Stored;
 use crate::diagnostic::Finding;
-use crate::fields::Section;
+use crate::fields::{Section, did_you_mean};
 use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::{Mapping, YamlNode};
@@ -84,7 +84,9 @@ fn mount(
     };
     let Some(stored) = kind.declared.get(&mount.name) else {
         let message = format!("{} \"{}\" is not declared", kind.noun, mount.name);
-        let hint = format!("add `{}:` under the top-level `{}:`", mount.name, kind.key);
+        let known = kind.declared.keys().map(String::as_str);
+        let add = format!("add `{}:` under the top-level `{}:`", mount.name, kind.key);
+        let hint = did_you_mean(&mount.name, known, add);
         context.report.push(Finding::new(node.span, message).hint(hint));
         return None;
     };

@@ -40,14 +40,38 @@ fn test(report: &mut Findings, entry: &YamlEntry) -> HealthTest {
         Some((first, rest)) if first == "CMD" && !rest.is_empty() => {
             HealthTest::Command(rest.to_vec())
         }
-        Some(_) => {
-            let problem = Finding::new(entry.node.span, "`test` does not say how it runs");
-            report.push(
-                problem.hint(
-                    "write a text, [\"CMD\", program, …], [\"CMD-SHELL\", line] or [\"NONE\"]",
-                ),
-            );
+        Some((first, rest)) => {
+            let problem = match (first.as_str(), rest.len()) {
+                ("CMD-SHELL", 2..) => {
+                    let message = format!("`CMD-SHELL` takes one line, found {} words", rest.len());
+                    let written = format!("{:?}", rest.join(" "));
+                    let hint =
+                        format!("write [\"CMD-SHELL\", {written}], or `CMD` to run no shell");
+                    Finding::new(entry.node.span, message).hint(hint)
+                }
+                ("CMD" | "CMD-SHELL", 0) => Finding::new(
+                    entry.node.span,
+                    format!("`{first}` is followed by nothing to run"),
+                )
+                .hint(format!(
+                    "write [\"{first}\", \"curl -f localhost\"], or [\"NONE\"] for no check"
+                )),
+                ("NONE", _) => Finding::new(entry.node.span, "`NONE` is followed by words")
+                    .hint("write [\"NONE\"] for no check"),
+                _ => {
+                    let message =
+                        format!("`test` begins with {first:?}, which does not say how it runs");
+                    let hint =
+                        format!("write [\"CMD\", {}], or all of it as one text", quoted(&words));
+                    Finding::new(entry.node.span, message).hint(hint)
+                }
+            };
+            report.push(problem);
             HealthTest::Image
         }
     }
+}
+
+fn quoted(words: &[String]) -> String {
+    words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ")
 }

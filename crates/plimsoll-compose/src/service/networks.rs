@@ -8,7 +8,7 @@ use plimsoll_model::spec::{ContainerSpec, NetworkAttachment};
 use super::ServiceContext;
 use crate::declared::Network;
 use crate::diagnostic::{Finding, SourceSpan};
-use crate::fields::Section;
+use crate::fields::{Section, did_you_mean};
 use crate::keys::KeyReader;
 use crate::read;
 use crate::yaml::{Mapping, Value, YamlEntry};
@@ -27,6 +27,7 @@ pub(super) fn fill(
     container.dns_search = keys.one_or_many("dns_search");
     container.extra_hosts = extra_hosts(&mut keys);
     container.network_mode = mode(&mut keys, "network_mode", &NETWORK_MODES);
+    let container_name = keys.text("container_name");
     let (mode, networks) = (service.get("network_mode"), service.get("networks"));
     match (mode, networks) {
         (Some(mode), Some(networks)) => {
@@ -42,6 +43,27 @@ pub(super) fn fill(
             container.networks = [(DEFAULT.to_owned(), attachment)].into();
         }
     }
+    if container.network_mode.is_none() {
+        container.network_mode = predefined(container);
+    }
+    // Compose reaches a container by its name too. On networks of others that name is not this deployment's to give.
+    if let Some(name) = container_name.filter(|name| !name.is_empty()) {
+        for network in container.networks.values_mut().filter(|network| !network.external) {
+            network.aliases.insert(name.clone());
+        }
+    }
+}
+
+/// Stacks name the network of the node, which every engine has, as an external one. It is a mode, and nothing beside it.
+fn predefined(container: &mut ContainerSpec) -> Option<String> {
+    let mut networks = container.networks.iter();
+    let (Some((key, network)), None) = (networks.next(), networks.next()) else { return None };
+    let name = network.name.clone().unwrap_or_else(|| key.clone());
+    let is_predefined = network.external && matches!(name.as_str(), "host" | "none");
+    is_predefined.then(|| {
+        container.networks.clear();
+        name
+    })
 }
 
 /// A namespace that may be the container's own or the node's, never another container's: that one may run
@@ -87,8 +109,12 @@ fn attachments(
                 let Some(body) = read::mapping(context.report, network) else { continue };
                 let mut keys = KeyReader::checked(context.report, Section::NetworkAttachment, body);
                 attachment.aliases = keys.texts("aliases").into_iter().collect();
-                attachment.ipv4_address = keys.text("ipv4_address");
-                attachment.ipv6_address = keys.text("ipv6_address");
+                for (key, address) in [
+                    ("ipv4_address", &mut attachment.ipv4_address),
+                    ("ipv6_address", &mut attachment.ipv6_address),
+                ] {
+                    *address = own_address(&mut keys, key, attachment.external);
+                }
             }
             attachments.insert(network.key.clone(), attachment);
         }
@@ -102,6 +128,20 @@ fn attachments(
     attachments
 }
 
+/// An address on a network that somebody made on the nodes. On those that plimsoll makes it chooses the addresses, and another
+/// one there would keep the container from starting.
+fn own_address(keys: &mut KeyReader<'_, '_>, key: &str, is_external: bool) -> Option<String> {
+    let address = keys.text(key)?;
+    if is_external {
+        return Some(address);
+    }
+    let span = keys.get(key)?.key_span;
+    let message = format!("`{key}` is ignored: plimsoll chooses the addresses of its networks");
+    let problem = Finding::new(span, message);
+    keys.report.push_warning(problem.hint("reach the service by its name, or by an alias"));
+    None
+}
+
 fn declared(
     context: &mut ServiceContext<'_>,
     name: &str,
@@ -111,8 +151,10 @@ fn declared(
         Some(network) => Some(attachment(network.clone())),
         None if name == DEFAULT => Some(NetworkAttachment::default()),
         None => {
+            let known = context.declared.networks.keys().map(String::as_str);
+            let add = format!("add `{name}:` under the top-level `networks:`");
+            let hint = did_you_mean(name, known, add);
             let problem = Finding::new(span, format!("network \"{name}\" is not declared"));
-            let hint = format!("add `{name}:` under the top-level `networks:`");
             context.report.push(problem.hint(hint));
             None
         }

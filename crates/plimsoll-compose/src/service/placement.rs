@@ -17,7 +17,6 @@ use crate::yaml::{Mapping, YamlEntry};
 enum DeployMode {
     Replicated,
     Global,
-    Job,
 }
 
 pub(super) fn read(
@@ -45,7 +44,19 @@ pub(super) fn read(
         for text in read::texts(keys.report, entry) {
             match constraint(&text.text) {
                 Ok(constraint) => {
+                    if is_swarm_id(&text.text, &constraint) {
+                        let message =
+                            "this looks like the id of a Swarm node, which no node here has";
+                        let problem = Finding::new(text.span, message);
+                        keys.report.push_warning(problem.hint("write node.hostname == <name>"));
+                    }
                     placement.constraints.insert(constraint);
+                }
+                Err(_) if keys.report.unset_in(text.span).is_some() => {
+                    let name = keys.report.unset_in(text.span).unwrap_or_default();
+                    let message =
+                        format!("{:?} is no constraint: the variable {name} is not set", text.text);
+                    keys.report.push(Finding::new(text.span, message));
                 }
                 Err((message, hint)) => {
                     keys.report.push(Finding::new(text.span, message).hint(hint));
@@ -69,19 +80,12 @@ fn mode(
         let modes = [
             ("replicated", DeployMode::Replicated),
             ("global", DeployMode::Global),
-            ("replicated-job", DeployMode::Job),
-            ("global-job", DeployMode::Job),
+            ("replicated-job", DeployMode::Replicated),
+            ("global-job", DeployMode::Global),
         ];
         let entry = deploy.get("mode")?;
         Some((KeyReader::of(report, deploy).word("mode", &modes)?, entry))
     });
-    if let Some((DeployMode::Job, entry)) = deploy_mode {
-        let problem = Finding::new(entry.node.span, "jobs are not supported");
-        report.push(problem.hint(
-            "run it as a service that others wait for with `condition: service_completed_successfully`",
-        ));
-        return None;
-    }
     let is_global = matches!(deploy_mode, Some((DeployMode::Global, _)));
     let layout = match extension.layout {
         None if is_global => ModeName::Global,
@@ -127,6 +131,7 @@ fn mode(
         }
         (ModeName::Spread, None) => Some(Mode::Spread { replicas: count }),
         (ModeName::Pack, None) => Some(Mode::Pack { replicas: count }),
+        (ModeName::Binpack, None) => Some(Mode::Binpack { replicas: count }),
         (ModeName::Global, None) => Some(Mode::Global),
     }
 }
@@ -153,6 +158,23 @@ fn replicas<'n>(
     replicas.or(scale)
 }
 
+/// What nodes call an architecture that images call otherwise.
+fn architecture(name: &str) -> &str {
+    match name {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        name => name,
+    }
+}
+
+/// Swarm names its nodes with 25 letters and digits.
+fn is_swarm_id(text: &str, constraint: &Constraint) -> bool {
+    let is_id = |value: &str| {
+        value.len() == 25 && value.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    text.trim_start().to_ascii_lowercase().starts_with("node.id") && is_id(&constraint.value)
+}
+
 /// `node.labels.disk == ssd`; the error has a message and a hint.
 fn constraint(text: &str) -> Result<Constraint, (String, String)> {
     let shape = || {
@@ -172,11 +194,22 @@ fn constraint(text: &str) -> Result<Constraint, (String, String)> {
         "node.hostname" | "node.id" => Attribute::Name,
         "node.zone" | "node.labels.zone" => Attribute::Zone,
         "node.platform.os" => Attribute::Os,
-        "node.platform.arch" => Attribute::Arch,
+        "node.platform.arch" => {
+            let value = architecture(value).to_owned();
+            return Ok(Constraint { on: Attribute::Arch, equal, value });
+        }
         "node.role" => {
-            let message = "nodes have no roles: servers and agents both run replicas";
-            let hint = "label the nodes that are meant and write node.labels.<label> == <value>";
-            return Err((message.to_owned(), hint.to_owned()));
+            // A node that is not one is the other: both ways of writing it read the same.
+            let is_manager = match value.to_ascii_lowercase().as_str() {
+                "manager" => equal,
+                "worker" => !equal,
+                _ => {
+                    let message = format!("{value:?} is not a role");
+                    return Err((message, "a node is a manager or a worker".to_owned()));
+                }
+            };
+            let value = if is_manager { "manager" } else { "worker" };
+            return Ok(Constraint { on: Attribute::Role, equal: true, value: value.to_owned() });
         }
         _ if lower.starts_with("engine.labels.") => {
             let message = format!("{left} is an engine label, which plimsoll does not support");
@@ -189,8 +222,8 @@ fn constraint(text: &str) -> Result<Constraint, (String, String)> {
             Attribute::Label(left["node.labels.".len()..].to_owned())
         }
         _ => {
-            let hint = "a constraint looks at node.labels.*, node.hostname, node.id, node.zone, \
-                        node.platform.os or node.platform.arch";
+            let hint = "a constraint looks at node.labels.*, node.role, node.hostname, node.id, \
+                        node.zone, node.platform.os or node.platform.arch";
             return Err((format!("a node has no {left:?}"), hint.to_owned()));
         }
     };
@@ -222,15 +255,22 @@ mod tests {
             ("node.labels.Disk==SSD", "node.labels.Disk == SSD"),
             ("node.hostname != ash", "node.hostname != ash"),
             ("node.id == ash", "node.hostname == ash"),
-            ("node.platform.arch==arm64", "node.platform.arch == arm64"),
+            ("node.platform.arch==arm64", "node.platform.arch == aarch64"),
+            ("node.platform.arch != amd64", "node.platform.arch != x86_64"),
+            ("node.platform.arch == riscv64", "node.platform.arch == riscv64"),
             ("node.platform.os == linux", "node.platform.os == linux"),
             ("node.labels.zone == a", "node.zone == a"),
             ("node.zone != a", "node.zone != a"),
+            ("node.role == manager", "node.role == manager"),
+            ("node.role==worker", "node.role == worker"),
+            ("node.role != manager", "node.role == worker"),
+            ("node.role != worker", "node.role == manager"),
+            ("node.Role == Manager", "node.role == manager"),
         ] {
             assert_eq!(constraint(text).unwrap().to_string(), read, "{text}");
         }
         for text in [
-            "node.role == manager",
+            "node.role == boss",
             "engine.labels.x == y",
             "node.labels. == y",
             "a",

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use plimsoll_model::ids::NodeId;
+use plimsoll_model::schedule::{Cron, Schedule, ZoneName};
 use plimsoll_model::spec::{Replay, Reschedule};
 
-use crate::diagnostic::{Findings, SourceSpan};
+use crate::diagnostic::{Finding, Findings, SourceSpan};
 use crate::fields::Section;
 use crate::keys::KeyReader;
 use crate::read;
@@ -19,6 +20,7 @@ const MAX_SCORE: i64 = 10_000;
 pub(super) enum ModeName {
     Spread,
     Pack,
+    Binpack,
     Hosts,
     Global,
 }
@@ -32,6 +34,8 @@ pub(super) struct Extension {
     pub(super) reschedule: Reschedule,
     pub(super) interruption_penalty: u8,
     pub(super) replay: Replay,
+    /// With the place of its value.
+    pub(super) schedule: Option<(Schedule, SourceSpan)>,
 }
 
 pub(super) fn read(report: &mut Findings, service: &Mapping) -> Extension {
@@ -42,6 +46,7 @@ pub(super) fn read(report: &mut Findings, service: &Mapping) -> Extension {
     let layouts = [
         ("spread", ModeName::Spread),
         ("pack", ModeName::Pack),
+        ("binpack", ModeName::Binpack),
         ("hosts", ModeName::Hosts),
         ("global", ModeName::Global),
     ];
@@ -53,6 +58,7 @@ pub(super) fn read(report: &mut Findings, service: &Mapping) -> Extension {
         reschedule: reschedule(&mut keys).unwrap_or_default(),
         interruption_penalty: keys.integer("interruption_penalty", 0, 100).unwrap_or_default(),
         replay: if keys.boolean("replay") == Some(false) { Replay::Off } else { Replay::On },
+        schedule: schedule(&mut keys),
     }
 }
 
@@ -68,6 +74,48 @@ fn hosts(keys: &mut KeyReader<'_, '_>) -> Option<BTreeSet<NodeId>> {
         }
     }
     Some(hosts)
+}
+
+/// When it runs: `schedule`, with its time zone in `timezone` or, as with cron, in front of it as `CRON_TZ=`.
+fn schedule(keys: &mut KeyReader<'_, '_>) -> Option<(Schedule, SourceSpan)> {
+    let zone_entry = keys.get("timezone");
+    let Some(entry) = keys.get("schedule") else {
+        if let Some(entry) = zone_entry {
+            let problem = Finding::new(entry.key_span, "`timezone` says when a schedule is due");
+            keys.report.push(problem.hint("add `schedule: \"0 3 * * *\"`, or remove it"));
+        }
+        return None;
+    };
+    let at = entry.node.span;
+    let text = keys.text("schedule")?;
+    let ahead = ["CRON_TZ=", "TZ="].into_iter().find_map(|key| text.strip_prefix(key));
+    let (ahead, expression) = match ahead.map(|rest| rest.split_once(char::is_whitespace)) {
+        Some(Some((zone, rest))) => (Some(zone.to_owned()), rest),
+        Some(None) => {
+            keys.report.error(at, "a time zone is followed by five fields, such as 0 3 * * *");
+            return None;
+        }
+        None => (None, text.as_str()),
+    };
+    let cron = Cron::parse(expression);
+    let beside = keys.text("timezone");
+    if let (Some(ahead), Some(beside), Some(entry)) = (&ahead, &beside, zone_entry)
+        && ahead != beside
+    {
+        let message = format!("the schedule says {ahead}, and `timezone` {beside}");
+        keys.report.push(Finding::new(entry.node.span, message).hint("keep one of the two"));
+        return None;
+    }
+    let zone_at = if ahead.is_some() { at } else { zone_entry.map_or(at, |it| it.node.span) };
+    let zone = ahead.or(beside).map(|name| ZoneName::new(&name)).transpose();
+    if let Err(error) = &zone {
+        keys.report.error(zone_at, error.to_string());
+    }
+    if let Err(error) = &cron {
+        let problem = Finding::new(at, error.to_string());
+        keys.report.push(problem.hint("at 3 each night is \"0 3 * * *\""));
+    }
+    Some((Schedule::new(cron.ok()?, zone.ok()?), at))
 }
 
 fn reschedule(keys: &mut KeyReader<'_, '_>) -> Option<Reschedule> {

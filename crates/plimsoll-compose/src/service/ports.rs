@@ -1,9 +1,10 @@
 //! Published ports: `"8080:80"`, ranges, addresses, and the long form.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use plimsoll_model::spec::{ContainerSpec, Port, PortMode, Protocol};
+use plimsoll_model::spec::{ContainerSpec, Port, PortMode, Protocol, ProxyProtocol};
 
 use super::{MAX_PORTS, ServiceContext};
 use crate::diagnostic::{Finding, Findings, SourceSpan};
@@ -27,6 +28,7 @@ struct PortEntry {
     target: String,
     protocol: Option<String>,
     mode: PortMode,
+    proxy_protocol: Option<ProxyProtocol>,
 }
 
 pub(super) fn fill(
@@ -41,6 +43,12 @@ pub(super) fn fill(
             unroll(&written).map_err(problem).ok()
         });
         let Some(ports) = ports else { continue };
+        if let Some(why) = ports.first().and_then(unproxied) {
+            let entry = extension(item).and_then(|keys| keys.get("proxy_protocol"));
+            let span = entry.map_or(item.span, |entry| entry.node.span);
+            context.report.push(Finding::new(span, why.0).hint(why.1));
+            continue;
+        }
         if let ([only], Some(range)) = (ports.as_slice(), published_range(item)) {
             let published = only.published.unwrap_or_default();
             let message = format!("of the ports {range}, {published} is used for every replica");
@@ -56,11 +64,52 @@ pub(super) fn fill(
         let span = published.map_or(item.span, |entry| entry.node.span);
         placed.extend(ports.into_iter().map(|port| PlacedPort { port, span }));
     }
+    mixed(context.report, &placed);
     container.ports = placed.iter().map(|placed| placed.port.clone()).collect();
     container.ports.sort();
     container.ports.dedup();
     container.expose = KeyReader::of(context.report, service).texts("expose").into_iter().collect();
     placed
+}
+
+/// Why a port cannot have the `proxy_protocol` it asks for, and what to do.
+fn unproxied(port: &Port) -> Option<(String, &'static str)> {
+    port.proxy_protocol?;
+    match (port.protocol, port.mode) {
+        (Protocol::Tcp, PortMode::Routed) => None,
+        (Protocol::Tcp, PortMode::Host) => Some((
+            "`proxy_protocol` needs `mode: ingress`".to_owned(),
+            "with `mode: host` clients reach the container directly, from their own addresses",
+        )),
+        (protocol, _) => Some((
+            format!("`proxy_protocol` is for TCP, and this port is {protocol}"),
+            "leave it out: datagrams are forwarded as they are",
+        )),
+    }
+}
+
+/// Two ports that lead to one of the container, one with `proxy_protocol` and one without.
+fn mixed(report: &mut Findings, placed: &[PlacedPort]) {
+    let is_carried =
+        |it: &&PlacedPort| it.port.protocol == Protocol::Tcp && it.port.mode == PortMode::Routed;
+    let carried: Vec<&PlacedPort> = placed.iter().filter(is_carried).collect();
+    let mut reported = BTreeSet::new();
+    for plain in carried.iter().filter(|it| it.port.proxy_protocol.is_none()) {
+        let target = plain.port.target;
+        let is_rival =
+            |it: &&&PlacedPort| it.port.target == target && it.port.proxy_protocol.is_some();
+        let Some(rival) = carried.iter().find(is_rival) else { continue };
+        if reported.insert(target) {
+            let message = format!("port {target} is published with and without `proxy_protocol`");
+            let problem = Finding::new(plain.span, message).also(rival.span, "without", "with");
+            report.push(problem.hint("a server expects it of every connection or of none"));
+        }
+    }
+}
+
+/// `x-plimsoll` of a port's long form.
+fn extension(node: &YamlNode) -> Option<&Mapping> {
+    node.as_mapping()?.get("x-plimsoll")?.node.as_mapping()
 }
 
 fn hinted(span: SourceSpan, message: String) -> Finding {
@@ -93,6 +142,7 @@ pub(crate) fn identity(node: &YamlNode) -> Option<String> {
                 target: text("target")?,
                 protocol: text("protocol"),
                 mode: PortMode::Routed,
+                proxy_protocol: None,
             }
         }
         Value::Sequence(_) => return None,
@@ -115,12 +165,18 @@ fn written(report: &mut Findings, node: &YamlNode) -> Option<PortEntry> {
         target: keys.text("target").unwrap_or_default(),
         protocol: keys.text("protocol"),
         mode: keys.word("mode", &words).unwrap_or(PortMode::Routed),
+        proxy_protocol: proxy_protocol(&mut keys),
     };
     if mapping.get("target").is_none() {
         report.error(node.span, "an entry of `ports` needs `target`");
         return None;
     }
     Some(written)
+}
+
+fn proxy_protocol(port: &mut KeyReader<'_, '_>) -> Option<ProxyProtocol> {
+    let mut keys = port.section("x-plimsoll", Section::PortExtension)?;
+    keys.word("proxy_protocol", &[("v2", ProxyProtocol::V2)])
 }
 
 /// `[address:][published:]target[/protocol]`, cut from the end, since an IPv6 address has colons of its own.
@@ -149,6 +205,7 @@ fn split(text: &str) -> PortEntry {
         target: target.to_owned(),
         protocol,
         mode: PortMode::Routed,
+        proxy_protocol: None,
     }
 }
 
@@ -162,7 +219,13 @@ fn unroll(written: &PortEntry) -> Result<Vec<Port>, String> {
     let host_ip = match written.host_ip.as_deref() {
         None | Some("") => None,
         Some(ip) => {
-            let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address"))?;
+            let parts = ip.split(':').count() + 2;
+            let ip: IpAddr = ip.parse().map_err(|_| match parts {
+                3 => format!("{ip:?} is not an IP address"),
+                _ => format!(
+                    "a port has at most three parts, address:published:target, and this has {parts}"
+                ),
+            })?;
             Some(ip.to_string())
         }
     };
@@ -172,6 +235,7 @@ fn unroll(written: &PortEntry) -> Result<Vec<Port>, String> {
         host_ip: host_ip.clone(),
         protocol,
         mode: written.mode,
+        proxy_protocol: written.proxy_protocol,
     };
     let targets = range(&written.target)?;
     let Some(published) = &written.published else {

@@ -1,4 +1,4 @@
-//! How a change reaches the replicas: `deploy.update_config`.
+//! How a change reaches the replicas: `deploy.update_config`; and what else `deploy` says of how they are run.
 
 use plimsoll_model::spec::{OnFailure, UpdateOrder, UpdatePolicy};
 
@@ -31,6 +31,19 @@ pub(super) fn read(report: &mut Findings, deploy: &Mapping) -> UpdatePolicy {
         on_failure: keys.word("failure_action", &actions).unwrap_or(default.on_failure),
         monitor: keys.parse("monitor").unwrap_or(default.monitor),
         max_failure_millionths: ratio(&mut keys).unwrap_or(default.max_failure_millionths),
+    }
+}
+
+/// What Swarm would do otherwise than plimsoll does, said where a file asks for it.
+pub(super) fn remarks(report: &mut Findings, deploy: &Mapping) {
+    let mut keys = KeyReader::of(report, deploy);
+    let modes = [("vip", false), ("dnsrr", true)];
+    if let (Some(true), Some(entry)) =
+        (keys.word("endpoint_mode", &modes), keys.get("endpoint_mode"))
+    {
+        let message =
+            "`endpoint_mode: dnsrr` is read as `vip`: the name of a service is one address";
+        keys.report.warn(entry.node.span, message);
     }
 }
 

@@ -6,9 +6,10 @@ use plimsoll_model::shape::{CONSISTENCIES, PROPAGATIONS, TMPFS_NUMBERS, TMPFS_OP
 use plimsoll_model::spec::{ContainerSpec, Mount, MountSource, VolumeSpec};
 
 use super::ServiceContext;
-use crate::diagnostic::{Finding, Findings, SourceSpan};
-use crate::fields::Section;
+use crate::diagnostic::{Finding, Findings, SourceSpan, WarningKind};
+use crate::fields::{Section, did_you_mean};
 use crate::keys::KeyReader;
+use crate::paths::join;
 use crate::read;
 use crate::yaml::{Mapping, Value, YamlNode};
 
@@ -65,9 +66,11 @@ fn declared(context: &mut ServiceContext<'_>, name: &str, span: SourceSpan) -> O
     let volume = context.declared.volumes.get(name).cloned();
     if volume.is_none() {
         let problem = Finding::new(span, format!("volume \"{name}\" is not declared"));
-        let hint = format!(
+        let known = context.declared.volumes.keys().map(String::as_str);
+        let add = format!(
             "add `{name}:` under the top-level `volumes:`, or write ./{name} for a directory"
         );
+        let hint = did_you_mean(name, known, add);
         context.report.push(problem.hint(hint));
     }
     volume
@@ -286,19 +289,8 @@ fn resolve(context: &mut ServiceContext<'_>, path: &str, span: SourceSpan) -> St
     if path.starts_with('/') {
         return path.to_owned();
     }
-    let directory = context.options.directory.trim_end_matches('/');
-    let mut parts: Vec<&str> = directory.split('/').collect();
-    for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
-        match part {
-            ".." if parts.len() > 1 => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    let resolved = if directory.is_empty() { path.to_owned() } else { parts.join("/") };
-    let message = format!("{resolved} must exist on every node that may run this service");
-    let problem = Finding::new(span, message);
-    context.report.push_warning(problem.hint("carry files with `configs:`, keep data in a volume"));
+    let directory = &context.options.directory;
+    let resolved = if directory.is_empty() { path.to_owned() } else { join(directory, path) };
+    context.report.push_warning(Finding::of_kind(span, WarningKind::Bind, &resolved));
     resolved
 }

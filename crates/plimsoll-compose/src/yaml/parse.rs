@@ -8,12 +8,18 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
 use super::{
     MAX_DEPTH, MAX_EXPANDED, MAX_FILE_BYTES, Mapping, MergeTag, Scalar, Style, Value, YamlEntry,
-    YamlNode, too_large,
+    YamlNode, mistakes, too_large,
 };
 use crate::diagnostic::{Finding, Findings, SourceSpan};
 
-/// Reads one file. What is wrong with it is in the report; without a tree there is nothing more to check.
-pub(crate) fn parse(report: &mut Findings, name: &str, bytes: &[u8]) -> Option<Rc<YamlNode>> {
+/// Reads one file. What is wrong with it is in the report; without a tree there is nothing more to check. A file is `given` by
+/// the command line, or named by another file.
+pub(crate) fn parse(
+    report: &mut Findings,
+    name: &str,
+    bytes: &[u8],
+    given: bool,
+) -> Option<Rc<YamlNode>> {
     if bytes.len() > MAX_FILE_BYTES {
         report.refuse_file(
             name,
@@ -22,7 +28,7 @@ pub(crate) fn parse(report: &mut Findings, name: &str, bytes: &[u8]) -> Option<R
         );
         return None;
     }
-    let file = add_text(report, name, bytes)?;
+    let file = add_text(report, name, bytes, given)?;
     // The builder writes into the report while the parser reads the text, hence the copy.
     let text = report.text(file).to_owned();
     let root = TreeBuilder::new(report, file).run(&text);
@@ -45,13 +51,16 @@ fn empty(report: &mut Findings, name: &str) -> Option<Rc<YamlNode>> {
 }
 
 /// Checks the encoding and makes the text known to the report.
-fn add_text(report: &mut Findings, name: &str, bytes: &[u8]) -> Option<u32> {
+fn add_text(report: &mut Findings, name: &str, bytes: &[u8], given: bool) -> Option<u32> {
+    let mut add = |text: String| {
+        if given { report.add_given_file(name, text) } else { report.add_file(name, text) }
+    };
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     match std::str::from_utf8(bytes) {
-        Ok(text) => Some(report.add_file(name, text.to_owned())),
+        Ok(text) => Some(add(text.to_owned())),
         Err(error) => {
             let at = error.valid_up_to();
-            let file = report.add_file(name, String::from_utf8_lossy(bytes).into_owned());
+            let file = add(String::from_utf8_lossy(bytes).into_owned());
             let span = SourceSpan::new(file, &(at..at + '\u{FFFD}'.len_utf8()));
             let message = format!("byte {at} is 0x{:02x}, which is not UTF-8", bytes[at]);
             report.push(Finding::new(span, message).hint("save the file as UTF-8"));
@@ -273,7 +282,8 @@ impl<'r> TreeBuilder<'r> {
         let Some(tag) = tag else { return (None, false) };
         match (tag.core_suffix(), tag.original().as_str()) {
             (Some("str"), _) | (_, "!") => (None, true),
-            (Some(_), _) => (None, false),
+            // A merge key may say that it is one.
+            (Some(_), _) | (_, "!!merge") => (None, false),
             (_, "!reset") => (Some(MergeTag::Reset), false),
             (_, "!override") => (Some(MergeTag::Override), false),
             (_, other) => {
@@ -302,10 +312,8 @@ impl<'r> TreeBuilder<'r> {
 
     fn malformed(&mut self, error: &ScanError, text: &str) -> Unreadable {
         let at = error.marker().byte_offset().unwrap_or(text.len());
-        // The parser stops behind the end of a file that ends too soon; the last line is what to look at.
-        let at = if at >= text.len() { text.trim_end().len() } else { at };
-        let span = SourceSpan::new(self.file, &(at..at + 1));
-        self.stop(Finding::new(span, format!("malformed YAML: {}", error.info())))
+        let problem = mistakes::explain(self.file, text, at, &error.info());
+        self.stop(problem)
     }
 
     fn stop(&mut self, problem: Finding) -> Unreadable {

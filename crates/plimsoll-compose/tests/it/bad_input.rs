@@ -43,20 +43,22 @@ fn malformed_yaml_is_refused_at_its_place() {
     .assert_eq(&soon(&file(text)));
     let text = "services:\n\tweb:\n\t\timage: nginx\n";
     expect![[r#"
-        error: malformed YAML: tabs disallowed within this context (block indentation)
-         --> compose.yaml:2:2
+        error: a tab indents this line
+         --> compose.yaml:2:1
           |
         2 |     web:
-          |     ^
+          | ^
+        hint: YAML takes spaces only: replace the tab
     "#]]
     .assert_eq(&soon(&file(text)));
     let text = "services:\n  web:\n    image: \"nginx\n";
     expect![[r#"
-        error: malformed YAML: invalid indentation in multiline quoted scalar
-         --> compose.yaml:3:18
+        error: this quote is never closed
+         --> compose.yaml:3:12
           |
         3 |     image: "nginx
-          |                  ^
+          |            ^
+        hint: close it on the same line
     "#]]
     .assert_eq(&soon(&file(text)));
 }

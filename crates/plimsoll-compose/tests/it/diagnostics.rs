@@ -34,12 +34,12 @@ services:
           |             ^^^^^^^^^
         hint: write "8080:80", "127.0.0.1:8080:80/udp" or "8000-8002:80-82"
 
-        error: `test` does not say how it runs
+        error: `test` begins with "curl", which does not say how it runs
          --> compose.yaml:6:25
           |
         6 |     healthcheck: {test: [curl, localhost], interval: soon}
           |                         ^^^^^^^^^^^^^^^^^
-        hint: write a text, ["CMD", program, …], ["CMD-SHELL", line] or ["NONE"]
+        hint: write ["CMD", "curl", "localhost"], or all of it as one text
 
         error: `interval`: "soon" is not a duration; write 30s, 1m30s or 500ms
          --> compose.yaml:6:54
@@ -61,12 +61,12 @@ services:
           |                ^^^^^
         hint: add `front:` under the top-level `networks:`
 
-        error: `extends` is not supported
-         --> compose.yaml:9:5
+        error: service "web" extends "base", and compose.yaml has no such service
+         --> compose.yaml:9:24
           |
         9 |     extends: {service: base}
-          |     ^^^^^^^
-        hint: share settings with an anchor and `<<`, or lay a second file over this one with `-f`
+          |                        ^^^^
+        hint: name its file with `file:`
 
         error: service "db" has `build` and no `image`
           --> compose.yaml:11:5
@@ -88,20 +88,12 @@ fn the_list_of_mistakes_is_bounded() {
 
 #[test]
 fn a_warning_names_the_line_it_is_about() {
-    let loaded = web("restart: always\ncontainer_name: web").load();
+    let loaded = web("attach: true\nmac_address: 02:42:ac:11:00:02").load();
     let text: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     expect![[r#"
-        warning: `restart` is ignored: plimsoll restarts replicas itself; see healthcheck
-         --> compose.yaml:4:5
-          |
-        4 |     restart: always
-          |     ^^^^^^^
+        warning: `attach` is ignored: it applies to `docker compose up`; follow any service with `plimsoll logs` (compose.yaml:4:5)
 
-        warning: `container_name` is ignored: each replica has a name of its own, `<deployment>-<service>-<index>`
-         --> compose.yaml:5:5
-          |
-        5 |     container_name: web
-          |     ^^^^^^^^^^^^^^
+        warning: `mac_address` is ignored: replicas share this spec and cannot share an address (compose.yaml:5:5)
     "#]].assert_eq(&text.join("\n"));
 }
 

@@ -24,6 +24,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("cgroup_parent", "m-group"),
     ("command", "run"),
     ("configs", "[c]"),
+    ("container_name", "shop-web"),
     ("cpu_period", "50000\ncpu_quota: 100"),
     ("cpu_quota", "50000"),
     ("cpu_shares", "512"),
@@ -41,6 +42,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("env_file", "a.env"),
     ("environment", "[A=1]"),
     ("expose", "[80]"),
+    ("extends", "{service: base}"),
     ("extra_hosts", "['a=10.0.0.1']"),
     ("gpus", "all"),
     ("group_add", "[mail]"),
@@ -63,6 +65,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("privileged", "true"),
     ("profiles", "[other]"),
     ("read_only", "true"),
+    ("restart", "on-failure:2"),
     ("runtime", "runsc"),
     ("scale", "2"),
     ("secrets", "[s]"),
@@ -90,7 +93,7 @@ const SAMPLES: &[(&str, &str)] = &[
 ];
 
 fn surrounded(keys: &str) -> Case {
-    let rest = "  db: {image: postgres}\nvolumes: {data: }\nnetworks: {front: }\n\
+    let rest = "  db: {image: postgres}\n  base: {user: nobody, image: x}\nvolumes: {data: }\nnetworks: {front: }\n\
                 configs: {c: {content: x}}\nsecrets: {s: {environment: S}}\n";
     file(format!("{}{rest}", service_web(keys))).env("S", "x").with("a.env", "A=1\n")
 }
@@ -155,13 +158,11 @@ networks: {front: {x-j: 1}}
 }
 
 #[test]
-fn a_version_is_ignored_and_an_include_refused() {
+fn a_version_says_nothing() {
     let base = "services: {web: {image: x}}\n";
-    assert_eq!(
-        file(format!("version: '3.9'\n{base}")).warnings(),
-        ["`version` is ignored: the Compose specification has no versions any more"]
-    );
-    assert_eq!(file(format!("include: [a.yaml]\n{base}")).errors(), ["`include` is not supported"]);
+    let versioned = file(format!("version: '3.9'\n{base}")).load();
+    assert_eq!(versioned.deployment, file(base).load().deployment);
+    assert!(versioned.warnings.is_empty());
 }
 
 fn written() -> String {

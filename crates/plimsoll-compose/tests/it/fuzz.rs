@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use plimsoll_compose::load_env;
+use plimsoll_compose::{load_env, routes_from_labels};
 use plimsoll_fuzz::Fuzz;
 
 use crate::case::file;
@@ -61,7 +61,16 @@ const WORDS: &[&str] = &[
     "configs:\n",
     "x-plimsoll:\n",
     "extends:\n",
+    "extends: base\n",
+    "extends: {file: base.yaml, service: web}\n",
     "include:\n",
+    "include: [base.yaml]\n",
+    "include: [{path: [base.yaml, more.yaml], project_directory: .., env_file: a.env}]\n",
+    "container_name: a\n",
+    "links: [web:a]\n",
+    "node.role == manager",
+    "labels: [traefik.http.routers.a.rule=Host(`a`)&&(PathPrefix(`/b`)||Path(`/c`))]\n",
+    "${A:?}",
     "deploy:\n",
     "healthcheck:\n",
     "depends_on:\n",
@@ -98,8 +107,17 @@ fn no_broken_compose_file_breaks_its_reader() {
             fuzz = fuzz.input(fs::read(path).unwrap());
         }
     }
-    fuzz.run(|input| match file(input).env("A", "1").try_load() {
-        Ok(loaded) => assert!(!loaded.deployment.services.is_empty()),
+    let base = "services: {web: {image: a, extends: {file: more.yaml, service: more}}}\n";
+    let more = "services: {more: {image: b, env_file: a.env, volumes: [./x:/x]}}\n";
+    let read = |input: &[u8]| {
+        let case = file(input).env("A", "1").with("base.yaml", base).with("more.yaml", more);
+        case.with("a.env", "B=2\n").try_load()
+    };
+    fuzz.run(|input| match read(input) {
+        Ok(loaded) => {
+            assert!(!loaded.deployment.services.is_empty());
+            let _ = routes_from_labels(&loaded.deployment).yaml();
+        }
         Err(errors) => assert!(!errors.list.is_empty() && !errors.render(true).is_empty()),
     });
 }

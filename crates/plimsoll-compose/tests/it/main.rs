@@ -3,6 +3,7 @@
 // Helpers of tests may unwrap and build texts plainly; `UPDATE_EXPECT` writes texts with hashes.
 #![allow(clippy::unwrap_used, clippy::format_collect, clippy::needless_raw_string_hashes)]
 
+mod assembly;
 mod bad_input;
 mod case;
 mod ceilings;
@@ -13,8 +14,11 @@ mod fixtures;
 mod fuzz;
 mod hash;
 mod layers;
+mod lifecycle;
+mod messages;
 mod names;
 mod placement;
 mod random;
+mod schedule;
 mod services;
 mod whole;

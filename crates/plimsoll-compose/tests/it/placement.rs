@@ -2,11 +2,11 @@
 
 use expect_test::expect;
 use plimsoll_model::spec::{
-    Mode, OnFailure, Placement, Replay, Reschedule, UpdateOrder, UpdatePolicy,
+    Mode, OnFailure, Placement, ProxyProtocol, Replay, Reschedule, UpdateOrder, UpdatePolicy,
 };
 use plimsoll_model::units::Millis;
 
-use crate::case::web;
+use crate::case::{file, web};
 
 fn placement(keys: &str) -> Placement {
     web(keys).service("web").placement
@@ -25,6 +25,7 @@ fn replicas_spread_unless_told_otherwise() {
         ("x-plimsoll: {placement: global}", Mode::Global),
         ("x-plimsoll: {placement: spread}", Mode::Spread { replicas: 1 }),
         ("x-plimsoll: {placement: pack}\nscale: 4", Mode::Pack { replicas: 4 }),
+        ("x-plimsoll: {placement: binpack}\nscale: 4", Mode::Binpack { replicas: 4 }),
         (
             "x-plimsoll: {placement: hosts, hosts: [birch, ash]}\nscale: 2",
             Mode::Hosts { replicas: 2, hosts },
@@ -66,10 +67,9 @@ fn hosts_and_their_placement_need_each_other() {
             "`deploy.mode: global` and this placement conflict",
         ),
         ("scale: 2\ndeploy: {replicas: 3}", "`scale` and `deploy.replicas` conflict"),
-        ("deploy: {mode: replicated-job}", "jobs are not supported"),
         (
             "x-plimsoll: {placement: everywhere}",
-            "`placement` must be spread, pack, hosts or global, found \"everywhere\"",
+            "`placement` must be spread, pack, binpack, hosts or global, found \"everywhere\"",
         ),
     ] {
         assert_eq!(web(keys).errors(), [error], "{keys}");
@@ -102,17 +102,17 @@ fn a_constraint_that_cannot_be_met_says_what_to_write() {
 deploy:
   placement:
     constraints:
-      - node.role == manager
+      - node.role == boss
       - engine.labels.storage == ssd
       - node.colour == red
       - ssd";
     expect![[r#"
-        error: nodes have no roles: servers and agents both run replicas
+        error: "boss" is not a role
          --> compose.yaml:7:13
           |
-        7 |           - node.role == manager
-          |             ^^^^^^^^^^^^^^^^^^^^
-        hint: label the nodes that are meant and write node.labels.<label> == <value>
+        7 |           - node.role == boss
+          |             ^^^^^^^^^^^^^^^^^
+        hint: a node is a manager or a worker
 
         error: engine.labels.storage is an engine label, which plimsoll does not support
          --> compose.yaml:8:13
@@ -126,7 +126,7 @@ deploy:
           |
         9 |           - node.colour == red
           |             ^^^^^^^^^^^^^^^^^^
-        hint: a constraint looks at node.labels.*, node.hostname, node.id, node.zone, node.platform.os or node.platform.arch
+        hint: a constraint looks at node.labels.*, node.role, node.hostname, node.id, node.zone, node.platform.os or node.platform.arch
 
         error: "ssd" is not a constraint
           --> compose.yaml:10:13
@@ -188,6 +188,43 @@ fn replays_are_on_until_they_are_switched_off_which_recreates_nothing() {
         let service = web(&format!("x-plimsoll: {{replay: {value}}}")).service("web");
         assert_eq!((service.replay, service.hash), (expected, plain.hash), "{value}");
     }
+}
+
+#[test]
+fn a_published_port_may_ask_for_the_addresses_of_its_clients() {
+    let port = |keys: &str| web(&format!("ports: [{{target: 80, published: 8080, {keys}}}]"));
+    let plain = port("name: http").service("web");
+    let proxied = port("x-plimsoll: {proxy_protocol: v2}").service("web");
+    assert_eq!(plain.container.ports[0].proxy_protocol, None);
+    assert_eq!(proxied.container.ports[0].proxy_protocol, Some(ProxyProtocol::V2));
+    assert_eq!(proxied.container.proxied_ports(), [80].into());
+    assert_ne!(proxied.hash, plain.hash, "its server must expect it from the first connection");
+    for (keys, error) in [
+        ("x-plimsoll: {proxy_protocol: v1}", "`proxy_protocol` must be v2, found \"v1\""),
+        (
+            "x-plimsoll: {proxy_protcol: v2}",
+            "unknown key `proxy_protcol` in x-plimsoll of an entry of ports",
+        ),
+        (
+            "protocol: udp, x-plimsoll: {proxy_protocol: v2}",
+            "`proxy_protocol` is for TCP, and this port is udp",
+        ),
+        ("mode: host, x-plimsoll: {proxy_protocol: v2}", "`proxy_protocol` needs `mode: ingress`"),
+    ] {
+        assert_eq!(port(keys).errors(), [error], "{keys}");
+    }
+}
+
+#[test]
+fn a_port_of_a_container_has_clients_addresses_from_everybody_or_from_nobody() {
+    let proxied = "{target: 80, published: 8080, x-plimsoll: {proxy_protocol: v2}}";
+    let mixed = web(&format!("ports: ['8081:80', {proxied}]"));
+    assert_eq!(mixed.errors(), ["port 80 is published with and without `proxy_protocol`"]);
+    let routed = format!(
+        "services: {{web: {{image: x, ports: [{proxied}]}}}}\nx-plimsoll: {{routes: [{{service: web, port: 80}}]}}\n"
+    );
+    let led = "a route leads to port 80, which is published with proxy_protocol";
+    assert_eq!(file(routed).errors(), [led]);
 }
 
 #[test]

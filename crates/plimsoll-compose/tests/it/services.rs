@@ -466,3 +466,97 @@ services:
     let errors = web("<<: nothing").errors();
     assert_eq!(errors, ["`<<` merges mappings, found a single value"]);
 }
+
+#[test]
+fn a_container_is_reached_by_its_name_and_by_what_links_call_it() {
+    let text = "\
+services:
+  web: {image: x, container_name: shop-web, networks: [front, theirs], links: ['db:database', 'cache']}
+  db: {image: x, networks: {front: , back: {aliases: [pg]}}}
+  cache: {image: x, networks: [back]}
+networks: {front: , back: , theirs: {external: true}}
+";
+    let services = file(text).load().deployment.services;
+    let names = |service: &str, network: &str| -> Vec<String> {
+        services[service].container.networks[network].aliases.iter().cloned().collect()
+    };
+    assert_eq!(names("web", "front"), ["shop-web"]);
+    assert_eq!(
+        names("web", "theirs"),
+        [] as [&str; 0],
+        "names on networks of others are not ours to give"
+    );
+    assert_eq!(names("db", "front"), ["database"]);
+    assert_eq!(names("db", "back"), ["pg"], "the linking service is not in this one");
+    assert_eq!(services["web"].depends_on.len(), 2);
+    let unlinked = file(text.replace("db:database", "db")).load().deployment.services;
+    assert_ne!(services["db"].hash, unlinked["db"].hash, "a new name takes a new container");
+}
+
+#[test]
+fn links_give_no_name_that_another_has() {
+    let text = "\
+services:
+  web: {image: x, links: ['one:two', 'one:three']}
+  one: {image: x}
+  two: {image: x}
+  lonely: {image: x, network_mode: none, links: ['one:four']}
+";
+    let errors = file(text).try_load().unwrap_err();
+    let said: Vec<_> =
+        errors.list.iter().map(|it| (it.message.as_str(), it.hint.as_deref())).collect();
+    assert_eq!(
+        said,
+        [
+            (
+                "`links` calls one by a name that is taken",
+                Some("two is two here: use the name one, or another alias")
+            ),
+            (
+                "`links` calls one by the name four, and they share no network",
+                Some("attach lonely and one to one network")
+            ),
+        ]
+    );
+}
+
+#[test]
+fn the_network_of_the_node_is_a_mode() {
+    for (declared, mode) in [
+        ("networks: {host: {external: true}}", Some("host")),
+        ("networks: {host: {external: true, name: none}}", Some("none")),
+        ("networks: {host: {name: host, external: false}}", None),
+        ("networks: {host: }", None),
+    ] {
+        let container =
+            file(format!("services: {{web: {{image: x, networks: [host]}}}}\n{declared}\n"))
+                .container();
+        assert_eq!(container.network_mode.as_deref(), mode, "{declared}");
+        assert_eq!(container.networks.is_empty(), mode.is_some(), "{declared}");
+    }
+}
+
+#[test]
+fn an_address_is_kept_on_networks_that_somebody_else_made() {
+    let text = "\
+services:
+  web: {image: x, networks: {own: {ipv4_address: 172.20.0.5}, theirs: {ipv4_address: 172.21.0.5}}}
+networks: {own: {ipam: {config: [{subnet: 172.20.0.0/16}]}}, theirs: {external: true}}
+";
+    let networks = file(text).container().networks;
+    assert_eq!(networks["own"].ipv4_address, None);
+    assert_eq!(networks["theirs"].ipv4_address.as_deref(), Some("172.21.0.5"));
+    assert_eq!(
+        file(text).warnings(),
+        [
+            "`ipv4_address` is ignored: plimsoll chooses the addresses of its networks",
+            "`ipam` is ignored: plimsoll chooses the addresses",
+        ]
+    );
+}
+
+#[test]
+fn a_merge_key_may_say_that_it_is_one() {
+    let text = "x-base: &base {user: nobody}\nservices:\n  web: {!!merge <<: *base, image: x}\n";
+    assert_eq!(file(text).container().user.as_deref(), Some("nobody"));
+}

@@ -61,16 +61,6 @@ fn a_dependency_that_is_not_there_is_refused() {
           |                                    ^^^^^
     "#]]
     .assert_eq(&file(text).refusal());
-    let text = "services:\n  web: {image: x, links: ['db:database']}\n  db: {image: x}\n";
-    expect![[r#"
-        error: `links` cannot call db by the name database
-         --> compose.yaml:2:27
-          |
-        2 |   web: {image: x, links: ['db:database']}
-          |                           ^^^^^^^^^^^^^
-        hint: give db the alias in `networks:`, or use its name
-    "#]]
-    .assert_eq(&file(text).refusal());
 }
 
 #[test]

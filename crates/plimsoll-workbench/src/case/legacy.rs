@@ -284,7 +284,9 @@ impl LegacyService {
     fn translated(self) -> ServiceEntry {
         let hosts = match &self.mode {
             Mode::Hosts { hosts, .. } => hosts.iter().map(ToString::to_string).collect(),
-            Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => Vec::new(),
+            Mode::Spread { .. } | Mode::Pack { .. } | Mode::Binpack { .. } | Mode::Global => {
+                Vec::new()
+            }
         };
         let cpus = |cpu: MilliCpus| (cpu.0 > 0).then(|| cpu.to_string());
         let memory = |memory: Bytes| (memory.0 > 0).then(|| memory.0.to_string());

@@ -141,6 +141,7 @@ fn cycles_of_a_cell_that_is_written_down_decide_the_same() {
 }
 
 #[test]
+#[expect(clippy::large_stack_arrays, reason = "cells are large, and these are few")]
 fn passes_over_a_cell_that_is_written_down_decide_the_same() {
     let mut rebalancer = Rebalancer::default();
     let settled = mixed();

@@ -43,7 +43,7 @@ impl<'d> Moments<'d> {
     /// When the outcome was decided; for what stays, when all is done.
     pub fn of(&mut self, outcome: &ReplicaOutcome) -> &mut CellMoment {
         match (&outcome.fate, self.decided.position(&outcome.id)) {
-            (ReplicaFate::Retired { .. }, _) => &mut self.before,
+            (ReplicaFate::Retired { .. } | ReplicaFate::Preempted { .. }, _) => &mut self.before,
             // Where the old copy stands beside the new one, or makes way for it, only the cell before makes sense.
             (ReplicaFate::Moved { from, .. }, _) if *from == outcome.node => &mut self.before,
             (ReplicaFate::Placed { .. } | ReplicaFate::Moved { .. }, Some(position)) => {
@@ -73,7 +73,10 @@ impl<'d> Moments<'d> {
             .filter(|at| counts(batch, *at, service))
             .map(|at| batch[at].clone())
             .collect();
-        if next.iter().any(|guarded| matches!(guarded.change, Change::Retire { .. })) {
+        if next
+            .iter()
+            .any(|guarded| matches!(guarded.change, Change::Retire { .. } | Change::Evict { .. }))
+        {
             self.let_go = service.cloned();
         }
         let events =
@@ -89,7 +92,7 @@ impl<'d> Moments<'d> {
 fn counts(batch: &[Guarded], at: usize, service: Option<&ServiceKey>) -> bool {
     let replica = batch[at].change.replica();
     match &batch[at].change {
-        Change::Retire { replica } => Some(&replica.service) == service,
+        Change::Retire { replica } | Change::Evict { replica } => Some(&replica.service) == service,
         Change::Promote { .. } => false,
         Change::Succeed { .. } => !batch.get(at + 1).is_some_and(|next| {
             matches!(next.change, Change::Promote { .. }) && next.change.replica() == replica

@@ -76,8 +76,17 @@ pub(crate) struct ServiceEntry {
     /// The networks it joins; by default the one of its deployment.
     #[serde(default)]
     pub(crate) networks: BTreeMap<String, NetworkEntry>,
+    /// What the end of a replica means; by default it is a failure.
+    pub(crate) lifecycle: Option<LifecycleEntry>,
+    /// How often what is to end is started again after it failed.
+    pub(crate) retries: Option<u32>,
+    pub(crate) retry_delay: Option<String>,
+    /// When it runs, as cron has it, in UTC.
+    pub(crate) schedule: Option<String>,
     #[serde(default)]
     pub(crate) priority: i32,
+    #[serde(default)]
+    pub(crate) interruption_penalty: u8,
     pub(crate) reschedule: Option<String>,
     #[serde(default)]
     pub(crate) update: UpdateEntry,
@@ -85,6 +94,15 @@ pub(crate) struct ServiceEntry {
     pub(crate) needs: Option<BTreeSet<Capability>>,
     /// The hash that a running cell has of what it runs.
     pub(crate) spec: Option<SpecHash>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LifecycleEntry {
+    /// It serves, and may end with status 0.
+    Finite,
+    /// It runs to its end.
+    Job,
 }
 
 /// As a compose file has it.

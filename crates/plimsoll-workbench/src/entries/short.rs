@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use plimsoll_compose::{ComposeSource, Files, LoadOptions};
-use plimsoll_model::spec::Preference;
+use plimsoll_model::spec::{Lifecycle, Preference};
 use plimsoll_model::{DeploymentName, Placement, ServiceName, ServiceSpec, SpecHash};
 use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
-use super::deployment::{NetworkEntry, ServiceEntry};
+use super::deployment::{LifecycleEntry, NetworkEntry, ServiceEntry};
 use super::values::{Parsed, PortText};
 use crate::mistake::Mistake;
 
@@ -40,6 +40,11 @@ pub(super) fn spec(
     // The others of its deployment are not there to be found when one is read alone.
     let depends_on = entry.value.depends_on.iter().map(|(on, until)| (on.clone(), (*until).into()));
     let mut spec = ServiceSpec { placement, depends_on: depends_on.collect(), ..spec };
+    spec.lifecycle = match (entry.value.lifecycle, spec.retries().unwrap_or_default()) {
+        (None, _) => Lifecycle::Service,
+        (Some(LifecycleEntry::Finite), retries) => Lifecycle::Finite(retries),
+        (Some(LifecycleEntry::Job), retries) => Lifecycle::Job(retries),
+    };
     if let Some(needs) = &entry.value.needs {
         spec.container.need_only(needs).map_err(|need| {
             let message = format!("service {name}: `needs` cannot say that it must {need}");
@@ -78,6 +83,7 @@ fn read(
     spec.ok_or_else(|| Mistake::new(entry.referenced, "this is not a service"))
 }
 
+#[expect(clippy::too_many_lines, reason = "a line for each key")]
 fn written_out(name: &ServiceName, entry: &ServiceEntry, constraints: &[String]) -> Value {
     let text = |text: &String| Value::from(text.replace('$', "$$"));
     let texts = |list: &[String]| list.iter().map(text).collect::<Vec<Value>>();
@@ -115,15 +121,32 @@ fn written_out(name: &ServiceName, entry: &ServiceEntry, constraints: &[String])
     update.extend(parallelism.map(|count| ("parallelism".to_owned(), count.into())));
     let mut deploy =
         json!({"resources": resources, "placement": placement, "update_config": update});
+    if entry.lifecycle.is_some() {
+        let condition = if entry.retries == Some(0) { "none" } else { "on-failure" };
+        let mut policy = json!({"condition": condition});
+        let delay = entry.retry_delay.as_ref().map(|delay| ("delay", text(delay)));
+        let limit = entry.retries.map(|limit| ("max_attempts", limit.into()));
+        for (key, value) in delay.into_iter().chain(limit) {
+            policy[key] = value;
+        }
+        deploy["restart_policy"] = policy;
+    }
     if let Some(replicas) = entry.replicas {
         deploy["replicas"] = replicas.into();
     }
-    let mut extension = json!({"priority": entry.priority});
+    let mut extension = json!({
+        "priority": entry.priority,
+        "interruption_penalty": entry.interruption_penalty,
+    });
     if let Some(placement) = &entry.placement {
         extension["placement"] = text(placement);
     }
     if !entry.hosts.is_empty() {
         extension["hosts"] = texts(&entry.hosts).into();
+    }
+
+    if let Some(schedule) = &entry.schedule {
+        extension["schedule"] = text(schedule);
     }
 
     if let Some(reschedule) = &entry.reschedule {

@@ -24,6 +24,7 @@ pub(super) fn of_replica(
             format!("{reason}, and {} is {}", outcome.node, choice(explanation, &outcome.node))
         }
         ReplicaFate::Retired { .. } => retired(decided, outcome),
+        ReplicaFate::Preempted { by, .. } => by.to_string(),
         ReplicaFate::Stays { why, .. } => why.to_string(),
     }
 }
@@ -70,6 +71,7 @@ fn choice(explanation: &PlacementExplanation, node: &NodeId) -> String {
 fn tie(mode: &str) -> &'static str {
     match mode {
         "pack" => "the emptiest, then first by name,",
+        "binpack" => "the fullest with room, then first by name,",
         "hosts" => "the first by name",
         _ => "the first in its ring order",
     }
@@ -86,8 +88,10 @@ fn cause_of(
         MoveCause::RuntimeLost => format!("the container runtime of {from} does not answer"),
         MoveCause::Outdated => "it runs an older spec".to_owned(),
         MoveCause::Restart => "a restart was requested".to_owned(),
+        MoveCause::Optimize => "a better layout was requested".to_owned(),
         MoveCause::Pressure => format!("{from} stays hot"),
         MoveCause::Reschedule => format!("another node suits it better than {from}"),
+        MoveCause::Preempted => format!("a replica of higher priority needs its room on {from}"),
         MoveCause::Misplaced => unfit(decided, outcome, from),
     }
 }
@@ -97,7 +101,8 @@ fn unfit(decided: &Decided, outcome: &ReplicaOutcome, from: &NodeId) -> String {
     let service = decided.after.service(&outcome.id.service);
     let spec = service.and_then(|service| service.desired());
     let why = spec.zip(decided.after.node(from));
-    let why = why.and_then(|(spec, node)| misplaced(spec, from, node));
+    let roles = |spec| decided.after.roles_for(spec);
+    let why = why.and_then(|(spec, node)| misplaced(spec, from, node, roles(spec)));
     match why {
         Some(Filter::Draining) => format!("{from} is being drained"),
         Some(Filter::NotListed) => format!("{from} is not among the service's hosts"),

@@ -7,15 +7,15 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct ReassignmentFacts {
     pub seconds: f64,
-    /// The most processes that were allowed to move, in percent; all of them where none is stated.
-    pub moved_percent: Option<u32>,
     pub seed: u64,
-    pub instances: Vec<ReassignmentRow>,
+    pub searches: Vec<ReassignmentRow>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ReassignmentRow {
     pub instance: String,
+    /// The most processes that were allowed to move, in percent; all of them where none is stated.
+    pub moved_percent: Option<u32>,
     pub machines: usize,
     pub processes: usize,
     /// The cost with no move.
@@ -31,6 +31,9 @@ pub struct ReassignmentRow {
     pub violations: usize,
     /// Steps looked at.
     pub steps: u64,
+    /// The machine of each process in the end.
+    #[serde(skip)]
+    pub layout: Vec<usize>,
 }
 
 impl ReassignmentRow {
@@ -42,12 +45,13 @@ impl ReassignmentRow {
 }
 
 impl ReassignmentFacts {
-    pub fn heads(&self) -> [String; 11] {
+    pub fn heads(&self) -> [String; 12] {
         let end = format!("{} s", self.seconds);
         let heads = [
             "instance",
             "machines",
             "processes",
+            "may move",
             "start",
             "1 s",
             "5 s",
@@ -60,13 +64,14 @@ impl ReassignmentFacts {
         heads.map(str::to_owned)
     }
 
-    pub fn rows(&self) -> impl Iterator<Item = [String; 11]> {
+    pub fn rows(&self) -> impl Iterator<Item = [String; 12]> {
         let or_none = |cost: Option<i64>| cost.map_or_else(|| "-".to_owned(), |it| it.to_string());
-        self.instances.iter().map(move |row| {
+        self.searches.iter().map(move |row| {
             [
                 row.instance.clone(),
                 row.machines.to_string(),
                 row.processes.to_string(),
+                row.moved_percent.map_or_else(|| "all".to_owned(), |it| format!("{it} %")),
                 row.start.to_string(),
                 or_none(row.after_1s),
                 or_none(row.after_5s),
@@ -80,7 +85,7 @@ impl ReassignmentFacts {
     }
 
     pub fn markdown(&self) -> String {
-        let mut text = format!("| {} |\n|{}\n", self.heads().join(" | "), "---|".repeat(11));
+        let mut text = format!("| {} |\n|{}\n", self.heads().join(" | "), "---|".repeat(12));
         for row in self.rows() {
             let _ = writeln!(text, "| {} |", row.join(" | "));
         }

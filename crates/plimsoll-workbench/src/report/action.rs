@@ -48,6 +48,8 @@ pub(super) fn words(action: &Action) -> String {
         Action::RemoveVolume(deployment, node) => {
             format!("a volume of {deployment} is to be removed from {node}")
         }
+        Action::BackUpVolume(deployment, _) => format!("a volume of {deployment} is backed up"),
+        Action::RestoreVolume(deployment, _) => format!("a volume of {deployment} is restored"),
         Action::Scale(service, replicas) => format!("{service} is scaled to {replicas}"),
         Action::Rollback(name, Some(to)) => format!("{name} is rolled back to revision {to}"),
         Action::Rollback(name, None) => format!("{name} is rolled back"),
@@ -69,6 +71,13 @@ pub(super) fn words(action: &Action) -> String {
             "the rotation does not wait for nodes that are down".to_owned()
         }
         Action::Reschedule(settings) => format!("the rescheduler is set: {settings}"),
+        Action::Optimize => "a better layout is asked for".to_owned(),
+        Action::Machines(action) => format!("machines: {}", action.word()),
+        Action::JoinFleet => "the cell joins a fleet".to_owned(),
+        Action::LeaveFleet => "the cell leaves its fleet".to_owned(),
+        Action::MistakeForCoordinator => {
+            "the cell is asked for what only a coordinator does".to_owned()
+        }
         Action::RotateBackupKey => "the backup key is rotated".to_owned(),
         Action::AbortRotation => "the rotation of the authority is aborted".to_owned(),
         Action::Raise => "every server reads this level".to_owned(),

@@ -29,7 +29,7 @@ pub fn page(kind: &str, runs: &[TraceRun], facts: &TraceFacts) -> Result<String>
             body.push_str(&figure(&plot));
         }
     }
-    Ok(document(&title, &body))
+    Ok(document(&format!("{title} · plimsoll sim"), &body))
 }
 
 fn table(facts: &TraceFacts) -> String {

@@ -15,7 +15,7 @@ use plimsoll_model::{
     Refusal, RegistryHost, ServiceKey, ServiceName, State, Term, Timestamp, Writer,
 };
 use plimsoll_sim::Action;
-use plimsoll_sim::scenario::{AcmeAnswer, RolloutRequest};
+use plimsoll_sim::scenario::{AcmeAnswer, MachineAction, RolloutRequest};
 use serde_saphyr::{Location, Spanned};
 
 use super::entries::{
@@ -194,6 +194,8 @@ impl<'p> ScriptProgress<'p> {
         for (entry, action) in [
             (&event.move_volume, Action::MoveVolume as fn(DeploymentName, NodeId) -> Action),
             (&event.remove_volume, Action::RemoveVolume),
+            (&event.back_up_volume, Action::BackUpVolume),
+            (&event.restore_volume, Action::RestoreVolume),
         ] {
             if let Some(entry) = entry {
                 let VolumeEntry { name, node } = &entry.value;
@@ -346,6 +348,10 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
         ("abort_rotation", &event.abort_rotation, Action::AbortRotation),
         ("rotate_backup_key", &event.rotate_backup_key, Action::RotateBackupKey),
         ("raise", &event.raise, Action::Raise),
+        ("optimize", &event.optimize, Action::Optimize),
+        ("join_fleet", &event.join_fleet, Action::JoinFleet),
+        ("leave_fleet", &event.leave_fleet, Action::LeaveFleet),
+        ("mistake_for_coordinator", &event.mistake_for_coordinator, Action::MistakeForCoordinator),
     ] {
         match flag {
             Some(flag) if flag.value => return Ok(vec![action]),
@@ -397,7 +403,17 @@ fn flags(event: &EventEntry) -> Result<Vec<Action>, Mistake> {
         let target = entry.target.map(|percent| Pressure::percent(percent.into()));
         Action::Reschedule(RescheduleSettings { is_paused: entry.paused, target })
     });
-    let kept = secrets.chain(registries).chain(rescheduling);
+    let machines = event.machines.iter().map(|word| {
+        let known = MachineAction::ALL.into_iter().find(|it| it.word() == word.value);
+        let words = MachineAction::ALL.map(MachineAction::word).join(", ");
+        let unknown = || {
+            let what = format!("nothing is called {:?} that happens to machines", word.value);
+            Mistake::new(word.referenced, what).hint(format!("write one of {words}"))
+        };
+        known.map(Action::Machines).ok_or_else(unknown)
+    });
+    let machines = machines.collect::<Result<Vec<_>, _>>()?;
+    let kept = secrets.chain(registries).chain(rescheduling).chain(machines);
     Ok(images.chain(clock).chain(added).chain(revoked).chain(kept).chain(certified).collect())
 }
 

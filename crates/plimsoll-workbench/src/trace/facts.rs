@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use plimsoll_model::Pressure;
-use plimsoll_sim::trace::Measured;
+use plimsoll_model::review::MovingLoop;
+use plimsoll_sim::trace::{Measured, Move};
 use serde::Serialize;
 
 use super::TraceRun;
@@ -26,6 +27,11 @@ struct TraceRow {
     moves: usize,
     /// Moves taken back within an hour.
     undone: usize,
+    /// Of the moves, those that the rescheduler chose.
+    rescheduled: usize,
+    /// Moves of the rebalancer that were judged ten minutes later, and those that brought half of what was predicted or more.
+    judged: u64,
+    held: u64,
     #[serde(flatten)]
     with: HotShares,
 }
@@ -73,6 +79,12 @@ impl TraceFacts {
                 without: HotShares::of(&run.without.measured),
                 moves: run.with.moves.len(),
                 undone: run.with.undone(),
+                rescheduled: {
+                    let is_its = |it: &&Move| it.by == MovingLoop::Rescheduler;
+                    run.with.moves.iter().filter(is_its).count()
+                },
+                judged: run.with.record.held + run.with.record.failed,
+                held: run.with.record.held,
                 with: HotShares::of(&run.with.measured),
             })
             .collect();
@@ -87,6 +99,9 @@ impl TraceFacts {
             without: HotShares::mean(&days, |row| &row.without),
             moves: sum(|row| row.moves),
             undone: sum(|row| row.undone),
+            rescheduled: sum(|row| row.rescheduled),
+            judged: days.iter().map(|row| row.judged).sum(),
+            held: days.iter().map(|row| row.held).sum(),
             with: HotShares::mean(&days, |row| &row.with),
         };
         Self { traces, days, all }

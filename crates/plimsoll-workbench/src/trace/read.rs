@@ -24,10 +24,10 @@ pub(crate) struct TraceFile {
 
 /// A line of a file: what it begins with, and the numbers after that.
 #[derive(Debug)]
-pub(super) struct TraceLine<'s> {
+pub(crate) struct TraceLine<'s> {
     file: &'s TraceFile,
     number: usize,
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 /// The files `*.csv` and `*.csv.gz`, by name.
@@ -75,7 +75,7 @@ impl TraceFile {
         Ok(text)
     }
 
-    pub(super) fn lines(&self) -> Result<Vec<TraceLine<'_>>, TraceError> {
+    pub(crate) fn lines(&self) -> Result<Vec<TraceLine<'_>>, TraceError> {
         let text = self.text()?;
         let lines = text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty());
         let line = |(nth, text): (usize, &str)| TraceLine {
@@ -109,7 +109,7 @@ impl TraceLine<'_> {
         Ok(series)
     }
 
-    pub(super) fn wrong(&self, message: &str) -> TraceError {
+    pub(crate) fn wrong(&self, message: &str) -> TraceError {
         let (path, message) = (self.file.path.clone(), message.to_owned());
         TraceError::BadLine { path, line: self.number, message }
     }
