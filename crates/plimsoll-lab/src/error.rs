@@ -16,7 +16,7 @@ pub enum Error {
     Wire(#[source] io::Error),
     #[error("{host} is switched off")]
     Off { host: String },
-    #[error("lab/engine cannot {verb} {name}: {said}")]
+    #[error("the lab cannot {verb} engine {name}: {said}")]
     Engine { verb: &'static str, name: String, said: String },
     #[error("cannot start threads to watch with: {0}")]
     Threads(#[source] io::Error),

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -89,6 +90,11 @@ impl Host {
             *machine = Some(RunningHost::start(&self.network, self.processes).map_err(failed)?);
         }
         Ok(())
+    }
+
+    /// Its network, by a name that others can open while this process lives, also while the host is switched off.
+    pub fn network(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.network.as_raw_fd()))
     }
 
     /// The directory of its namespaces, for those who want to enter them; none while it is switched off.

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tower::Service;
 
-use super::extract::{Key, Remote};
+use super::extract::{Key, KnownShard, Remote};
 use super::log_throttle::{ConnectionFailure, LogThrottle};
 use super::purpose::{Purpose, Windows};
 use super::server::Limits;
@@ -153,8 +153,16 @@ fn answer(
     remote: SocketAddr,
 ) -> <Router as Service<Request<Body>>>::Future {
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(shown.as_ref().map(|shown| Key(shown.key)));
-    request.extensions_mut().insert(shown.map(|shown| shown.caller));
+    // To everything but what shards are for, a shard is a stranger.
+    let (shard, node) = match shown {
+        Some(shown) if shown.caller.is_shard() => (Some(shown), None),
+        shown => (None, shown),
+    };
+    let shard =
+        shard.map(|shown| KnownShard { name: shown.caller.node.to_string(), key: shown.key });
+    request.extensions_mut().insert(shard);
+    request.extensions_mut().insert(node.as_ref().map(|shown| Key(shown.key)));
+    request.extensions_mut().insert(node.map(|shown| shown.caller));
     request.extensions_mut().insert(Remote(remote));
     router.call(request)
 }

@@ -36,6 +36,26 @@ impl<S: Sync> FromRequestParts<S> for Key {
     }
 }
 
+/// A shard of the fleet that this cell coordinates, by its certificate and the key that it is for. It is no node, and has neither a
+/// [`KnownCaller`] nor a [`Key`]: what takes one of those is closed to it.
+///
+/// That it is of the fleet still, and that its key is the one enrolled for its name, is for the handler to see to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownShard {
+    /// As its certificate names it.
+    pub name: String,
+    pub key: Digest,
+}
+
+impl<S: Sync> FromRequestParts<S> for KnownShard {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let shard = parts.extensions.get::<Option<Self>>().cloned().flatten();
+        shard.ok_or((StatusCode::UNAUTHORIZED, "a shard's certificate is needed here"))
+    }
+}
+
 /// A caller with a certificate of this cell. A handler that takes this is closed to all others.
 ///
 /// That the node is of the cell still, and that its [`Key`] is the one enrolled for its name, is for the handler to see to.

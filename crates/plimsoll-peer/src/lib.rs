@@ -34,7 +34,7 @@ pub use client::{PeerClient, Response};
 pub use dial::DialOptions;
 pub use duplex::{Inward, Outward, StreamBody, answer_stream};
 pub use error::Error;
-pub use extract::{Key, KnownCaller, Remote};
+pub use extract::{Key, KnownCaller, KnownShard, Remote};
 pub use handshakes::{Crowd, Handshakes, Unfinished, accept};
 pub use hops::{is_ours, misnamed, strip_hops, strip_ours};
 pub use join::{Introduction, ask, meet};

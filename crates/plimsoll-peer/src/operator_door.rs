@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_model::access::Digest;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -41,14 +42,19 @@ impl OperatorDoor {
         Ok(Self { tls: Arc::new(credentials.operator_config()?), quiet: Arc::default() })
     }
 
-    /// Whoever passes; who does not is noted.
+    /// Whoever passes, with what their certificate makes them known by where they show one; who does not pass is noted.
     pub async fn receive(
         &self,
         stream: TcpStream,
         remote: SocketAddr,
-    ) -> Option<TlsStream<TcpStream>> {
+    ) -> Option<(TlsStream<TcpStream>, Option<Digest>)> {
         match timeout(PATIENCE, self.shake(stream, remote)).await {
-            Ok(Ok(stream)) => stream,
+            Ok(Ok(stream)) => {
+                let stream = stream?;
+                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                let key = shown.and_then(|certificate| pki::operator_key(certificate).ok());
+                Some((stream, key))
+            }
             Ok(Err(error)) => {
                 // An operator who does not believe this node, or looks with another tool, says so at their own end.
                 if let Some(trouble) = trouble(&error)

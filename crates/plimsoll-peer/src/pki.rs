@@ -11,6 +11,7 @@ mod credentials;
 mod identity;
 mod identity_file;
 mod login;
+mod operator_certificate;
 mod random;
 mod refusal;
 mod token;
@@ -32,14 +33,22 @@ use thiserror::Error;
 pub use authority::{Authority, AuthorityParts, Csr, Fingerprint};
 pub use caller::{Caller, is_reserved, server_name};
 pub(crate) use credentials::ShownCertificate;
-pub use credentials::{Credentials, join_config, operator_client_config};
+pub use credentials::{
+    Credentials, join_config, operator_client_config, operator_client_config_with,
+};
 pub use identity::{Identity, NodeKey};
 pub use identity_file::{certificate_pem, fingerprints_in};
 pub use login::{InvalidLogin, Login, MAX_ADDRESSES};
+pub use operator_certificate::{
+    OperatorCertificate, first_certificate_pem, operator_key, operator_key_in,
+};
 pub(crate) use refusal::Blame;
 pub use refusal::CertificateRefusal;
 pub use token::with_port;
-pub use token::{InvalidAddress, InvalidJoin, InvalidToken, JoinAddress, JoinToken, OperatorToken};
+pub use token::{
+    FleetAddress, FleetToken, InvalidAddress, InvalidJoin, InvalidToken, JoinAddress, JoinToken,
+    OperatorToken,
+};
 pub use trust::has_signed;
 pub(crate) use trust::pinned;
 
@@ -64,6 +73,8 @@ pub enum Error {
     BadRequest,
     #[error("the certificate is not one that a cell gives to a node: {why}")]
     BadCertificate { why: &'static str },
+    #[error("it cannot be used as the certificate of an operator: {why}")]
+    OperatorCertificate { why: &'static str },
     #[error("the certificate is not for this key")]
     KeyMismatch,
     #[error("the certificate does not hold")]

@@ -116,6 +116,7 @@ async fn router(places: Places) {
         generation: 1,
         target: UpstreamTarget::Local(places.upstream),
         state: MemberState::Ready,
+        proxied: Arc::default(),
     };
     let route = RouteConfig {
         host: None,

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::core::RouterCore;
 use crate::pool::{due_for_probe, has_other, pick, pick_local_first};
+use crate::proxy_protocol;
 use crate::table::{ANY_PORT, Pool, Protocol};
 use crate::tunnel::{ByteStream, RemoteUpstream};
 use crate::upstream::{InFlight, Upstream, UpstreamTarget};
@@ -207,7 +208,14 @@ pub(crate) async fn dial(
 async fn probe(core: Arc<RouterCore>, upstream: Arc<Upstream>) {
     let port = upstream.key().port;
     match connect(&core, &upstream, port, Protocol::Tcp).await {
-        Ok(_) => upstream.note_success(),
+        Ok(mut link) => {
+            upstream.note_success();
+            if upstream.proxied().contains(&port) {
+                // Otherwise its server would log a connection without a header.
+                let wait = core.limits.connect_via;
+                let _ = proxy_protocol::send(&mut link, &proxy_protocol::LOCAL, wait).await;
+            }
+        }
         // An upstream for any port has none of its own: a refusal shows that it is up.
         Err(error) if port == ANY_PORT && error.kind() == io::ErrorKind::ConnectionRefused => {
             upstream.note_success();

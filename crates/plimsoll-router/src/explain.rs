@@ -89,6 +89,7 @@ mod tests {
             generation: 1,
             target: UpstreamTarget::Via { node: "ash".into() },
             state,
+            proxied: Arc::default(),
         };
         let members: Arc<[PoolMember]> = states.into_iter().enumerate().map(member).collect();
         let route = RouteConfig {

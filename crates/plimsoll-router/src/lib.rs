@@ -17,6 +17,7 @@ mod limits;
 pub mod metrics;
 mod pool;
 mod ports;
+mod proxy_protocol;
 mod relay;
 pub mod sockets;
 mod table;

@@ -94,6 +94,8 @@ pub struct PoolMember {
     pub generation: u64,
     pub target: UpstreamTarget,
     pub state: MemberState,
+    /// The ports of its container at which connections begin with the address of their client.
+    pub proxied: Arc<[u16]>,
 }
 
 /// Where a route's certificate comes from. The certificates themselves are in [`RouterConfig::certificates`].
@@ -184,10 +186,9 @@ impl Pool {
         let newest = newest(configured);
         let mut all = Vec::with_capacity(configured.len());
         for member in configured.iter() {
-            let upstream = before.and_then(|pool| pool.find(member)).map_or_else(
-                || Arc::new(Upstream::new(member.key(key.port), member.target.clone())),
-                Arc::clone,
-            );
+            let upstream = before
+                .and_then(|pool| pool.find(member))
+                .map_or_else(|| Arc::new(member.upstream(key.port)), Arc::clone);
             let is_newest = newest.get(&member.replica).is_none_or(|g| *g == member.generation);
             let state = match member.state {
                 MemberState::Ready if !is_newest => {
@@ -206,21 +207,24 @@ impl Pool {
         Self { key, configured, all, members, replays, meter }
     }
 
-    /// The upstream of this member before: the same generation of the same replica with the same target.
+    /// The upstream of this member before: the same generation of the same replica with the same target, told the same of its clients.
     fn find(&self, member: &PoolMember) -> Option<&Arc<Upstream>> {
         let is_same = |upstream: &Arc<Upstream>| {
             let key = upstream.key();
             key.replica == member.replica
                 && key.generation == member.generation
                 && *upstream.target() == member.target
+                && *upstream.proxied() == *member.proxied
         };
         self.all.iter().map(|(upstream, _)| upstream).find(|upstream| is_same(upstream))
     }
 }
 
 impl PoolMember {
-    fn key(&self, port: u16) -> UpstreamKey {
-        UpstreamKey { replica: Arc::clone(&self.replica), generation: self.generation, port }
+    fn upstream(&self, port: u16) -> Upstream {
+        let (replica, generation) = (Arc::clone(&self.replica), self.generation);
+        let key = UpstreamKey { replica, generation, port };
+        Upstream::new(key, self.target.clone(), Arc::clone(&self.proxied))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::connect::{ConnectAttempts, UpstreamStream, current, reach};
 use crate::connection_limit::{ConnectionSlot, ConnectionUse};
 use crate::core::RouterCore;
 use crate::http_replay::ReplayableClient;
+use crate::proxy_protocol::{self, ClientEnds};
 use crate::relay::relay;
 use crate::sockets::SharedSocket;
 use crate::table::{Pool, PoolKey, PublishedPort};
@@ -78,8 +79,9 @@ async fn carry_published(
     slot: Arc<ConnectionSlot>,
 ) {
     let Some(pool) = core.table.load().published_pool(at).map(Arc::clone) else { return };
+    let ends = ClientEnds::of(&client, at.address.port());
     let port = pool.key().port;
-    carry(&core, &pool, port, client, slot).await;
+    carry(&core, &pool, port, (client, ends), slot).await;
 }
 
 /// Proxies a connection that was accepted elsewhere to a port of the pool's service.
@@ -94,19 +96,20 @@ pub(crate) async fn carry_to(core: &Arc<RouterCore>, key: &PoolKey, port: u16, c
     let (limit, roll) = (&core.connection_limit, core.roll());
     let Some(source) = limit.admit(&client, from.ip(), roll).await else { return };
     let slot = limit.acquire_by_name(source, roll).await;
-    carry(core, &pool, port, client, slot).await;
+    let ends = ClientEnds::of(&client, port);
+    carry(core, &pool, port, (client, ends), slot).await;
 }
 
 async fn carry(
     core: &Arc<RouterCore>,
     pool: &Arc<Pool>,
     port: u16,
-    mut client: TcpStream,
+    (mut client, ends): (TcpStream, Option<ClientEnds>),
     slot: Arc<ConnectionSlot>,
 ) {
     // Its protocol is unknown and may be silent for hours. A peer that is gone is found by keep-alive probes.
     let _ = (client.set_nodelay(true), set_socket_keepalive(&client, true));
-    if !served(core, pool, port, &mut client, &slot).await {
+    if !served(core, pool, port, (&mut client, ends), &slot).await {
         let _ = client.set_zero_linger();
     }
 }
@@ -117,7 +120,7 @@ async fn served(
     core: &Arc<RouterCore>,
     pool: &Arc<Pool>,
     port: u16,
-    client: &mut TcpStream,
+    (client, ends): (&mut TcpStream, Option<ClientEnds>),
     slot: &ConnectionSlot,
 ) -> bool {
     let activity = &slot.activity;
@@ -130,7 +133,7 @@ async fn served(
     };
     let mut tries = ConnectAttempts::default();
     if !pool.replays() {
-        let Some((in_flight, link)) = reached(core, pool, port, &mut tries).await else {
+        let Some((in_flight, link)) = reached(core, pool, (port, ends), &mut tries).await else {
             return false;
         };
         return copy_both_ways(client, link, &in_flight, activity, is_over()).await;
@@ -138,7 +141,7 @@ async fn served(
     let mut client = ReplayableClient::new(client);
     let mut lost = None;
     loop {
-        let Some((in_flight, link)) = reached(core, pool, port, &mut tries).await else {
+        let Some((in_flight, link)) = reached(core, pool, (port, ends), &mut tries).await else {
             return tokio::select! {
                 is_done = client.give_up() => is_done,
                 () = is_over() => false,
@@ -167,17 +170,32 @@ async fn served(
     }
 }
 
-/// Connects to an upstream that was not tried yet, if there is one.
+/// Connects to an upstream that was not tried yet, if there is one, and tells it who the client is if it asks for that.
 async fn reached(
     core: &Arc<RouterCore>,
     pool: &Arc<Pool>,
-    port: u16,
+    (port, ends): (u16, Option<ClientEnds>),
     tries: &mut ConnectAttempts,
 ) -> Option<(InFlight, UpstreamStream)> {
-    let reached = reach(core, current(core, pool), port, tries).await;
-    let log =
-        |failure| tracing::debug!(pool = %pool.key(), ?failure, "no upstream for a connection");
-    reached.map_err(log).ok()
+    loop {
+        let reached = reach(core, current(core, pool), port, tries).await;
+        let log =
+            |failure| tracing::debug!(pool = %pool.key(), ?failure, "no upstream for a connection");
+        let (in_flight, mut link) = reached.map_err(log).ok()?;
+        let upstream = in_flight.upstream();
+        if !upstream.proxied().contains(&port) {
+            return Some((in_flight, link));
+        }
+        // A client whose address is not known any more is gone.
+        let header = ends?.header();
+        match proxy_protocol::send(&mut link, &header, core.limits.connect_via).await {
+            Ok(()) => return Some((in_flight, link)),
+            Err(error) => {
+                tracing::debug!(%error, ?upstream, "cannot tell an upstream who its client is");
+                tries.failed(upstream, &error, pool);
+            }
+        }
+    }
 }
 
 /// Copies both ways until both sides have closed or it is over, and says whether they have closed; if not, the upstream's

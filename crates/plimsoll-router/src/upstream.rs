@@ -99,6 +99,7 @@ pub enum UpstreamState {
 pub struct Upstream {
     key: UpstreamKey,
     target: UpstreamTarget,
+    proxied: Arc<[u16]>,
     in_flight: AtomicU32,
     failures: AtomicU32,
     ejected_until: AtomicU64,
@@ -111,10 +112,11 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    pub fn new(key: UpstreamKey, target: UpstreamTarget) -> Self {
+    pub fn new(key: UpstreamKey, target: UpstreamTarget, proxied: Arc<[u16]>) -> Self {
         Self {
             key,
             target,
+            proxied,
             in_flight: AtomicU32::new(0),
             failures: AtomicU32::new(0),
             ejected_until: AtomicU64::new(0),
@@ -132,6 +134,11 @@ impl Upstream {
 
     pub fn target(&self) -> &UpstreamTarget {
         &self.target
+    }
+
+    /// The ports of its container at which connections begin with the address of their client.
+    pub fn proxied(&self) -> &[u16] {
+        &self.proxied
     }
 
     pub fn in_flight(&self) -> u32 {

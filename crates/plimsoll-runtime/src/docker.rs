@@ -249,7 +249,13 @@ impl Runtime for DockerRuntime {
     }
 
     fn lacks(&self) -> BTreeSet<Capability> {
-        refusal::lacks(self.inner.engine.version())
+        let mut lacks = refusal::lacks(self.inner.engine.version());
+        // Podman answers for names itself, and asks us what it does not know for the first network of a container alone. What
+        // runs there with several is left alone, though it does not find everybody; nothing more is sent there.
+        if self.inner.settings.naming.is_some() && self.inner.engine.is_podman() {
+            lacks.insert(Capability::SeveralNetworks);
+        }
+        lacks
     }
 
     fn refuses(&self, spec: &ContainerSpec) -> Vec<Reason> {

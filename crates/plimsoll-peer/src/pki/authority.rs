@@ -201,13 +201,38 @@ impl Authority {
         now: Timestamp,
         lifetime: Millis,
     ) -> Result<CertificateDer<'static>, Error> {
-        let caller = Caller::new(&self.cell_id, node);
+        self.issue_to(csr, &Caller::new(&self.cell_id, node), now, lifetime)
+    }
+
+    /// A certificate for the key of a cell, which is a shard of the fleet that this cell coordinates. It makes nobody a node:
+    /// no node of this cell believes a server that shows it.
+    pub fn issue_shard(
+        &self,
+        csr: &Csr,
+        shard: &NodeId,
+        now: Timestamp,
+        lifetime: Millis,
+    ) -> Result<CertificateDer<'static>, Error> {
+        self.issue_to(csr, &Caller::shard(&self.cell_id, shard), now, lifetime)
+    }
+
+    fn issue_to(
+        &self,
+        csr: &Csr,
+        caller: &Caller,
+        now: Timestamp,
+        lifetime: Millis,
+    ) -> Result<CertificateDer<'static>, Error> {
         // The subject stays empty: the names are the alternative ones, which have room for them.
         let left = self.until.since(now);
         let mut params = params(DistinguishedName::new(), now, lifetime.min(left))?;
         let name = caller.name().try_into().map_err(making("name the node"))?;
         let of_cell = caller.cell_name().try_into().map_err(making("name the cell"))?;
         params.subject_alt_names = vec![SanType::DnsName(name), SanType::DnsName(of_cell)];
+        if caller.is_shard() {
+            // The name of the cell is its nodes'.
+            params.subject_alt_names.truncate(1);
+        }
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];

@@ -15,6 +15,9 @@ use super::Error;
 /// What every name in a certificate ends with. `.internal` is never given to anybody in public.
 const DOMAIN: &str = ".plimsoll.internal";
 
+/// What the names of shards end with. No cell's name begins with an underscore, so no node's name does.
+const SHARD_DOMAIN: &str = "._shard.plimsoll.internal";
+
 /// Whether a name is among those that certificates give to nodes, however it is written.
 pub fn is_reserved(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -26,11 +29,18 @@ pub fn server_name(cell_id: &CellId) -> String {
     format!("{cell_id}{DOMAIN}")
 }
 
-/// A node of a cell, as its certificate names it.
+/// A node of a cell, as its certificate names it; or another cell, which is a shard of the fleet that the cell coordinates.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
     pub cell_id: CellId,
     pub node: NodeId,
+    kind: CallerKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum CallerKind {
+    Node,
+    Shard,
 }
 
 impl fmt::Display for Caller {
@@ -41,12 +51,23 @@ impl fmt::Display for Caller {
 
 impl Caller {
     pub fn new(cell_id: &CellId, node: &NodeId) -> Self {
-        Self { cell_id: cell_id.clone(), node: node.clone() }
+        Self { cell_id: cell_id.clone(), node: node.clone(), kind: CallerKind::Node }
+    }
+
+    /// A shard of the fleet that the cell coordinates.
+    pub(super) fn shard(cell_id: &CellId, shard: &NodeId) -> Self {
+        Self { kind: CallerKind::Shard, ..Self::new(cell_id, shard) }
+    }
+
+    /// Whether it is no node, but a shard: it may report to the coordinator, and nothing else.
+    pub fn is_shard(&self) -> bool {
+        self.kind == CallerKind::Shard
     }
 
     /// The name as it stands in the certificate.
     pub(super) fn name(&self) -> String {
-        format!("{}.{}{DOMAIN}", self.node, self.cell_id)
+        let domain = if self.is_shard() { SHARD_DOMAIN } else { DOMAIN };
+        format!("{}.{}{domain}", self.node, self.cell_id)
     }
 
     /// What stands beside it, the same for every node of the cell: who scrapes them all expects one name. It is no node's,
@@ -57,8 +78,12 @@ impl Caller {
 
     /// A cell's name has no dot in it, so the last one parts the two.
     fn named(name: &str) -> Option<Self> {
-        let (node, cell_id) = name.strip_suffix(DOMAIN)?.rsplit_once('.')?;
-        Some(Self { cell_id: CellId::new(cell_id).ok()?, node: NodeId::new(node).ok()? })
+        let (rest, kind) = match name.strip_suffix(SHARD_DOMAIN) {
+            Some(rest) => (rest, CallerKind::Shard),
+            None => (name.strip_suffix(DOMAIN)?, CallerKind::Node),
+        };
+        let (node, cell_id) = rest.rsplit_once('.')?;
+        Some(Self { cell_id: CellId::new(cell_id).ok()?, node: NodeId::new(node).ok()?, kind })
     }
 
     /// Whom a certificate names. That it may is for the caller of this to have made sure of.
@@ -127,12 +152,16 @@ mod tests {
         };
         for node in ["ash", "Ash", "rack-1.ash_2.example.org", "trailing-", "dot."] {
             let caller = caller("blue", node);
-            assert_eq!(Caller::named(&caller.name()), Some(caller));
+            assert_eq!(Caller::named(&caller.name()), Some(caller.clone()));
+            let shard = Caller::shard(&caller.cell_id, &caller.node);
+            assert_eq!(Caller::named(&shard.name()), Some(shard.clone()));
+            assert_ne!(shard, caller, "a shard is no node of that name");
         }
         for (case, name) in [
             ("no node", ".blue.plimsoll.internal"),
             ("no cell", "ash.plimsoll.internal"),
             ("no cell's name", "ash.Blue.plimsoll.internal"),
+            ("a shard without a cell", "ash._shard.plimsoll.internal"),
             ("a pattern", "*.blue.plimsoll.internal"),
             ("another domain", "ash.blue.plimsoll.example"),
             ("another ending", "ash.blue.plimsoll.internal."),

@@ -14,7 +14,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
@@ -25,6 +25,7 @@ use super::Error;
 use super::authority::Fingerprint;
 use super::caller::{Caller, Validity, key};
 use super::identity::Identity;
+use super::operator_certificate::{OperatorCertificate, OperatorVerifier};
 use super::trust::{Anchors, NodeVerifier, PinVerifier, provider};
 
 /// What both sides speak inside TLS.
@@ -158,12 +159,12 @@ impl Credentials {
         Ok(config)
     }
 
-    /// For operators, who connect with a token and no certificate: none is asked for, and whoever has one gains nothing by it.
+    /// For operators, who are known by a token, or by the key of a certificate that they show.
     pub fn operator_config(&self) -> Result<ServerConfig, Error> {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(Error::Tls)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(Arc::new(OperatorVerifier::default()))
             .with_cert_resolver(Arc::clone(&self.current) as Arc<dyn ResolvesServerCert>);
         forget_sessions(&mut config);
         config.alpn_protocols = vec![OPERATOR_ALPN.to_vec()];
@@ -223,24 +224,38 @@ fn forget_sessions(config: &mut ServerConfig) {
 
 /// For a newcomer: it shows nothing, and believes any node of the cell whose authority has this fingerprint.
 pub fn join_config(fingerprint: Fingerprint) -> Result<Arc<ClientConfig>, Error> {
-    pinned_config(vec![fingerprint], ALPN)
+    pinned_config(vec![fingerprint], ALPN, None)
 }
 
 /// For an operator: the same, where the cell may have any of these authorities, as while one is being replaced.
 pub fn operator_client_config(fingerprints: &[Fingerprint]) -> Result<Arc<ClientConfig>, Error> {
-    pinned_config(fingerprints.to_vec(), OPERATOR_ALPN)
+    operator_client_config_with(fingerprints, None)
+}
+
+/// The same for one who shows a certificate.
+pub fn operator_client_config_with(
+    fingerprints: &[Fingerprint],
+    certificate: Option<&OperatorCertificate>,
+) -> Result<Arc<ClientConfig>, Error> {
+    pinned_config(fingerprints.to_vec(), OPERATOR_ALPN, certificate)
 }
 
 fn pinned_config(
     fingerprints: Vec<Fingerprint>,
     alpn: &'static [u8],
+    certificate: Option<&OperatorCertificate>,
 ) -> Result<Arc<ClientConfig>, Error> {
-    let mut config = ClientConfig::builder_with_provider(provider())
+    let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(Error::Tls)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(PinVerifier { fingerprints }))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(PinVerifier { fingerprints }));
+    let mut config = match certificate {
+        None => config.with_no_client_auth(),
+        Some(OperatorCertificate(shown)) => {
+            config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(shown))))
+        }
+    };
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     config.alpn_protocols = vec![alpn.to_vec()];

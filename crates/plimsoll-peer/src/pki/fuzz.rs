@@ -92,5 +92,7 @@ fn no_broken_identity_file_breaks_its_reader() {
         fs::write(&file, input).unwrap();
         let _ = Identity::load(dir.path());
         let _ = fingerprints_in(input);
+        let _ = operator_key_in(input);
+        let _ = OperatorCertificate::from_pem(input);
     });
 }

@@ -19,6 +19,17 @@ use super::{BACKDATE, Error};
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeKey(pub(super) Vec<u8>);
 
+impl NodeKey {
+    /// One that was kept elsewhere than in a file: a cell keeps the key it is known by in its fleet.
+    pub fn from_pkcs8(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl fmt::Debug for NodeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NodeKey")

@@ -30,6 +30,15 @@ impl Authority {
         Credentials::new(&self.identity(name, now(), NODE_LIFETIME)).expect("keys can be made")
     }
 
+    /// A shard of the fleet that the cell coordinates.
+    pub fn shard(&self, name: &str) -> Credentials {
+        let (key, csr) = Identity::new_key().expect("keys can be made");
+        let issued = self.issue_shard(&csr, &node(name), now(), NODE_LIFETIME);
+        let identity =
+            Identity::new(key, issued.expect("keys can be made"), self.certificate().clone());
+        Credentials::new(&identity.expect("keys can be made")).expect("keys can be made")
+    }
+
     /// A node whose certificate ran out a minute ago.
     pub fn expired(&self, name: &str) -> Credentials {
         let then = Timestamp(now().0 - Millis::minutes(61).0);

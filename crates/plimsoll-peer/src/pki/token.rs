@@ -16,6 +16,7 @@ use super::{DEFAULT_PORT, random};
 
 const JOIN: &str = "plj_";
 const OPERATOR: &str = "plo_";
+const FLEET: &str = "plf_";
 
 /// 160 bits: nobody tries them all in the day that a join token is good for, nor in any other.
 const SECRET: usize = 20;
@@ -65,7 +66,7 @@ pub enum InvalidJoin {
 }
 
 /// What the cell keeps of a token.
-fn kept(domain: &str, secret: &[u8]) -> Digest {
+pub(super) fn kept(domain: &str, secret: &[u8]) -> Digest {
     let hash = Sha256::new().chain_update(domain).chain_update([0]).chain_update(secret);
     Digest(hash.finalize().into())
 }
@@ -89,13 +90,24 @@ impl JoinToken {
     pub fn secret_hash(&self) -> Digest {
         kept(JOIN, &self.secret)
     }
+
+    fn bytes(&self) -> Vec<u8> {
+        [&self.secret[..], self.fingerprint.as_bytes()].concat()
+    }
+
+    fn from_bytes(bytes: &[u8; JOIN_BYTES]) -> Self {
+        let (secret, fingerprint) = bytes.split_at(SECRET);
+        Self {
+            secret: secret.try_into().expect("it was split there"),
+            fingerprint: Fingerprint::from_bytes(fingerprint.try_into().expect("the rest")),
+        }
+    }
 }
 
 /// The whole token: whoever prints it means to.
 impl fmt::Display for JoinToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = [&self.secret[..], self.fingerprint.as_bytes()].concat();
-        write!(f, "{JOIN}{}", base32::encode(JOIN, &bytes))
+        write!(f, "{JOIN}{}", base32::encode(JOIN, &self.bytes()))
     }
 }
 
@@ -108,13 +120,71 @@ impl fmt::Debug for JoinToken {
 impl FromStr for JoinToken {
     type Err = InvalidToken;
     fn from_str(text: &str) -> Result<Self, InvalidToken> {
-        let bytes: [u8; JOIN_BYTES] = parse(text, JOIN)?;
-        let (secret, fingerprint) = bytes.split_at(SECRET);
-        Ok(Self {
-            secret: secret.try_into().expect("it was split there"),
-            fingerprint: Fingerprint::from_bytes(fingerprint.try_into().expect("the rest")),
-        })
+        parse(text, JOIN).map(|bytes| Self::from_bytes(&bytes))
     }
+}
+
+/// Lets a cell into the fleet of the coordinator whose authority has this fingerprint.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FleetToken(JoinToken);
+
+impl FleetToken {
+    pub fn new(fingerprint: Fingerprint) -> Result<Self, super::Error> {
+        JoinToken::new(fingerprint).map(Self)
+    }
+
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.0.fingerprint
+    }
+
+    pub fn secret_hash(&self) -> Digest {
+        kept(FLEET, &self.0.secret)
+    }
+}
+
+impl fmt::Display for FleetToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{FLEET}{}", base32::encode(FLEET, &self.0.bytes()))
+    }
+}
+
+impl fmt::Debug for FleetToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FleetToken").field(&self.0).finish()
+    }
+}
+
+impl FromStr for FleetToken {
+    type Err = InvalidToken;
+    fn from_str(text: &str) -> Result<Self, InvalidToken> {
+        parse(text, FLEET).map(|bytes| Self(JoinToken::from_bytes(&bytes)))
+    }
+}
+
+/// A token for a fleet, and the node of its coordinator to bring it to: `TOKEN@ADDRESS`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetAddress {
+    pub token: FleetToken,
+    /// A name or an IP address, with its port.
+    pub address: String,
+}
+
+impl FromStr for FleetAddress {
+    type Err = InvalidJoin;
+    fn from_str(text: &str) -> Result<Self, InvalidJoin> {
+        let (token, address) = pasted(text)?;
+        Ok(Self { token, address })
+    }
+}
+
+/// A token and an address that stand together.
+fn pasted<T: FromStr<Err = InvalidToken>>(text: &str) -> Result<(T, String), InvalidJoin> {
+    let Some((token, address)) = text.trim().split_once('@') else {
+        // A token that is none is the greater trouble.
+        text.parse::<T>()?;
+        return Err(InvalidJoin::NoAddress);
+    };
+    Ok((token.parse()?, with_port(address)?))
 }
 
 /// Lets a person or a program use the API.
@@ -171,6 +241,7 @@ fn parse<const N: usize>(text: &str, prefix: &'static str) -> Result<[u8; N], In
             JOIN if starts(OPERATOR) => InvalidToken::IsOperator,
             OPERATOR if starts(JOIN) => InvalidToken::IsJoin,
             JOIN => InvalidToken::Prefix { what: "a join", prefix },
+            FLEET => InvalidToken::Prefix { what: "a fleet", prefix },
             _ => InvalidToken::Prefix { what: "an operator", prefix },
         });
     }
@@ -202,12 +273,8 @@ impl fmt::Display for JoinAddress {
 impl FromStr for JoinAddress {
     type Err = InvalidJoin;
     fn from_str(text: &str) -> Result<Self, InvalidJoin> {
-        let Some((token, address)) = text.trim().split_once('@') else {
-            // A token that is none is the greater trouble.
-            text.parse::<JoinToken>()?;
-            return Err(InvalidJoin::NoAddress);
-        };
-        Ok(Self { token: token.parse()?, address: with_port(address)? })
+        let (token, address) = pasted(text)?;
+        Ok(Self { token, address })
     }
 }
 

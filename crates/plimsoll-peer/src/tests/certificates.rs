@@ -195,3 +195,22 @@ async fn who_has_no_certificate_is_told_that_one_is_needed() {
     assert_eq!(response.status, StatusCode::UNAUTHORIZED);
     assert_eq!(response.body, "a node's certificate is needed here");
 }
+
+#[tokio::test]
+async fn a_shard_is_a_stranger_to_nodes_and_no_server_to_anybody() {
+    let blue = cell("blue");
+    // It goes by the name of a node, which makes it none.
+    let shard = blue.shard("ash");
+    let ash = Served::new(&blue.node("ash"));
+    let client = PeerClient::new(shard.clone());
+    assert_eq!(text(&client, &ash.target, "/who").await, "nobody");
+    let known = ask(&client, &ash.target, "/known").await.unwrap();
+    assert_eq!(known.status, StatusCode::UNAUTHORIZED);
+    // A node that would serve with it, in the place of the node whose name it has.
+    let thief = Served::new(&shard);
+    let birch = PeerClient::new(blue.node("birch"));
+    let error = ask(&birch, &thief.target, "/who").await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    let joining = crate::meet(blue.fingerprint(), &thief.target.address, PATIENCE).await;
+    assert!(matches!(joining, Err(Error::Refused { .. })), "{joining:?}");
+}

@@ -21,8 +21,8 @@ async fn door(credentials: &Credentials) -> SocketAddr {
             let door = door.clone();
             tokio::spawn(async move {
                 if let Some(mut stream) = door.receive(stream, remote).await {
-                    let _ = stream.write_all(b"hello").await;
-                    let _ = stream.shutdown().await;
+                    let _ = stream.0.write_all(b"hello").await;
+                    let _ = stream.0.shutdown().await;
                 }
             });
         }

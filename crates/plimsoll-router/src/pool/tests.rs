@@ -7,7 +7,8 @@ const START: Moment = Moment(1_000_000);
 
 fn upstream(name: &str) -> Arc<Upstream> {
     let key = UpstreamKey { replica: name.into(), generation: 1, port: 80 };
-    let upstream = Upstream::new(key, UpstreamTarget::Local(([127, 0, 0, 1], 80).into()));
+    let upstream =
+        Upstream::new(key, UpstreamTarget::Local(([127, 0, 0, 1], 80).into()), Arc::default());
     upstream.set_state(Some(MemberState::Ready), START);
     Arc::new(upstream)
 }
@@ -184,7 +185,7 @@ fn newcomers_among_themselves_are_equals() {
 
 fn elsewhere(name: &str) -> Arc<Upstream> {
     let key = UpstreamKey { replica: name.into(), generation: 1, port: 0 };
-    let upstream = Upstream::new(key, UpstreamTarget::Via { node: "birch".into() });
+    let upstream = Upstream::new(key, UpstreamTarget::Via { node: "birch".into() }, Arc::default());
     upstream.set_state(Some(MemberState::Ready), START);
     Arc::new(upstream)
 }

@@ -3,7 +3,7 @@ use super::*;
 fn member(replica: &str, generation: u64, state: MemberState) -> PoolMember {
     let octet = u8::try_from(generation).expect("a small number");
     let target = UpstreamTarget::Local(([127, 0, 0, octet], 80).into());
-    PoolMember { replica: replica.into(), generation, target, state }
+    PoolMember { replica: replica.into(), generation, target, state, proxied: Arc::default() }
 }
 
 fn web() -> PoolKey {

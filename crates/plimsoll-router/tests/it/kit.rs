@@ -35,7 +35,8 @@ pub(crate) fn member(
     at: SocketAddr,
     state: MemberState,
 ) -> PoolMember {
-    PoolMember { replica: replica.into(), generation, target: UpstreamTarget::Local(at), state }
+    let (replica, target) = (replica.into(), UpstreamTarget::Local(at));
+    PoolMember { replica, generation, target, state, proxied: Arc::default() }
 }
 
 /// A member that takes requests.

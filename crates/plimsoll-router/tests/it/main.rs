@@ -5,6 +5,7 @@
 mod hostile;
 mod http;
 mod kit;
+mod proxied;
 mod tcp;
 mod udp;
 mod via;

@@ -49,7 +49,13 @@ pub(crate) fn between(members: &[PoolMember]) -> Arc<Between> {
 
 pub(crate) fn via(replica: &str) -> PoolMember {
     let target = UpstreamTarget::Via { node: "birch".into() };
-    PoolMember { replica: replica.into(), generation: 1, target, state: MemberState::Ready }
+    PoolMember {
+        replica: replica.into(),
+        generation: 1,
+        target,
+        state: MemberState::Ready,
+        proxied: Arc::default(),
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use bollard::models::SystemVersion;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, ClientVersion, Docker};
 
 use super::engine_error::EngineError;
@@ -30,6 +31,8 @@ pub(super) struct EngineClient {
 struct NegotiatedClient {
     client: Docker,
     socket: (u64, u64),
+    /// It is a Podman that answers as a Docker engine.
+    is_podman: bool,
 }
 
 impl EngineClient {
@@ -57,20 +60,24 @@ impl EngineClient {
     pub(super) async fn renew(&self) -> Result<Docker, EngineError> {
         *self.known() = None;
         let found = identity(&self.socket);
-        let client = self.connect().await.map_err(|error| {
+        let (client, is_podman) = self.connect().await.map_err(|error| {
             self.silence.store(true, Ordering::Relaxed);
             EngineError::silent(&self.socket, error)
         })?;
         if let Some(socket) = found {
-            *self.known() = Some(NegotiatedClient { client: client.clone(), socket });
+            let client = client.clone();
+            *self.known() = Some(NegotiatedClient { client, socket, is_podman });
         }
         Ok(client)
     }
 
-    async fn connect(&self) -> Result<Docker, bollard::errors::Error> {
+    async fn connect(&self) -> Result<(Docker, bool), bollard::errors::Error> {
         let path = self.socket.to_string_lossy();
         let client = Docker::connect_with_unix(&path, ANSWER_WAIT.as_secs(), API_DEFAULT_VERSION)?;
-        client.with_request_modifier(with_safe_credentials).negotiate_version().await
+        let client = client.with_request_modifier(with_safe_credentials);
+        let client = client.negotiate_version().await?;
+        let is_podman = names_podman(&client.version().await?);
+        Ok((client, is_podman))
     }
 
     /// Whether somebody asked in vain since this was last asked.
@@ -81,6 +88,11 @@ impl EngineClient {
     /// What the engine spoke when it was last asked.
     pub(super) fn version(&self) -> Option<ClientVersion> {
         self.known().as_ref().map(|known| known.client.client_version())
+    }
+
+    /// Whether it was a Podman that answered when it was last asked.
+    pub(super) fn is_podman(&self) -> bool {
+        self.known().as_ref().is_some_and(|known| known.is_podman)
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Option<NegotiatedClient>> {
@@ -98,6 +110,12 @@ fn with_safe_credentials(mut request: BollardRequest) -> BollardRequest {
         }
     }
     request
+}
+
+/// Whether it is a Podman that answers as a Docker engine.
+pub(super) fn names_podman(version: &SystemVersion) -> bool {
+    let components = version.components.iter().flatten();
+    components.into_iter().any(|component| component.name.starts_with("Podman"))
 }
 
 fn identity(socket: &Path) -> Option<(u64, u64)> {
@@ -127,12 +145,24 @@ fn find(named: Option<&str>, usual: &[&str]) -> Option<PathBuf> {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use bollard::models::SystemVersionComponents;
+
     use super::*;
 
     /// The client library logs every request at debug level, environment and all, and must not be able to.
     #[test]
     fn nothing_that_is_sent_to_an_engine_is_logged() {
         assert!(log::STATIC_MAX_LEVEL <= log::LevelFilter::Info);
+    }
+
+    #[test]
+    fn podman_is_known_by_its_parts() {
+        let version = |part: &str| {
+            let part = SystemVersionComponents { name: part.to_owned(), ..Default::default() };
+            SystemVersion { components: Some(vec![part]), ..Default::default() }
+        };
+        assert!(names_podman(&version("Podman Engine")));
+        assert!(!names_podman(&version("Engine")) && !names_podman(&SystemVersion::default()));
     }
 
     #[test]

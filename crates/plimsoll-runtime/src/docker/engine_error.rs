@@ -31,6 +31,11 @@ pub(super) enum EngineError {
         "volume {name} was made with a driver or options of its own, which needs role admin; use another volume"
     )]
     DrivenVolume { name: String },
+    #[error(
+        "volume {name} has scope global in its file, and its driver {driver} keeps it on this node alone; use a driver that \
+         every node reaches, or leave the scope out"
+    )]
+    LocalVolume { name: String, driver: String },
     #[error("cannot write its file {name}")]
     File { name: String, source: io::Error },
     #[error("cannot read the security profile {path}")]
@@ -66,12 +71,29 @@ impl EngineError {
         self.status() == Some(404)
     }
 
+    /// A container was removed between two looks of the engine at it, as Podman says it, whatever it was asked for.
+    pub(super) fn has_vanished(&self) -> bool {
+        match self {
+            Self::Said { message, .. } => VANISHED.iter().any(|sign| message.contains(sign)),
+            _ => false,
+        }
+    }
+
+    /// A container is between running and exited: Podman lists it in a state of its own for that moment, which no client of
+    /// Docker can read, and with it none of the list.
+    pub(super) fn is_between(&self) -> bool {
+        matches!(self, Self::Odd(text) if text.contains("unknown variant `stopped`"))
+    }
+
     /// Another was faster, or took away what we built upon: a second look shows how things are now.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Said { status: 409, .. } => true,
             Self::Said { message, .. } => {
-                has_lost_network(message) || message.contains("No such container")
+                has_lost_network(message)
+                    || message.contains("No such container")
+                    || message.contains(NAME_TAKEN)
+                    || self.has_vanished()
             }
             _ => false,
         }
@@ -128,6 +150,13 @@ fn has_lost_network(message: &str) -> bool {
     let signs = ["not found", "is ambiguous"];
     message.contains("network") && signs.iter().any(|sign| message.contains(sign))
 }
+
+/// How Podman says that a container has just gone: from its database, from itself, and from its storage.
+const VANISHED: [&str; 3] =
+    ["no such container", "container has already been removed", "container not known"];
+
+/// How Podman says that another made a container of that name at the same moment. Docker says it with a status.
+const NAME_TAKEN: &str = "that name is already in use";
 
 /// How engines say that no subnet is left: older ones the first, newer ones the second.
 const NO_SUBNET: [&str; 2] =
@@ -219,10 +248,30 @@ mod tests {
     }
 
     #[test]
+    fn a_list_with_a_container_between_running_and_exited_is_known_by_how_it_fails_to_be_read() {
+        type Listed = Vec<bollard::models::ContainerSummary>;
+        let unread = |state: &str| {
+            let listed = format!(r#"[{{"Id": "12ab", "State": "{state}"}}]"#);
+            let error = serde_json::from_str::<Listed>(&listed).err()?;
+            let (message, column) = (error.to_string(), error.column());
+            Some(EngineError::from(Bollard::JsonDataError { message, column }))
+        };
+        assert!(unread("stopped").is_some_and(|fault| fault.is_between()));
+        assert!(unread("exited").is_none());
+        assert!(unread("adrift").is_some_and(|fault| !fault.is_between()));
+    }
+
+    #[test]
     fn what_passes_is_tried_again() {
         for (case, fault, is_passing) in [
             ("a name taken at the same moment", said(409, "Conflict. The container name"), true),
+            (
+                "the same of Podman",
+                said(500, "creating container storage: that name is already in use"),
+                true,
+            ),
             ("a container removed meanwhile", said(404, "No such container: 12ab"), true),
+            ("the same, on Podman", said(500, "12ab: container has already been removed"), true),
             ("a network removed meanwhile", said(404, "network 12ab not found"), true),
             ("a network made twice", said(400, "network x is ambiguous (2 matches)"), true),
             ("no such image", said(404, "No such image: a:1"), false),

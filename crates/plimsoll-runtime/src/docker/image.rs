@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use bollard::models::{HealthConfig, SystemVersion};
+use bollard::models::HealthConfig;
 use bollard::{ClientVersion, Docker};
 use plimsoll_model::Millis;
 use plimsoll_model::spec::{HealthTest, Healthcheck};
 
-use super::engine::EngineClient;
+use super::engine::{EngineClient, names_podman};
 use super::engine_error::EngineError;
 use crate::runtime::Description;
 
@@ -58,11 +58,6 @@ pub(super) async fn is_podman(docker: &Docker) -> Result<bool, EngineError> {
     Ok(names_podman(&docker.version().await?))
 }
 
-fn names_podman(version: &SystemVersion) -> bool {
-    let components = version.components.iter().flatten();
-    components.into_iter().any(|component| component.name.starts_with("Podman"))
-}
-
 /// `has_names` says whether somebody else than the engine answers for names of services.
 pub(super) async fn describe(
     engine: &EngineClient,
@@ -74,6 +69,19 @@ pub(super) async fn describe(
     let mut limits = Vec::new();
     if !has_names {
         limits.push("service names resolve on this node only".to_owned());
+    }
+    if is_podman && has_names {
+        limits.push("service names resolve on the first network of a container only".to_owned());
+    }
+    if is_podman {
+        limits.push("images are not pinned to digests: the engine asks no registry".to_owned());
+        limits.push(
+            "a missing directory of a bind mount is made, also without create_host_path".to_owned(),
+        );
+        limits.push(
+            "a health check that only the image has is not known: the engine does not tell it"
+                .to_owned(),
+        );
     }
     limits.push(
         "logs are kept as the engine is set up to keep them, where the service does not say"

@@ -1,13 +1,17 @@
 //! What is here: containers of this cell, and how each is.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
+use bollard::Docker;
 use bollard::models::{
-    ContainerInspectResponse, ContainerState, ContainerStateStatusEnum as State, NetworkSettings,
+    ContainerInspectResponse, ContainerState, ContainerStateStatusEnum as State, ContainerSummary,
+    NetworkSettings,
 };
 use bollard::query_parameters::ListContainersOptions;
 use futures_util::{StreamExt, stream};
 use plimsoll_model::Timestamp;
+use tokio::time::{Instant, sleep};
 
 use super::engine_error::EngineError;
 use super::{DockerInner, labels};
@@ -17,6 +21,10 @@ use crate::runtime::{ContainerInfo, ContainerStatus, Exit, Tag};
 /// How many containers are looked at at a time: enough to hide the way to the engine, few enough to leave it room for
 /// others.
 pub(super) const AT_ONCE: usize = 8;
+
+/// How often a list is asked for again that failed because something on it went meanwhile: where containers come and go all the
+/// time, as often as one may.
+const LISTS: u32 = 5;
 
 /// What the name of a tag leads to.
 pub(super) enum NameLookup {
@@ -59,7 +67,7 @@ impl DockerInner {
         let docker = self.engine.client().await?;
         let filters = Some(labels::filter(&self.settings.cell_id, None));
         let options = ListContainersOptions { all, filters, ..Default::default() };
-        let found = docker.list_containers(Some(options)).await?;
+        let found = containers(&docker, options).await?;
         let own = found.into_iter().filter_map(|container| {
             Some((container.id?, labels::tag(&container.labels.unwrap_or_default())?))
         });
@@ -72,7 +80,7 @@ impl DockerInner {
             match docker.inspect_container(&id, None).await.map_err(EngineError::from) {
                 Ok(container) => found(&container, tag).map(Some),
                 // It went while we looked.
-                Err(fault) if fault.is_absent() => Ok(None),
+                Err(fault) if fault.is_absent() || fault.has_vanished() => Ok(None),
                 Err(fault) => Err(fault),
             }
         });
@@ -84,6 +92,31 @@ impl DockerInner {
         }
         all.sort_unstable_by(|one: &ContainerInfo, other| one.tag.cmp(&other.tag));
         Ok(all)
+    }
+}
+
+/// How long a container may take from its end until its engine has noted it. Podman has a process of its own for that.
+const BETWEEN: Duration = Duration::from_secs(5);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What the engine lists. Podman looks at each container in turn, and fails altogether when one is removed meanwhile or
+/// just ends: such an engine is there, and is asked again.
+pub(super) async fn containers(
+    docker: &Docker,
+    options: ListContainersOptions,
+) -> Result<Vec<ContainerSummary>, EngineError> {
+    let (mut left, begun) = (LISTS, Instant::now());
+    loop {
+        left -= 1;
+        match docker.list_containers(Some(options.clone())).await.map_err(EngineError::from) {
+            Err(fault) if left > 0 && fault.has_vanished() => {}
+            Err(fault) if fault.is_between() && begun.elapsed() < BETWEEN => {
+                left = LISTS;
+                sleep(LOOK_AGAIN).await;
+            }
+            listed => return listed,
+        }
     }
 }
 
@@ -154,7 +187,58 @@ fn address(container: &ContainerInspectResponse) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+
+    use super::super::engine::EngineClient;
     use super::*;
+
+    /// An engine that gives these answers to questions for its containers, one after another.
+    async fn answer(listener: UnixListener, answers: Vec<(u16, &'static str)>) {
+        let mut answers = answers.into_iter();
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("somebody connects");
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                asked.push(stream.read_u8().await.expect("a whole request"));
+            }
+            let asked = String::from_utf8(asked).expect("a request is text");
+            let (status, body) = if asked.contains("/containers/json") {
+                answers.next().expect("not asked more often")
+            } else {
+                (200, r#"{"ApiVersion": "1.41"}"#)
+            };
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n");
+            let text = format!("{head}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            stream.write_all(text.as_bytes()).await.expect("somebody listens");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_container_that_goes_while_the_list_is_made_is_not_an_engine_that_does_not_answer() {
+        let gone =
+            (500, r#"{"message": "no container with name or ID \"a\" found: no such container"}"#);
+        let one = (200, r#"[{"Id": "b"}]"#);
+        let broken = (500, r#"{"message": "database is locked"}"#);
+        for (case, answers, expected) in [
+            ("it went", vec![gone, gone, one], Ok(1)),
+            ("one goes at every look", vec![gone; 5], Err("no such container")),
+            ("something else is wrong", vec![broken], Err("database is locked")),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("engine.sock");
+            let engine = tokio::spawn(answer(UnixListener::bind(&socket).unwrap(), answers));
+            let docker = EngineClient::new(socket).client().await.unwrap();
+            let listed = containers(&docker, ListContainersOptions::default()).await;
+            match (listed, expected) {
+                (Ok(listed), Ok(count)) => assert_eq!(listed.len(), count, "{case}"),
+                (Err(fault), Err(text)) => assert!(fault.to_string().contains(text), "{fault}"),
+                (listed, _) => panic!("{case}: {listed:?}"),
+            }
+            engine.abort();
+        }
+    }
 
     #[test]
     fn a_state_is_read_as_the_engine_means_it() {

@@ -14,6 +14,7 @@ use plimsoll_model::spec::NetworkAttachment;
 use plimsoll_model::{CellId, ContainerSpec, DeploymentName};
 
 use super::engine_error::EngineError;
+use super::list::containers;
 use super::{AddressPool, image, labels, subnets};
 use crate::bridge::Bridge;
 use crate::runtime::Tag;
@@ -245,7 +246,7 @@ pub(super) async fn clear(
     let filters = Some(labels::filter(cell_id, Some(deployment)));
     let options =
         ListContainersOptions { all: true, filters: filters.clone(), ..Default::default() };
-    if !docker.list_containers(Some(options)).await?.is_empty() {
+    if !containers(docker, options).await?.is_empty() {
         return Ok(Vec::new());
     }
     let mut gone = Vec::new();

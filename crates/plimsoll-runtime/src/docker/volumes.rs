@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bollard::Docker;
-use bollard::models::{Volume, VolumeCreateRequest};
+use bollard::models::{Volume, VolumeCreateRequest, VolumeScopeEnum};
 use bollard::query_parameters::{ListVolumesOptions, RemoveVolumeOptions};
-use plimsoll_model::spec::{MountSource, VolumeSpec};
+use plimsoll_model::spec::{MountSource, VolumeScope, VolumeSpec};
 use plimsoll_model::{CellId, DeploymentName};
 
 use super::engine_error::EngineError;
@@ -31,6 +31,9 @@ pub(super) async fn ensure(docker: &Docker, order: &StartRequest) -> Result<Name
         let MountSource::Volume { name: key, .. } = &mount.source else { continue };
         let declared = spec.volumes.get(key).cloned().unwrap_or_default();
         let name = ensure_one(docker, tag, key, &declared).await?;
+        if declared.scope == Some(VolumeScope::Global) {
+            check_global(docker, &name).await?;
+        }
         if spec.asked_by.is_some() {
             check_plain(docker, &name).await?;
         }
@@ -79,6 +82,16 @@ async fn check_plain(docker: &Docker, name: &str) -> Result<(), EngineError> {
     match find(docker, name).await? {
         Some(volume) if !is_plain(&volume) => {
             Err(EngineError::DrivenVolume { name: name.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The cell places by what the file says. Were it wrong, every node would have a volume of its own.
+async fn check_global(docker: &Docker, name: &str) -> Result<(), EngineError> {
+    match find(docker, name).await? {
+        Some(volume) if volume.scope != Some(VolumeScopeEnum::GLOBAL) => {
+            Err(EngineError::LocalVolume { name: name.to_owned(), driver: volume.driver })
         }
         _ => Ok(()),
     }

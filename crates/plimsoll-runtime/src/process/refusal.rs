@@ -138,7 +138,8 @@ mod tests {
 
     fn port(published: u16) -> Port {
         let (target, protocol, mode) = (80, Protocol::Tcp, PortMode::Host);
-        Port { target, published: Some(published), host_ip: None, protocol, mode }
+        let (published, host_ip, proxy_protocol) = (Some(published), None, None);
+        Port { target, published, host_ip, protocol, mode, proxy_protocol }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -23,6 +24,9 @@ const KILL_WAIT: Duration = Duration::from_secs(15);
 const START_WAIT: Duration = Duration::from_secs(30);
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How often a directory is tried that somebody still writes into: a supervisor that ends has a few lines left at most.
+const REMOVE_TRIES: u32 = 20;
 
 impl ProcessInner {
     pub(super) async fn stop(&self, tag: &Tag) -> Result<()> {
@@ -64,7 +68,7 @@ impl ProcessInner {
             }
             // The launch goes first: a directory without one is not listed, whatever else is left of it.
             absent_is_fine(fs::remove_file(place.launch()))?;
-            absent_is_fine(fs::remove_dir_all(&place.0))?;
+            remove_tree(&place.0)?;
             Ok(Removal::Done)
         });
         match removed.await.map_err(|error| Error::failed(Operation::Remove, tag, error))? {
@@ -80,6 +84,19 @@ impl ProcessInner {
             .remove(&tag.generation);
         Ok(())
     }
+}
+
+/// Removes a directory into which a supervisor that ends may still write its last lines.
+fn remove_tree(dir: &Path) -> io::Result<()> {
+    for _ in 0..REMOVE_TRIES {
+        match fs::remove_dir_all(dir) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            done => return absent_is_fine(done),
+        }
+    }
+    absent_is_fine(fs::remove_dir_all(dir))
 }
 
 enum Removal {

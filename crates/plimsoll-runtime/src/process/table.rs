@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::OnceLock;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ impl ProcessIdentity {
     /// The identity of a process that runs now.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         let stat = Stat::read(pid.as_raw_pid())?;
-        Some(Self { pid: stat.pid, start: stat.start, boot: boot()? })
+        Some(Self { pid: stat.pid, start: stat.start, boot: boot()?.to_owned() })
     }
 
     /// The identity of the process that has this number now.
@@ -54,10 +55,14 @@ impl ProcessIdentity {
     }
 }
 
-/// This boot's own name.
-pub(crate) fn boot() -> Option<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().to_owned())
+/// This boot's own name. It is read once: no process outlives its boot.
+pub(crate) fn boot() -> Option<&'static str> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if BOOT.get().is_none() {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let _ = BOOT.set(text.trim().to_owned());
+    }
+    BOOT.get().map(String::as_str)
 }
 
 /// What is used of `/proc/<pid>/stat`.

@@ -135,6 +135,13 @@ impl LeaderTracker {
         metrics.membership_config.voter_ids().all(|voter| voter == self.server)
     }
 
+    /// Whether anything depends on openraft's ticks, which call elections and send heartbeats. Who leads a cell of its own
+    /// has nobody to hear from and nobody to tell, and a hundred ticks a second would be most of what it costs at rest.
+    fn needs_ticks(&self, metrics: &RaftMetrics<Types>) -> bool {
+        let mut members = metrics.membership_config.nodes();
+        !metrics.state.is_leader() || members.any(|(member, _)| *member != self.server)
+    }
+
     /// How long ago this server, leading, was last answered by most of the others.
     fn unanswered(&self, metrics: &RaftMetrics<Types>) -> Option<Duration> {
         if self.is_alone(metrics) {
@@ -213,13 +220,13 @@ impl LeaderTracker {
         }
     }
 
-    /// Keeps what we say in step, until openraft ends.
+    /// Keeps what we say in step, and has openraft tick while that is of use, until it ends.
     pub(crate) fn follow(
         self: &Arc<Self>,
         raft: &Raft<Types, StateMachine>,
     ) -> watch::Receiver<Leadership> {
         let mut metrics = raft.metrics();
-        let tracker = Arc::clone(self);
+        let (tracker, raft) = (Arc::clone(self), raft.clone());
         let sender = Arc::new(watch::Sender::new(Leadership::default()));
         let _ = tracker.told.set(Arc::downgrade(&sender));
         tracker.tell(&metrics.borrow_watched());
@@ -230,6 +237,7 @@ impl LeaderTracker {
             loop {
                 let listens = {
                     let metrics = metrics.borrow_watched();
+                    raft.runtime_config().tick(tracker.needs_ticks(&metrics));
                     metrics.current_leader.is_some() && !tracker.is_alone(&metrics)
                 };
                 // Silence changes no metric, so who depends on another's word looks at the clock.
@@ -250,5 +258,72 @@ impl LeaderTracker {
             }
         });
         receiver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use plimsoll_model::CellId;
+
+    use super::super::channel::Switchboard;
+    use super::super::{Embedded, EmbeddedConfig, Founding};
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::engine::{Engine, Peer};
+
+    const FIRST: ServerId = ServerId(1);
+    const SECOND: ServerId = ServerId(2);
+
+    async fn start(board: &Switchboard, server: ServerId, founding: Founding) -> Arc<Embedded> {
+        let alone = EmbeddedConfig::alone(Path::new("data"), CellId::new("test").unwrap());
+        let config = EmbeddedConfig {
+            server,
+            founding,
+            disk: Arc::new(SimDisk::new()),
+            timing: Some(Timing::from_append(Duration::from_millis(1))),
+            network: board.port(server),
+            ..alone
+        };
+        let server = Embedded::start(config).await.unwrap();
+        board.plug(&server);
+        server
+    }
+
+    /// How often openraft has something to say within ten heartbeats.
+    async fn stirs(server: &Embedded) -> usize {
+        let mut metrics = server.raft.metrics();
+        let _ = metrics.borrow_and_update();
+        let mut stirs = 0;
+        let counting = async {
+            while metrics.changed().await.is_ok() {
+                stirs += 1;
+            }
+        };
+        let _ = tokio::time::timeout(server.timing.heartbeat * 10, counting).await;
+        stirs
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_cell_of_one_at_rest_is_woken_by_nothing_until_it_has_a_second_server() {
+        let board = Switchboard::new();
+        let first = start(&board, FIRST, Founding::Alone).await;
+        // What its start has left behind ends.
+        tokio::time::sleep(first.timing.election).await;
+        assert_eq!(stirs(&first).await, 0, "nobody listens, and still it ticks");
+
+        let second = start(&board, SECOND, Founding::Join).await;
+        first.add_server(SECOND, Peer::default(), true).await.unwrap();
+        assert!(stirs(&first).await >= 5, "a learner is not sent heartbeats");
+        first.set_voters([FIRST, SECOND].into()).await.unwrap();
+        first.set_voters([FIRST].into()).await.unwrap();
+        assert!(stirs(&second).await > 0);
+        first.remove_server(SECOND).await.unwrap();
+        tokio::time::sleep(first.timing.election).await;
+        assert_eq!(stirs(&first).await, 0, "it ticks for a server that is gone");
+        assert!(first.leadership().borrow().is_me);
+        second.shutdown().await.unwrap();
+        first.shutdown().await.unwrap();
     }
 }

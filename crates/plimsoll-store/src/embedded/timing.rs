@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, RealDisk};
 
 /// An election is never called sooner than this: a busy machine pauses for shorter than that, and five heartbeats
 /// fit. With it a new leader is there within about a second.
@@ -39,8 +39,17 @@ impl Timing {
 
     /// Tries the disk that holds the directory.
     pub(crate) fn measure(disk: &dyn Disk, dir: &Path) -> io::Result<Self> {
-        let path = dir.join("timing.new");
-        let file = disk.create(&path)?;
+        Self::with_file(disk, &dir.join("timing.new"))
+    }
+
+    /// What a server on this disk would find when it starts, for who wants to know it before, or beside one that runs.
+    pub fn foretell(dir: &Path) -> io::Result<Self> {
+        // A server that starts just now has a file of its own.
+        Self::with_file(&RealDisk, &dir.join(format!("timing.{}", std::process::id())))
+    }
+
+    fn with_file(disk: &dyn Disk, path: &Path) -> io::Result<Self> {
+        let file = disk.create(path)?;
         let mut tries = Vec::with_capacity(TRIES);
         for nth in 0..TRIES {
             let started = Instant::now();
@@ -49,7 +58,7 @@ impl Timing {
             tries.push(started.elapsed());
         }
         drop(file);
-        disk.remove(&path)?;
+        disk.remove(path)?;
         tries.sort_unstable();
         Ok(Self::from_append(tries[TRIES - 2]))
     }
