@@ -7,13 +7,15 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Method;
+use bytes::Bytes;
+use hyper::{HeaderMap, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
 
 use crate::exec_stream::ExecStart;
 use crate::view;
@@ -31,12 +33,47 @@ pub use error::Error;
 pub use exec_session::{ExecSender, ExecSession};
 pub use stream::Stream;
 
-use transport::{ApiRequest, Follow, Transport};
+use transport::{ApiRequest, Follow, StreamingResponse, Transport};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// How long a command run beside a service may take when nobody says; the answer comes when it is done.
 const EXEC_PATIENCE: Duration = Duration::from_hours(24);
+
+/// How long a node may take to begin to send a volume: it may have yet to hear that it may.
+const VOLUME_PATIENCE: Duration = Duration::from_mins(1);
+
+/// How much longer than a search its answer may take: it is passed on, and the cell is copied first.
+const SEARCH_MARGIN: Duration = Duration::from_secs(30);
+
+/// What is in a volume, as it comes.
+#[derive(Debug)]
+pub struct VolumeContent(StreamingResponse);
+
+impl VolumeContent {
+    /// The next bytes; none at the end.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>> {
+        self.0.piece().await
+    }
+}
+
+/// An answer as the daemon gave it, for who passes it on.
+#[derive(Debug)]
+pub struct PassedAnswer {
+    pub status: u16,
+    body: StreamingResponse,
+}
+
+impl PassedAnswer {
+    pub fn headers(&self) -> &HeaderMap {
+        &self.body.headers
+    }
+
+    /// The next bytes; none at the end.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>> {
+        self.body.piece().await
+    }
+}
 
 /// A client of one daemon.
 #[derive(Debug, Clone)]
@@ -208,6 +245,70 @@ impl Client {
         self.answer(ApiRequest::new(Method::DELETE, "/v1/cell/rotation")).await
     }
 
+    /// Passes on a request as it is, for who speaks the API itself, and its answer as it comes.
+    pub async fn pass(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Vec<u8>,
+    ) -> Result<PassedAnswer> {
+        let request = ApiRequest::new(method, path).raw(accept, body);
+        let (status, body) = self.transport.ask(request).await?;
+        Ok(PassedAnswer { status: status.as_u16(), body })
+    }
+
+    /// How busy nodes are and were.
+    pub async fn pressure(&self, query: &view::PressureQuery) -> Result<view::CellPressure> {
+        let asked = Query::default().value("node", query.node.as_ref());
+        let asked = asked.value("history", query.history.then_some("true"));
+        self.get(&asked.onto("/v1/pressure".to_owned())).await
+    }
+
+    pub async fn rescheduling(&self) -> Result<view::RescheduleStatus> {
+        self.get("/v1/reschedule").await
+    }
+
+    /// How it is set by then.
+    pub async fn set_rescheduling(
+        &self,
+        asked: &view::SetRescheduling,
+    ) -> Result<view::RescheduleStatus> {
+        self.send(Method::POST, "/v1/reschedule", asked).await
+    }
+
+    pub async fn fleet(&self) -> Result<view::FleetStatus> {
+        self.get("/v1/fleet").await
+    }
+
+    pub async fn set_fleet(&self, asked: &view::SetFleet) -> Result<view::FleetStatus> {
+        self.send(Method::POST, "/v1/fleet", asked).await
+    }
+
+    pub async fn set_fleet_quota(&self, asked: &view::SetFleetQuota) -> Result<view::FleetStatus> {
+        self.send(Method::POST, "/v1/fleet/quota", asked).await
+    }
+
+    pub async fn create_fleet_token(
+        &self,
+        asked: &view::NewFleetToken,
+    ) -> Result<view::FleetToken> {
+        self.send(Method::POST, "/v1/fleet/tokens", asked).await
+    }
+
+    pub async fn expel_shard(&self, shard: &str) -> Result<view::FleetStatus> {
+        let path = path(&["v1", "fleet", "shards", shard]);
+        self.answer(ApiRequest::new(Method::DELETE, &path)).await
+    }
+
+    pub async fn join_fleet(&self, asked: &view::JoinFleet) -> Result<view::FleetStatus> {
+        self.send(Method::POST, "/v1/fleet/membership", asked).await
+    }
+
+    pub async fn leave_fleet(&self) -> Result<view::FleetStatus> {
+        self.answer(ApiRequest::new(Method::DELETE, "/v1/fleet/membership")).await
+    }
+
     pub async fn create_join_token(&self, asked: &view::NewJoinToken) -> Result<view::JoinToken> {
         self.send(Method::POST, "/v1/tokens/join", asked).await
     }
@@ -330,6 +431,78 @@ impl Client {
         self.send(Method::POST, &path, asked).await
     }
 
+    /// Begins a backup or restore: what uses the volume is stopped. Whoever asks says again that they are there, or it is over.
+    pub async fn hold_volume(
+        &self,
+        deployment: &str,
+        volume: &str,
+        asked: &view::HoldVolume,
+    ) -> Result<view::VolumeHold> {
+        let path = path(&["v1", "deployments", deployment, "volumes", volume, "hold"]);
+        self.send(Method::POST, &path, asked).await
+    }
+
+    /// How far it is.
+    pub async fn volume_hold(
+        &self,
+        deployment: &str,
+        volume: &str,
+        order: u64,
+    ) -> Result<view::VolumeHold> {
+        self.get(&held_path(deployment, volume, order, "hold")).await
+    }
+
+    pub async fn renew_volume_hold(
+        &self,
+        deployment: &str,
+        volume: &str,
+        order: u64,
+    ) -> Result<view::VolumeHold> {
+        let path = held_path(deployment, volume, order, "hold");
+        self.answer(ApiRequest::new(Method::PUT, &path)).await
+    }
+
+    /// Ends it, well or not. Where it was lost in between, to end it well is refused.
+    pub async fn end_volume_hold(
+        &self,
+        deployment: &str,
+        volume: &str,
+        order: u64,
+        failed: Option<&str>,
+    ) -> Result<view::VolumeHold> {
+        let path = held_path(deployment, volume, order, "hold");
+        let path = match failed {
+            Some(why) => format!("{path}&failed={}", encoded(why)),
+            None => path,
+        };
+        self.answer(ApiRequest::new(Method::DELETE, &path)).await
+    }
+
+    /// What is in a volume that is held for a backup.
+    pub async fn volume_content(
+        &self,
+        deployment: &str,
+        volume: &str,
+        order: u64,
+    ) -> Result<VolumeContent> {
+        let path = held_path(deployment, volume, order, "content");
+        let request = ApiRequest::new(Method::GET, &path).patience(VOLUME_PATIENCE);
+        Ok(VolumeContent(self.transport.send(request).await?))
+    }
+
+    /// Replaces what is in a volume that is held for a restore by the backup whose pieces come.
+    pub async fn restore_volume(
+        &self,
+        deployment: &str,
+        volume: &str,
+        order: u64,
+        pieces: mpsc::Receiver<Bytes>,
+    ) -> Result<view::VolumeSize> {
+        let path = held_path(deployment, volume, order, "content");
+        let request = ApiRequest::new(Method::PUT, &path).patience(EXEC_PATIENCE);
+        self.answer(request.fed(pieces, "application/octet-stream")).await
+    }
+
     /// Newest first.
     pub async fn history(&self, name: &str) -> Result<Vec<view::Revision>> {
         self.get(&path(&["v1", "deployments", name, "history"])).await
@@ -375,6 +548,26 @@ impl Client {
     }
 
     /// The cell as a case.
+    /// What would come of it; nothing is done.
+    pub async fn what_if(&self, asked: &view::WhatIf) -> Result<view::Forecast> {
+        self.send(Method::POST, "/v1/what-if", asked).await
+    }
+
+    /// The best plan for a better layout that is found in time; nothing is done.
+    pub async fn optimize(&self, asked: &view::Optimize) -> Result<view::OptimizePlan> {
+        let patience = Duration::from_millis(asked.time_ms) + SEARCH_MARGIN;
+        let request = ApiRequest::new(Method::POST, "/v1/optimize").json(asked);
+        self.answer(request.patience(patience)).await
+    }
+
+    /// Has a plan carried out.
+    pub async fn apply_optimize(
+        &self,
+        asked: &view::ApplyOptimize,
+    ) -> Result<view::OptimizeStarted> {
+        self.send(Method::POST, "/v1/optimize/apply", asked).await
+    }
+
     pub async fn snapshot(&self) -> Result<view::Snapshot> {
         self.get(&path(&["v1", "snapshot"])).await
     }
@@ -524,6 +717,11 @@ fn plural(kind: CellFileKind) -> &'static str {
         CellFileKind::Secret => "secrets",
         CellFileKind::Config => "configs",
     }
+}
+
+fn held_path(deployment: &str, volume: &str, order: u64, what: &str) -> String {
+    let path = path(&["v1", "deployments", deployment, "volumes", volume, what]);
+    Query::default().value("order", Some(order)).onto(path)
 }
 
 fn audit_path(query: &view::AuditQuery, follow: bool) -> String {

@@ -132,6 +132,9 @@ codes! {
         /// The deployment has no such volume, or the node has no copy of it.
         NoSuchVolume = "no_such_volume" => "`plimsoll volume list` lists them",
 
+        /// The fleet has no such shard.
+        NoSuchShard = "no_such_shard" => "`plimsoll fleet shards` lists them",
+
         "Conflicts with the present state":
         /// The deployment is not at the revision the request expects.
         RevisionChanged = "revision_changed"
@@ -150,6 +153,8 @@ codes! {
         NoRollout = "no_rollout" => "`plimsoll rollout status DEPLOYMENT` shows the latest of each service",
         /// The service has no previous spec to roll back to.
         NothingBefore = "nothing_before" => "apply a file that works",
+        /// The last run of a service on a schedule is not over.
+        RunOpen = "run_open" => "wait until it is; `plimsoll status -w` shows it",
         /// The node is already being drained.
         AlreadyDraining = "already_draining"
             => "`plimsoll status -w` shows its progress, `plimsoll node uncordon NODE` cancels it, `--force` stops \
@@ -178,8 +183,10 @@ codes! {
         /// The volume is on several nodes, and which is meant is not said.
         VolumeOnSeveralNodes = "volume_on_several_nodes"
             => "`plimsoll volume inspect VOLUME` shows the copies; remove one with `plimsoll volume rm VOLUME --node NODE`",
-        /// The volume is being moved or removed.
+        /// The volume is being moved, removed, backed up or restored.
         VolumeBusy = "volume_busy" => "`plimsoll volume inspect VOLUME` shows how far it is",
+        /// The hold on the volume is over: whoever backs it up or restores it was not heard of in time, or its node went down.
+        VolumeNotHeld = "volume_not_held" => "`plimsoll audit` says why; begin the backup or restore again",
         /// The node has a copy of the volume already.
         VolumeThere = "volume_there" => "remove it first: `plimsoll volume rm VOLUME --node NODE`",
         /// The volume cannot be moved or removed: it is external or shared, has a driver, or each replica has its own.
@@ -208,12 +215,26 @@ codes! {
         NotRunning = "not_running" => "`plimsoll status` shows why it does not run",
         /// The replica has no container: it is retired and only stops.
         NotAssigned = "not_assigned" => "choose another replica",
+        /// The cell has changed since the plan for a better layout was found.
+        PlanOutdated = "plan_outdated" => "search again: `plimsoll optimize`",
+        /// This cell coordinates a fleet and runs nothing.
+        IsCoordinator = "is_coordinator" => "deploy to one of its shards; `plimsoll fleet shards` lists them",
+        /// This cell coordinates no fleet.
+        NotCoordinator = "not_coordinator" => "ask the coordinator of the fleet; `plimsoll coordinator up` starts one",
+        /// This cell is a shard of a fleet already.
+        FleetJoined = "fleet_joined" => "`plimsoll fleet leave` leaves it",
+        /// This cell is in no fleet.
+        NoFleet = "no_fleet" => "`plimsoll fleet join STRING` joins one",
         /// The cell's state does not allow this change.
         Refused = "refused" => "look at the status, and retry",
 
         "Invalid requests":
+        /// What was sent is no whole backup of a volume. The volume is as it was.
+        BadVolumeBackup = "bad_volume_backup" => "use another copy of the backup",
         /// The role is not one of those there are.
         BadRole = "bad_role" => "use read, deploy or admin",
+        /// What was sent cannot be the certificate of an operator.
+        BadCertificate = "bad_certificate" => "send a certificate in PEM that has not expired",
         /// There is no such kind of audit event.
         NoSuchKind = "no_such_kind" => "`plimsoll audit --help` lists them",
         /// The file names no services.
@@ -222,6 +243,10 @@ codes! {
         GlobalReplicas = "global_replicas" => "set placement to spread or pack to choose a number",
         /// The request names no service to scale.
         NothingToScale = "nothing_to_scale" => "name services and numbers, as in web=3",
+        /// A better layout cannot be searched for or carried out like that.
+        BadOptimize = "bad_optimize" => "see `plimsoll optimize --help`",
+        /// What is supposed cannot be, or is not clear.
+        BadSupposition = "bad_supposition" => "see `plimsoll what-if --help`",
         /// A service refers to a secret or config that the cell does not keep.
         MissingFile = "missing_file" => "create it: `plimsoll secret create NAME FILE`",
         /// A service depends on one that does not exist.
@@ -240,6 +265,8 @@ codes! {
         BadSpec = "bad_spec" => "correct these fields",
         /// The replica is not one of the deployment or service named.
         NotOf = "not_of" => "name the service it is a replica of",
+        /// The target of the rescheduler is not a percentage from 1 to 100.
+        BadTarget = "bad_target" => "name a percentage from 1 to 100, or clear the target",
         /// There is no command to run.
         NoCommand = "no_command" => "name a command, as in `-- ls /`",
         /// The logs of so many replicas cannot be followed at once.
@@ -255,6 +282,8 @@ codes! {
             => "keep large files out of configs and secrets: mount them from a volume; delete deployments that are not needed",
 
         "Failures of the cell or a node":
+        /// The node could not read or write the volume. The volume is as it was.
+        VolumeFailed = "volume_failed" => "the daemon's log on that node has more",
         /// No server leads.
         NoLeader = "no_leader"
             => "an election takes about a second: retry; `plimsoll cell status` shows the servers",
@@ -284,6 +313,9 @@ codes! {
         NodeUnreachable = "node_unreachable" => "`plimsoll node list` shows which nodes are up",
         /// Another node gave an answer that cannot be read.
         BadAnswer = "bad_answer" => "run the same plimsoll on all nodes",
+        /// The coordinator of the fleet cannot be reached, or did not let this cell in.
+        CoordinatorUnreachable = "coordinator_unreachable"
+            => "see that this node reaches the coordinator's peer port; this cell works on without it",
         /// The container runtime does not answer.
         RuntimeUnavailable = "runtime_unavailable"
             => "start the container engine; the daemon keeps trying",
@@ -340,7 +372,8 @@ impl ProblemCode {
             | Self::NoSuchSecret
             | Self::NoSuchConfig
             | Self::NoSuchRegistry
-            | Self::NoSuchVolume => 404,
+            | Self::NoSuchVolume
+            | Self::NoSuchShard => 404,
             Self::NoSuchMethod => 405,
             Self::NameTaken
             | Self::RevisionChanged
@@ -350,6 +383,7 @@ impl ProblemCode {
             | Self::NoEarlierRevision
             | Self::NoRollout
             | Self::NothingBefore
+            | Self::RunOpen
             | Self::AlreadyDraining
             | Self::LastNode
             | Self::NodeInUse
@@ -362,6 +396,7 @@ impl ProblemCode {
             | Self::VolumeInUse
             | Self::VolumeOnSeveralNodes
             | Self::VolumeBusy
+            | Self::VolumeNotHeld
             | Self::VolumeThere
             | Self::VolumeFixed
             | Self::VolumeUnfit
@@ -374,13 +409,20 @@ impl ProblemCode {
             | Self::Rotating
             | Self::NotRotating
             | Self::NodeReady
+            | Self::PlanOutdated
+            | Self::IsCoordinator
+            | Self::NotCoordinator
+            | Self::FleetJoined
+            | Self::NoFleet
             | Self::Refused => 409,
             Self::TooLarge => 413,
             Self::NoSuchKind
             | Self::BadRole
+            | Self::BadCertificate
             | Self::NoServices
             | Self::GlobalReplicas
             | Self::NothingToScale
+            | Self::BadSupposition
             | Self::MissingFile
             | Self::MissingDependency
             | Self::CircularDependency
@@ -390,15 +432,19 @@ impl ProblemCode {
             | Self::BadSpec
             | Self::NotOf
             | Self::NoCommand
+            | Self::BadTarget
             | Self::TooManyReplicas
             | Self::EmptyCredential
             | Self::TooMany
             | Self::TooMuch
+            | Self::BadVolumeBackup
+            | Self::BadOptimize
             | Self::Quota => 422,
             Self::Version | Self::Outdated => 426,
             Self::JoinLimited => 429,
             Self::BadAnswer
             | Self::RuntimeFailed
+            | Self::VolumeFailed
             | Self::Disk
             | Self::NotTaken
             | Self::Servers
@@ -414,6 +460,7 @@ impl ProblemCode {
             | Self::UpgradeUnfinished
             | Self::Stopped
             | Self::NodeUnreachable
+            | Self::CoordinatorUnreachable
             | Self::RuntimeUnavailable => 503,
             Self::DiskFull | Self::StoreFull => 507,
         }

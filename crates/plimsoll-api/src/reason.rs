@@ -56,6 +56,10 @@ codes! {
         NoNodes = "no_nodes" => "join a node: `plimsoll token create-join`, then `plimsoll up --join` there",
         /// No node can take the replica; the message counts what each one failed on.
         NoEligibleNode = "no_eligible_node" => "`plimsoll explain SERVICE` shows what each node lacks",
+        /// A replica of the service was, or is about to be, stopped for one of higher priority; it comes back where there is room.
+        Preempted = "preempted" => "free capacity, add a node, or raise its priority in `x-plimsoll`",
+        /// No node has room; replicas of lower priority are making way for the replica on one of them.
+        Preempting = "preempting" => "",
         /// The replicated state refused twice what the scheduler decided for the service. It waits alone; this is a bug in plimsoll.
         DecisionRefused = "decision_refused"
             => "apply the deployment again to retry at once, and report the message with `plimsoll snapshot export`",
@@ -64,6 +68,8 @@ codes! {
             => "start the nodes it names, or change the service's hosts",
         /// The service is stopped while its volumes move to another node.
         VolumeMoving = "volume_moving" => "`plimsoll volume inspect VOLUME` shows how far the move is",
+        /// The service is stopped while a volume of it is backed up or restored.
+        VolumeHeld = "volume_held" => "`plimsoll volume inspect VOLUME` shows since when; it starts again by itself once that is over",
 
         "Placement filters":
         /// The node is down.
@@ -116,6 +122,8 @@ codes! {
         NoRoomInPlace = "no_room_in_place" => "lower the reservation, publish another port, or make room on the node",
         /// The new spec did not become healthy; the old one keeps running and the rollout is not retried.
         Stalled = "stalled" => "`plimsoll logs REPLICA` shows why; correct the spec and apply again",
+        /// The replica is a job and runs; to move it is to run it twice, so it stays until it has ended.
+        JobRunning = "job_running" => "wait until it has ended; `plimsoll node drain NODE --force` stops it, and it runs again elsewhere",
 
         "Causes of a move":
         /// The replica's node is down beyond its grace period, or was removed.
@@ -132,6 +140,8 @@ codes! {
         Reschedule = "reschedule" => "",
         /// The replica is being restarted on request, or its turn for that will come.
         Restart = "restart" => "",
+        /// The replica is moved for a better layout that an operator asked for with `plimsoll optimize --apply`.
+        Optimize = "optimize" => "",
 
         "Abandoned moves":
         /// The replica failed at its destination; the original kept running.
@@ -172,8 +182,11 @@ codes! {
         /// The replica failed three times in a row and is not restarted any more.
         RestartExhausted = "restart_exhausted"
             => "`plimsoll logs REPLICA` shows why; applying again, also the same file, retries",
-        /// The container was a job and exited with status 0.
+        /// The container ran to its end and exited with status 0.
         Completed = "completed" => "",
+        /// The container ran to its end and exited with another status; its file allows no further attempt.
+        JobFailed = "job_failed"
+            => "`plimsoll logs REPLICA` shows why; applying again, also the same file, runs it again",
         /// A step of the rollout failed; its node gave no reason.
         StepFailed = "step_failed" => "`plimsoll logs REPLICA` shows why",
 
@@ -260,6 +273,8 @@ codes! {
         NoEligibleDst = "no_eligible_dst" => "`plimsoll explain NODE` shows each gate with its numbers",
         /// Nothing on the node may be moved.
         NoCandidate = "no_candidate" => "its replicas are stateful or global: move the load another way",
+        /// Most of the rebalancer's latest moves brought less than half of what was predicted, so it moves less often.
+        SlowedDown = "slowed_down" => "`plimsoll reschedule status` shows what its moves were worth",
 
         "Readiness of a node":
         /// No server leads.

@@ -11,18 +11,24 @@ mod backup;
 mod cell;
 mod certificates;
 mod files;
+mod fleet;
 pub mod freshness;
 pub mod leadership;
 mod nodes;
+mod optimize;
 pub mod page;
 mod plan;
+mod pressure;
 mod registries;
 mod relief;
+mod reschedule;
 mod routes;
+mod schedule;
 mod snapshot;
 pub mod spec;
 mod time;
 mod volumes;
+mod what_if;
 
 pub use crate::problem::{Problem, ProblemCode};
 pub use crate::reason::{Reason, ReasonCode};
@@ -36,25 +42,40 @@ pub use cell::{
 };
 pub use certificates::Certificate;
 pub use files::{CellFile, ConfigFile, NewContent, NewFile, RotatedFile};
+pub use fleet::{
+    FleetGate, FleetMachine, FleetPlace, FleetQuota, FleetRole, FleetShard, FleetShortfall,
+    FleetStatus, FleetToken, FleetTransfer, JoinFleet, NewFleetToken, SetFleet, SetFleetQuota,
+};
 pub use freshness::Freshness;
 pub use leadership::LeadershipInfo;
 pub use nodes::{
     ChangeRollout, Drain, DrainPlan, DrainState, Move, NodeChanged, RolloutAction, RolloutChanged,
+};
+pub use optimize::{
+    ApplyOptimize, DEFAULT_MOVES, LayoutFigures, MAX_TIME_MS, Optimize, OptimizeMove, OptimizePlan,
+    OptimizeStarted, refused as plan_refused,
 };
 pub use page::Page;
 pub use plan::{
     Plan, PlannedMove, PlannedPlacement, PlannedRetirement, PlannedRolloutStop, PlannedStay,
     ScoreParts, Shortfall, UnplacedReplicas,
 };
+pub use pressure::{CellPressure, LevelSample, NodeLevels, PressureQuery};
 pub use registries::{NewRegistryLogin, RegistryLogin};
 pub use relief::{Gate, NodeAccount, Relief, WeighedMove};
+pub use reschedule::{
+    FillStatus, LoopStatus, MoveReview, RescheduleAction, RescheduleCycle, RescheduleMove,
+    RescheduleStatus, RescheduleVerdict, SetRescheduling,
+};
 pub use routes::{Route, RouteContainer, RouteExplanation, RouteQuery};
+pub use schedule::{MissedRuns, ScheduledRun, ServiceSchedule};
 pub use snapshot::Snapshot;
 pub use time::Time;
 pub use volumes::{
-    MoveVolume, PlannedVolumeMove, Volume, VolumeChanged, VolumeCopy, VolumeMoving, VolumeSize,
-    VolumeUser,
+    DataPin, HoldPurpose, HoldVolume, MoveVolume, PlannedVolumeMove, Volume, VolumeChanged,
+    VolumeCopy, VolumeHold, VolumeMoving, VolumeSize, VolumeUser,
 };
+pub use what_if::{Forecast, NodeForecast, NodeShares, NodeUsage, WhatIf};
 
 /// Everything: what `plimsoll status` shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -119,6 +140,9 @@ pub struct Node {
     /// How its drain goes on, or how the last one ended.
     #[serde(default)]
     pub drain: Option<DrainState>,
+    /// How far it is filled; only in lists of all nodes.
+    #[serde(default)]
+    pub fill: Option<FillStatus>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -201,10 +225,16 @@ pub struct Service {
     /// Where its image declares volumes that the file does not mount, once a node has pulled it. Each replica keeps its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_volumes: Vec<String>,
+    /// Its labels, and those of its containers where it has none of that name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Why some replica has no place.
     pub unplaced: Option<Reason>,
     /// The latest change of its spec; none while there has been only one.
     pub rollout: Option<Rollout>,
+    /// When it runs, and how it ended the last times, where it is on a schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ServiceSchedule>,
     pub replicas: Vec<Replica>,
 }
 
@@ -259,8 +289,8 @@ pub struct Assignment {
     /// What its tag stood for when it was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// `assigned` until its node has said anything; then `pending`, `pulling`, `starting`, `running`, `degraded`, `failed`
-    /// or `stopped`; `lost` while its node is down, `unknown` while the container runtime of its node does not answer.
+    /// `assigned` until its node has said anything; then `pending`, `pulling`, `starting`, `running`, `degraded`, `failed`,
+    /// `completed` or `stopped`; `lost` while its node is down, `unknown` while the container runtime of its node does not answer.
     pub state: String,
     pub since: Time,
     /// Why it is in that state.
@@ -270,6 +300,12 @@ pub struct Assignment {
     pub next_try: Option<Time>,
     pub cpu_millis: Option<u64>,
     pub memory_bytes: Option<u64>,
+    /// How it ended; none where it runs, or nobody saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// How often it was run until it completed or failed for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
 }
 
 /// What `plimsoll apply` sends: a compose file as its client read it.
@@ -300,6 +336,9 @@ pub struct Applied {
     pub routes: Vec<String>,
     /// What would become of its replicas, to the end. Only a dry run has it.
     pub plan: Option<Plan>,
+    /// What data keeps on a node, and on which. Only a dry run has it.
+    #[serde(default)]
+    pub pinned: Vec<DataPin>,
     /// What this node's runtime cannot do for these services, or does with less isolation than asked for.
     pub warnings: Vec<Reason>,
 }
@@ -344,6 +383,9 @@ pub struct Restart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Restarted {
     pub replicas: Vec<String>,
+    /// Services on a schedule that run once more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<String>,
     /// The log index it was written at; none where there was nothing to write.
     pub index: Option<u64>,
 }
@@ -406,11 +448,35 @@ pub struct Explanation {
     /// Its move, where one is under way.
     #[serde(default)]
     pub moving: Option<Move>,
+    /// Why the rescheduler leaves it there, or where it takes it; none where nobody leads.
+    #[serde(default)]
+    pub rescheduling: Option<RescheduleVerdict>,
+    /// Moves of it that were looked at again, the newest first, as far as the audit goes back.
+    #[serde(default)]
+    pub reviews: Vec<MoveReview>,
     /// What else is to be known of it.
     #[serde(default)]
     pub notes: Vec<Reason>,
+    /// Of a replica that finds no room, whom it could preempt on each node, or why nobody there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preemption: Vec<PreemptionVerdict>,
     /// Best first.
     pub nodes: Vec<NodeVerdict>,
+}
+
+/// Who would make way for a replica on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PreemptionVerdict {
+    pub node: String,
+    /// The fewest and cheapest make way there, of all nodes.
+    pub is_best: bool,
+    /// Who would make way; none where nobody may, or it would not be enough.
+    pub victims: Vec<String>,
+    /// Why nobody, with the numbers that decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// What one node has to say to a replica.
@@ -442,6 +508,9 @@ pub struct AuditEvent {
     /// The numbers of a `rebalance_moved` or `rebalance_skipped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relief: Option<Relief>,
+    /// The numbers of a `move_reviewed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<MoveReview>,
 }
 
 /// One piece of `plimsoll logs`, as a stream of JSON lines.

@@ -21,7 +21,7 @@ use plimsoll_model::{
 };
 use plimsoll_runtime::health::HealthReport;
 use plimsoll_runtime::health::probe::HealthState;
-use plimsoll_runtime::{BindRoots, BoxFuture, Error, Exit, PullError, Runtime, Tag, chain};
+use plimsoll_runtime::{BindRoots, BoxFuture, Error, PullError, Runtime, Tag, chain};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -31,7 +31,9 @@ use crate::dispatcher::{AssignmentReceiver, AssignmentUpdate, Assignments, Desir
 use crate::link::{self, Report};
 use crate::measurements::{FailedChecks, SharedMeasurements};
 use crate::volume_copy::CopyNotes;
+use crate::volume_door::VolumeSwap;
 use crate::volume_orders::VolumeOrders;
+use crate::volume_restore;
 use plimsoll_peer::PeerClient;
 
 mod clock;
@@ -88,6 +90,7 @@ pub struct Agent {
     tasks: JoinSet<FinishedWork>,
     starts: Arc<Semaphore>,
     words: (mpsc::UnboundedSender<ReplicaHealth>, mpsc::UnboundedReceiver<ReplicaHealth>),
+    swaps: (mpsc::UnboundedSender<VolumeSwap>, mpsc::UnboundedReceiver<VolumeSwap>),
     reports: mpsc::UnboundedSender<Report>,
     sweeps: Sweeps,
     doomed: Doomed,
@@ -104,9 +107,11 @@ impl Agent {
     pub fn new(cell: &NodeContext, reports: mpsc::UnboundedSender<Report>) -> Self {
         let cell_id = cell.engine.machine().read(|state| state.cell_id().clone());
         let (runtime, measurements) = (Arc::clone(&cell.runtime), cell.measurements.clone());
-        let (node, policy) = (cell.node.clone(), cell.policy);
+        let (node, policy) = (cell.node.clone(), &cell.policy);
         let mut agent = Self::reporting(reports, runtime, measurements, cell_id, node, policy);
         agent.volume_work.exports = cell.volume_exports.clone();
+        agent.volume_work.door = cell.volume_door.clone();
+        agent.volume_work.door.lock().swaps = Some(agent.swaps.0.clone());
         agent
     }
 
@@ -116,14 +121,14 @@ impl Agent {
         measurements: SharedMeasurements,
         cell_id: CellId,
         node: NodeId,
-        policy: Policy,
+        policy: &Policy,
     ) -> Self {
         Self {
             runtime,
             cell_id,
             node,
             measurements,
-            policy,
+            policy: *policy,
             clock: AgentClock::start(),
             briefs: BTreeMap::new(),
             units: BTreeMap::new(),
@@ -132,6 +137,7 @@ impl Agent {
             tasks: JoinSet::new(),
             starts: Arc::new(Semaphore::new(MAX_STARTS)),
             words: mpsc::unbounded_channel(),
+            swaps: mpsc::unbounded_channel(),
             reports,
             sweeps: Sweeps::default(),
             doomed: Doomed::default(),
@@ -155,6 +161,8 @@ impl Agent {
     pub fn with_data_dir(mut self, data_dir: &Path) -> Self {
         self.processes = KnownProcesses::read(data_dir);
         self.volume_work.notes = CopyNotes::below(data_dir);
+        self.volume_work.door.lock().data_dir = Some(data_dir.to_owned());
+        volume_restore::clear_left(data_dir);
         self
     }
 
@@ -201,6 +209,7 @@ impl Agent {
                     Err(error) => tracing::error!(%error, "a task of the agent failed"),
                 },
                 Some(word) = self.words.1.recv() => self.heed(word),
+                Some(swap) = self.swaps.1.recv() => self.swap_volume(swap),
                 () = tokio::time::sleep_until(wake) => self.ring(),
                 _ = shutdown.wait_for(|stop| *stop) => return,
             }
@@ -229,10 +238,11 @@ impl Agent {
     fn hear(&mut self, update: AssignmentUpdate) {
         let changed: Vec<ReplicaId> = match update {
             AssignmentUpdate::Volumes(orders) => {
-                let VolumeOrders { doomed, discards, copies, exports } = orders;
+                let VolumeOrders { doomed, discards, copies, exports, holds } = orders;
                 self.doomed.ask(doomed);
                 self.volume_work.discard(discards);
                 *self.volume_work.exports.lock() = exports;
+                self.volume_work.door.lock().holds = holds;
                 self.copy_volumes(&copies);
                 return;
             }
@@ -244,6 +254,7 @@ impl Agent {
                 // What is to go of volumes comes next, if there is any. What is being copied is copied on until then.
                 self.doomed.ask(BTreeMap::new());
                 self.volume_work.discard(BTreeMap::new());
+                self.volume_work.door.lock().holds.clear();
                 let known: BTreeSet<_> = self.briefs.keys().chain(self.units.keys()).collect();
                 known.into_iter().cloned().collect()
             }
@@ -334,6 +345,7 @@ impl Agent {
             units.len() - 1
         });
         let unit = &mut units[at];
+        unit.retries = wanted.spec.retries();
         if unit.spec.is_none() {
             unit.spec = Some(Arc::clone(&wanted.spec));
             let observed = wanted.observed.as_ref();
@@ -345,13 +357,14 @@ impl Agent {
             // The count of failures went with the process that counted; its result did not.
             let last = observed.and_then(|seen| seen.code.as_ref()).filter(|_| !unit.is_up());
             let is_end = |code: &&ObservedCode| {
-                matches!(code, ObservedCode::RestartExhausted { .. } | ObservedCode::Completed)
+                wanted.is_over || matches!(code, ObservedCode::RestartExhausted { .. })
             };
             unit.end = last.filter(is_end).cloned();
-            // A job that was done while nobody watched is not done a second time.
-            if wanted.is_job && unit.exit == Some(Exit { status: Some(0), oom: false }) {
-                unit.end = Some(ObservedCode::Completed);
-                let seen = (ObservedState::Running, unit.end.clone());
+            // What ran to its end while nobody watched is not run a second time for that. Where nobody knows how it ended, it is.
+            let exit = unit.exit.filter(|exit| exit.status.is_some() && unit.retries.is_some());
+            if let Some(exit) = exit.filter(|_| unit.end.is_none()) {
+                let (now, policy) = (self.clock.now(), self.policy);
+                let seen = unit.ends(exit, now, &policy);
                 self.tell(id, wanted.generation, seen);
                 return;
             }

@@ -25,12 +25,15 @@ mod backup;
 mod cell;
 mod connections;
 mod context;
+mod dashboard;
 mod door;
+mod event_metrics;
 mod examples;
 mod exec;
 mod extract;
 mod fan_out;
 mod files;
+mod fleet;
 mod follow;
 mod forward;
 mod health;
@@ -38,9 +41,11 @@ mod local_users;
 mod logs;
 mod metrics;
 mod operators;
+mod optimize;
 mod read;
 mod registries;
 mod requester;
+mod reschedule;
 mod revocation;
 mod rotation;
 mod router;
@@ -51,6 +56,7 @@ mod source_shares;
 mod staleness;
 mod statuses;
 mod token;
+mod volume_holds;
 mod volumes;
 mod watching;
 mod write;
@@ -105,6 +111,7 @@ impl ApiServer {
             client: OnceLock::new(),
             routing: OnceLock::new(),
             token_uses: Shared::default(),
+            event_counts: Shared::default(),
             hashed: Mutex::new(None),
             notice: Shared::default(),
             ending: has_ended,

@@ -4,6 +4,7 @@
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use hyper::header::HeaderName;
 use plimsoll_model::Timestamp;
 
 /// By this part of the time that passes it runs faster or slower until it is right again.
@@ -21,6 +22,14 @@ pub fn now() -> Timestamp {
     let mut clock = clock.lock().unwrap_or_else(PoisonError::into_inner);
     let told = clock.tell(started.elapsed(), wall());
     Timestamp(u64::try_from(told.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What `/healthz` says of the machine's clock, for who compares clocks.
+pub const CLOCK: HeaderName = HeaderName::from_static("plimsoll-clock");
+
+/// The time as the machine has it, which other machines can be compared with; it may jump.
+pub fn machine_time() -> Timestamp {
+    Timestamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Since 1970, as the machine has it.

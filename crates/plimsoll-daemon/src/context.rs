@@ -7,24 +7,27 @@ use std::time::Duration;
 
 use plimsoll_kernel::{Leader, Policy};
 use plimsoll_model::access::Digest;
-use plimsoll_model::{
-    Author, Command, Event, Generation, Guarded, Millis, NodeId, Rejection, Writer,
-};
+use plimsoll_model::{Event, Generation, Guarded, Millis, NodeId, Writer};
 use plimsoll_runtime::Runtime;
 use plimsoll_store::{Engine, Peer};
-use thiserror::Error;
 
 use crate::authorities::AuthorityFeed;
 pub use crate::clock::now;
 use crate::endpoint_feed::EndpointFeed;
+use crate::fleet::{Coordinator, FleetLinkStatus};
 use crate::ingress_status::IngressStatus;
+use crate::log_writer::LogWriter;
+pub use crate::log_writer::WriteError;
 use crate::measurements::SharedMeasurements;
 use crate::peer_levels::PeerLevels;
+use crate::pressure_history::PressureHistory;
 use crate::quorum::Quorum;
 use crate::route_certificates::CertificateFeed;
 use crate::servers::Servers;
 use crate::shared::Shared;
+use crate::volume_door::VolumeDoor;
 use crate::volume_orders::VolumeExport;
+use crate::write_latency::WriteLatency;
 
 #[derive(Debug, Clone)]
 pub struct NodeContext {
@@ -46,20 +49,20 @@ pub struct NodeContext {
     pub quorum: Shared<Option<Quorum>>,
     /// What this node keeps while it leads; none while it does not.
     pub leader: Shared<Option<Leader>>,
+    /// How busy nodes were in the last hour, as far as this node led; it is for people alone.
+    pub pressure_history: Shared<PressureHistory>,
     /// Which nodes may read which volumes here, by the word of the leader.
     pub volume_exports: Shared<BTreeMap<Generation, VolumeExport>>,
+    /// What may be done with volumes here for a backup or restore, likewise.
+    pub volume_door: Shared<VolumeDoor>,
     /// How many batches of this node's decisions were refused since it started.
     pub refused_batches: Arc<AtomicU64>,
-}
-
-/// Why a batch was not written.
-#[derive(Debug, Clone, Error)]
-pub enum WriteError {
-    /// It was decided on something that has changed, or asks for what cannot be.
-    #[error(transparent)]
-    Refused(#[from] Rejection),
-    #[error(transparent)]
-    Store(#[from] plimsoll_store::Error),
+    /// How long writes of this node took.
+    pub write_latency: Arc<WriteLatency>,
+    /// What makes this a node of a coordinator; none in a cell that runs deployments.
+    pub coordinator: Option<Arc<dyn Coordinator>>,
+    /// How the link to the coordinator of this cell's fleet is.
+    pub fleet_link: Shared<FleetLinkStatus>,
 }
 
 /// A span of the model's time as one of this machine's.
@@ -90,8 +93,13 @@ impl NodeContext {
             levels: Shared::default(),
             quorum: Shared::default(),
             leader: Shared::default(),
+            pressure_history: Shared::default(),
             volume_exports: Shared::default(),
+            volume_door: Shared::default(),
             refused_batches: Arc::default(),
+            write_latency: Arc::default(),
+            coordinator: None,
+            fleet_link: Shared::default(),
         }
     }
 
@@ -136,6 +144,11 @@ impl NodeContext {
         self.servers.any(self.node.as_str(), &*self.engine)
     }
 
+    /// The log of this cell, and nothing else of this node.
+    pub fn log(&self) -> LogWriter {
+        LogWriter { engine: Arc::clone(&self.engine), latency: Arc::clone(&self.write_latency) }
+    }
+
     /// Commits a batch in the name of this writer. Returns the index it has in the log, and what it changed.
     pub async fn write(
         &self,
@@ -143,9 +156,6 @@ impl NodeContext {
         identity: &str,
         batch: Vec<Guarded>,
     ) -> Result<(u64, Arc<[Event]>), WriteError> {
-        let term = self.engine.leadership().borrow().term;
-        let by = Author::new(writer, identity);
-        let committed = self.engine.propose(Command::new(now(), term, by, batch)).await?;
-        Ok((committed.index, committed.outcome?))
+        self.log().write(writer, identity, batch).await
     }
 }

@@ -45,8 +45,8 @@ pub struct DesiredReplica {
     pub observed: Option<Observation>,
     /// What it depends on and cannot start before.
     pub awaits: Option<(ServiceName, Dependency)>,
-    /// It has one job: an end with status 0 is a success.
-    pub is_job: bool,
+    /// It ended for good, and is kept for its logs alone.
+    pub is_over: bool,
     /// What to show the registry of its image. It is in memory alone, and in no print.
     pub registry_auth: Option<Arc<RegistryAuth>>,
     /// The volumes that its image declares and it may mount, each path with the key of its volume in the deployment.
@@ -55,7 +55,8 @@ pub struct DesiredReplica {
 
 impl DesiredReplica {
     pub(crate) fn wanted(&self) -> WantedContainer {
-        WantedContainer { generation: self.generation, is_held: self.awaits.is_some() }
+        let (generation, is_over) = (self.generation, self.is_over);
+        WantedContainer { generation, is_held: self.awaits.is_some(), is_over }
     }
 }
 
@@ -78,7 +79,7 @@ impl Assignments {
             generation: order.assignment.generation,
             observed: replica.observation(order.assignment).cloned(),
             awaits: order.awaits,
-            is_job: order.is_job,
+            is_over: order.is_over,
             registry_auth: registry_auth(state, node, &order.spec.container),
             declared: order.declared,
             // Here secrets leave the state: with the order to run what uses them, for the node that is to.
@@ -327,7 +328,8 @@ fn nodes_of(replica: &Replica) -> BTreeSet<NodeId> {
 }
 
 fn everything(state: &State, node: &NodeId) -> BTreeMap<ReplicaId, Assignments> {
-    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
+    let tenants =
+        state.load(node).into_iter().flat_map(plimsoll_model::state::load::NodeLoad::everyone);
     tenants.filter_map(|id| Some((id.clone(), Assignments::of(state, node, id)?))).collect()
 }
 

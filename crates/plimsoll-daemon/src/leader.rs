@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cell::backup_key;
 use crate::context::{NodeContext, WriteError, now, span};
+use crate::pressure_history::PressureHistory;
 
 /// How often silence is looked at.
 const LISTEN: Duration = Duration::from_secs(1);
@@ -64,7 +65,16 @@ async fn begin_and_lead(cell: &NodeContext) {
     if let Err(error) = backup_key::ensure(cell).await {
         tracing::warn!(%error, "the cell has no backup key yet");
     }
-    LeaderLoop::new(cell).lead().await;
+    match &cell.coordinator {
+        Some(coordinator) => {
+            let log = cell.log();
+            tokio::select! {
+                () = LeaderLoop::new(cell).lead() => {}
+                () = coordinator.lead(&log) => {}
+            }
+        }
+        None => LeaderLoop::new(cell).lead().await,
+    }
 }
 
 struct LeaderLoop<'c> {
@@ -76,6 +86,7 @@ impl<'c> LeaderLoop<'c> {
     /// What an earlier term kept is too old by now.
     fn new(cell: &'c NodeContext) -> Self {
         *cell.leader.lock() = Some(Leader::new(cell.policy, now()));
+        *cell.pressure_history.lock() = PressureHistory::default();
         let machine = cell.engine.machine();
         let next = *machine.applied().borrow() + 1;
         Self { cell, watcher: machine.watch(next) }
@@ -85,8 +96,8 @@ impl<'c> LeaderLoop<'c> {
     async fn lead(mut self) {
         loop {
             self.listen();
-            for step in LeaderStep::TURN {
-                let batch = self.decide(step);
+            let mut left = LeaderStep::TURN.into_iter();
+            while let Some((step, batch)) = self.next_decision(&mut left) {
                 if !self.commit_all(step, batch).await {
                     return;
                 }
@@ -111,28 +122,40 @@ impl<'c> LeaderLoop<'c> {
         });
     }
 
+    /// The next of the steps that has anything to write; none once they are done.
+    fn next_decision(
+        &mut self,
+        left: &mut impl Iterator<Item = LeaderStep>,
+    ) -> Option<(LeaderStep, Vec<Guarded>)> {
+        // A long pass, and whoever waits for the state behind it, must not keep heartbeats from being sent. All of them at
+        // once: stepping aside wakes another thread, and most turns of a cell at rest have nothing to write.
+        aside(|| left.map(|step| (step, self.decide(step))).find(|(_, batch)| !batch.is_empty()))
+    }
+
     /// One step, on the state as it is now.
     fn decide(&mut self, step: LeaderStep) -> Vec<Guarded> {
         let cell = self.cell;
-        // A long pass, and whoever waits for the state behind it, must not keep heartbeats from being sent.
-        aside(|| {
-            self.watcher.look(|state, changes| {
-                let now = now();
-                with_leader(cell, |leader| {
-                    match changes {
-                        Ok(changes) => {
-                            let events = changes.iter().flat_map(|applied| applied.events.iter());
-                            leader.follow(state, &events.cloned().collect::<Vec<Event>>());
-                        }
-                        Err(_) => leader.start_over(now),
+        self.watcher.look(|state, changes| {
+            let now = now();
+            with_leader(cell, |leader| {
+                match changes {
+                    Ok(changes) => {
+                        let events = changes.iter().flat_map(|applied| applied.events.iter());
+                        leader.follow(state, &events.cloned().collect::<Vec<Event>>());
                     }
-                    if step == LeaderStep::Rebalance && leader.is_rebalance_due(now) {
-                        let mut measured = cell.measurements.lock();
-                        measured.forget_gone(state);
-                        leader.usage(state, measured.usages());
-                    }
-                    leader.decide(step, state, now)
-                })
+                    Err(_) => leader.start_over(now),
+                }
+                let is_cycle = step == LeaderStep::Rebalance && leader.is_rebalance_due(now);
+                if is_cycle {
+                    let mut measured = cell.measurements.lock();
+                    measured.forget_gone(state);
+                    leader.usage(state, measured.usages());
+                }
+                let batch = leader.decide(step, state, now);
+                if is_cycle {
+                    cell.pressure_history.lock().note(state, leader.rebalancer(), now);
+                }
+                batch
             })
         })
     }

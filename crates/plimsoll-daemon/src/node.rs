@@ -16,13 +16,13 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
 use plimsoll_dns::ServiceDns;
 use plimsoll_kernel::Policy;
 use plimsoll_model::access::Digest;
@@ -45,8 +45,10 @@ use crate::agent::Agent;
 use crate::api::{self, ApiServer, Listen, TcpListen};
 use crate::cell::log::CellLog;
 use crate::cell::quorum;
-use crate::context::NodeContext;
+use crate::context::{NodeContext, now};
 use crate::dispatcher::{self, Dispatch};
+use crate::fleet::Coordinator;
+use crate::fleet_link;
 use crate::heartbeat::Pulse;
 use crate::link::reach::Reach;
 use crate::link::{Fence, Report};
@@ -55,7 +57,7 @@ use crate::renewal::Renewal;
 use crate::routing::{Entrances, Listens, Routing};
 use crate::{heartbeat, leader, link, sampler};
 use plimsoll_peer::pki::{Credentials, JoinAddress};
-use plimsoll_peer::{self as peer, Limits, PeerClient, RaftNetwork};
+use plimsoll_peer::{PeerClient, RaftNetwork};
 
 mod bootstrap;
 mod data_dir;
@@ -67,6 +69,7 @@ pub mod migration;
 mod name;
 mod node_file;
 mod part;
+mod peer_port;
 mod plane;
 pub mod recovery;
 mod runtime;
@@ -76,6 +79,7 @@ pub use error::Error;
 pub use etcd::{EngineKind, EtcdOptions, Password};
 use node_file::NodeFile;
 use part::{MayEnd, Part};
+use peer_port::{PeerPort, PortToOpen, expects_others};
 pub use plane::{DataPlane, LINGER};
 
 /// How long a node that needs no token may take to be taken in before it says that it is up all the same.
@@ -125,6 +129,8 @@ pub struct NodeOptions {
     pub policy: Policy,
     /// Where this host's counters are, if not at `/`.
     pub host: Option<PathBuf>,
+    /// What makes it a node of a coordinator, which runs no containers.
+    pub coordinator: Option<Arc<dyn Coordinator>>,
 }
 
 impl NodeOptions {
@@ -141,6 +147,8 @@ pub enum RuntimeKind {
     Process,
     /// Nothing runs them: for measuring a daemon, and not among what can be typed.
     Fake,
+    /// There are none: this node is a coordinator's.
+    None,
 }
 
 impl RuntimeKind {
@@ -149,6 +157,7 @@ impl RuntimeKind {
             Self::Docker => "docker",
             Self::Process => "process",
             Self::Fake => "fake",
+            Self::None => "none",
         }
     }
 }
@@ -195,8 +204,7 @@ pub fn remember(data_dir: &Path, name: &NodeId) -> Result<(), Error> {
 struct NodeEndpoints {
     client: PeerClient,
     server: ApiServer,
-    /// None where the port is not to be had.
-    peers: Option<peer::PeerServer>,
+    peers: PeerPort,
     names: Option<ServiceDns>,
 }
 
@@ -277,7 +285,8 @@ impl RunningNode {
         memory.write(dir)?;
 
         let servers = Arc::new(bootstrap::servers(dir)?);
-        let cell = NodeContext::new(engine, runtime, name, servers, options.policy);
+        let mut cell = NodeContext::new(engine, runtime, name, servers, options.policy);
+        cell.coordinator.clone_from(&options.coordinator);
         let identity = bootstrap::identity(&cell, &log, dir, &facts, has_joined).await?;
         let key = identity.key_digest()?;
         // One process has one key.
@@ -303,7 +312,8 @@ impl RunningNode {
             plane: DataPlane::default(),
             pulse: Pulse::default(),
         };
-        let peers = node.open_peer_port(listen, &credentials)?;
+        let is_asked_for = options.address.is_some() || has_joined;
+        let peers = node.open_peer_port(listen, &credentials, is_asked_for)?;
         let server = node.open_api(&options, &credentials).await?;
         // Where the port was left to the system, it is known only now.
         facts.api = name::api(node.address, facts.address.as_deref());
@@ -339,24 +349,29 @@ impl RunningNode {
         }
     }
 
-    /// A node that is alone can do without; one that has others, or may lead any that come, must hear them.
+    /// A node that is alone can do without, and does unless it is asked for; one that has others, or may lead any that come,
+    /// must hear them.
     fn open_peer_port(
         &self,
-        listen: SocketAddr,
+        address: SocketAddr,
         credentials: &Credentials,
-    ) -> Result<Option<peer::PeerServer>, Error> {
-        let is_needed = self.log.takes_certificates() || self.cell.engine.members().len() > 1;
-        let bound = self.sockets.tcp(listen, peer::listen).and_then(|listener| {
-            let server = peer::PeerServer::on(listener, credentials, Limits::default());
-            server.map_err(io::Error::other)
-        });
-        match bound {
-            Ok(server) => Ok(Some(server)),
-            Err(source) if is_needed => Err(Error::Peers { address: listen, source }),
+        is_asked_for: bool,
+    ) -> Result<PeerPort, Error> {
+        let engine = &self.cell.engine;
+        let (credentials, sockets) = (credentials.clone(), self.sockets.clone());
+        let port = PortToOpen { address, credentials, sockets };
+        let is_needed = self.log.takes_certificates() || engine.members().len() > 1;
+        let is_expecting = engine.machine().read(|state| expects_others(state, now()));
+        if !is_needed && !is_asked_for && !is_expecting {
+            return Ok(PeerPort::Shut(port));
+        }
+        match port.open() {
+            Ok(server) => Ok(PeerPort::Open(server)),
+            Err(source) if is_needed => Err(Error::Peers { address, source }),
             Err(error) => {
-                tracing::warn!(address = %listen, %error, "cannot bind the peer port: other nodes cannot join; \
+                tracing::warn!(%address, %error, "cannot bind the peer port: other nodes cannot join; \
                     choose another with --address");
-                Ok(None)
+                Ok(PeerPort::Absent)
             }
         }
     }
@@ -403,20 +418,18 @@ impl RunningNode {
         let routing = self.open_routing(options, &client, names)?;
         server.beside(Arc::clone(&routing));
         self.routing = Some(Arc::clone(&routing));
-        if let Some(peers) = peers {
-            let host = link::LinkServer { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
-            let gate = PeerApi {
-                cell: cell.clone(),
-                log: log.clone(),
-                client: client.clone(),
-                host,
-                routing: Some(Arc::clone(&routing)),
-                reports: reports.clone(),
-                limiter: Mutex::default(),
-            };
-            let router = peer_api::router(Arc::new(gate), server.for_peers());
-            self.guard("peer port", peers.serve_beside(router, stop.clone(), self.plane.stay()));
-        }
+        let host = link::LinkServer { cell: cell.clone(), dispatch: Arc::clone(&dispatch) };
+        let gate = PeerApi {
+            cell: cell.clone(),
+            log: log.clone(),
+            client: client.clone(),
+            host,
+            routing: Some(Arc::clone(&routing)),
+            reports: reports.clone(),
+            limiter: Mutex::default(),
+        };
+        let router = peer_api::router(Arc::new(gate), server.for_peers());
+        self.serve_peers(peers, router, stop.clone());
         self.guard("API", server.run(stopped(stop.clone())));
         self.guard("membership", log.keep_seats(cell.clone(), key, stop.clone()));
         self.guard("quorum check", quorum::run(cell.clone(), client.clone(), stop.clone()));
@@ -441,8 +454,22 @@ impl RunningNode {
         self.keep("sampler", sampler::run(cell.clone(), root, stop.clone()));
         let acme = acme::run(cell.clone(), client, options.acme.clone(), stop.clone());
         self.guard("certificates", acme);
+        self.guard("fleet link", fleet_link::run(cell.clone(), stop.clone()));
         self.guard("leader", leader::run(cell, stop.clone()));
         Ok(reports)
+    }
+
+    fn serve_peers(&mut self, peers: PeerPort, router: Router, stop: watch::Receiver<bool>) {
+        let (machine, stay) = (Arc::clone(self.cell.engine.machine()), self.plane.stay());
+        self.guard("peer port", async move {
+            let opened = tokio::select! {
+                opened = peers.opened(&machine) => opened,
+                () = stopped(stop.clone()) => None,
+            };
+            if let Some(server) = opened {
+                server.serve_beside(router, stop, stay).await;
+            }
+        });
     }
 
     /// Runs a part that the node cannot be without, and notes when it ends unasked.
@@ -471,7 +498,7 @@ impl RunningNode {
     ) -> Result<Arc<Routing>, Error> {
         let listens = match self.kind {
             RuntimeKind::Docker => Listens::Yes,
-            RuntimeKind::Process | RuntimeKind::Fake => Listens::No,
+            RuntimeKind::Process | RuntimeKind::Fake | RuntimeKind::None => Listens::No,
         };
         let entrances = Entrances {
             plain: self.entrance("http", options.http)?,

@@ -27,14 +27,18 @@ mod diff;
 mod files;
 mod images;
 mod nodes;
+mod optimize;
 mod privileges;
 mod problem;
 mod registries;
+mod reschedule;
 mod restart;
 mod revise;
 mod rollout;
 mod routes;
+mod volume_holds;
 mod volumes;
+mod what_if;
 
 #[cfg(test)]
 mod tests;
@@ -44,11 +48,16 @@ pub use delete::delete;
 pub use files::{config, create_file, file, files, remove_file, rotate_file};
 pub use images::{ImageKey, ResolvedImage, ResolvedImages};
 pub use nodes::{drain, find_node, remove, set_availability};
+pub use optimize::{apply_optimize, optimize};
 pub use registries::{login_registry, logout_registry, registries};
+pub use reschedule::set_rescheduling;
 pub use restart::restart;
 pub use revise::{history, revision, rollback, scale};
 pub use rollout::change_rollout;
+pub(crate) use volume_holds::open_hold;
+pub use volume_holds::{end_hold, hold_of, hold_volume, renew_hold};
 pub use volumes::{move_volume, remove_volume, volume, volumes};
+pub use what_if::{rebalancer, what_if};
 
 /// How often a change to a deployment is decided anew because someone else changed it meanwhile.
 const MAX_RETRIES: usize = 5;
@@ -91,6 +100,8 @@ pub enum Error {
     LastNode { node: NodeId },
     #[error("{node} is being drained already")]
     AlreadyDraining { node: NodeId },
+    #[error("a target of {percent} % is not a share of a node")]
+    BadTarget { percent: u32 },
     #[error("what would come of it could not be worked out; nothing was done")]
     Unforeseen,
     #[error("no rollout of {deployment} is {what}")]
@@ -138,6 +149,12 @@ pub enum Error {
         "volumes of \"{service}\" have a driver or options; only plain local volumes can be moved"
     )]
     VolumeDriven { volume: String, service: ServiceName },
+    #[error("the hold on volume {volume} is over, or is not open yet")]
+    VolumeNotHeld { volume: String },
+    #[error("{deployment} can have no volume {volume}: {why}")]
+    BadVolumeName { deployment: String, volume: String, why: String },
+    #[error("no node is ready to have volume {volume}")]
+    VolumeNowhere { volume: String },
     #[error("{node} cannot take volume {volume}: \"{service}\" could not run there: {why}")]
     VolumeUnfit { volume: String, node: NodeId, service: ServiceName, why: String },
     #[error("the services wait for each other in a circle: {}", circle.join(" → "))]

@@ -37,8 +37,9 @@ use plimsoll_peer::pki::{Caller, Csr, JoinToken, NODE_LIFETIME};
 use plimsoll_peer::{Key, KnownCaller, MAX_MESSAGE, PeerClient, RAFT, Remote, read_whole};
 
 pub mod containers;
+pub mod fleet;
 pub mod images;
-mod volumes;
+pub mod volumes;
 
 /// The most bytes a request of a newcomer may have; a certificate request and some labels have a tenth.
 const MAX_ASKED: usize = 64 << 10;
@@ -66,6 +67,7 @@ pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
     let containers = containers::router(Arc::clone(&gate));
     let images = images::router(Arc::clone(&gate));
     let volumes = volumes::router(Arc::clone(&gate));
+    let fleet = fleet::router(Arc::clone(&gate));
     let routes = Router::new()
         .route(join::PATH, post(admit))
         .route(LINK, post(link))
@@ -73,7 +75,8 @@ pub fn router(gate: Arc<PeerApi>, api: Router) -> Router {
         .route(TUNNEL, post(tunnel))
         .route(CHALLENGE, post(challenge))
         .with_state(Arc::clone(&gate));
-    let routes = routes.merge(log).merge(containers).merge(images).merge(volumes).merge(api);
+    let routes = routes.merge(log).merge(containers).merge(images).merge(volumes);
+    let routes = routes.merge(fleet).merge(api);
     routes.layer(from_fn_with_state(gate, refuse_removed))
 }
 

@@ -3,6 +3,7 @@
 
 use plimsoll_api::view::{Problem, ProblemCode};
 use plimsoll_model::cell_files::CellFileKind;
+use plimsoll_model::fleet::FleetRefusal;
 use plimsoll_model::level::remedy;
 use plimsoll_model::{NodeId, Refusal, Rejection};
 use plimsoll_runtime::chain;
@@ -85,6 +86,8 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::NoSuchReplica { .. } => ProblemCode::NoSuchReplica,
         Refusal::NoRollout { .. } => ProblemCode::NoRollout,
         Refusal::NothingBefore { .. } => ProblemCode::NothingBefore,
+        Refusal::RunOpen { .. } => ProblemCode::RunOpen,
+        Refusal::GlobalSchedule { .. } => ProblemCode::BadSpec,
         Refusal::PortTaken { .. } => ProblemCode::PortTaken,
         Refusal::RouteNowhere { .. } => ProblemCode::RouteNowhere,
         Refusal::RouteTaken { .. } => ProblemCode::RouteTaken,
@@ -103,13 +106,24 @@ fn code(refusal: &Refusal) -> ProblemCode {
         Refusal::VolumeExternal { .. }
         | Refusal::VolumeShared { .. }
         | Refusal::VolumeDeclared { .. } => ProblemCode::VolumeFixed,
-        Refusal::VolumesMoving { .. } | Refusal::VolumeGoing { .. } => ProblemCode::VolumeBusy,
+        Refusal::VolumesMoving { .. }
+        | Refusal::VolumeHeld { .. }
+        | Refusal::VolumeGoing { .. } => ProblemCode::VolumeBusy,
+        Refusal::VolumeNotHeld { .. } => ProblemCode::VolumeNotHeld,
         Refusal::VolumeThere { .. } => ProblemCode::VolumeThere,
         Refusal::VolumeSplit { .. } => ProblemCode::VolumeOnSeveralNodes,
         Refusal::VolumeNodeReady { .. } => ProblemCode::VolumeNodeReady,
         Refusal::VolumeNodeDown { .. } => ProblemCode::VolumeNodeDown,
+        Refusal::Coordinator => ProblemCode::IsCoordinator,
+        Refusal::NotCoordinator => ProblemCode::NotCoordinator,
+        Refusal::FleetJoined { .. } => ProblemCode::FleetJoined,
+        Refusal::NoFleet => ProblemCode::NoFleet,
+        Refusal::Fleet { refusal } => fleet_code(refusal),
         // Of these nobody who asks the API is to blame.
         Refusal::ForeignPrecondition
+        | Refusal::NotScheduled { .. }
+        | Refusal::SlotDecided { .. }
+        | Refusal::CellInUse { .. }
         | Refusal::NotOrdered { .. }
         | Refusal::OrderOpen { .. }
         | Refusal::BadChallenge { .. }
@@ -123,9 +137,31 @@ fn code(refusal: &Refusal) -> ProblemCode {
         | Refusal::SlotMismatch { .. }
         | Refusal::StaleSpec { .. }
         | Refusal::AlreadyMoving { .. }
+        | Refusal::AlreadyPreempting { .. }
+        | Refusal::NotPreempting { .. }
+        | Refusal::NotPreempted { .. }
         | Refusal::NotMoving { .. }
         | Refusal::Transition { .. }
-        | Refusal::StillDeployed { .. } => ProblemCode::Refused,
+        | Refusal::StillDeployed { .. }
+        | Refusal::Machine(_) => ProblemCode::Refused,
+    }
+}
+
+fn fleet_code(refusal: &FleetRefusal) -> ProblemCode {
+    match refusal {
+        FleetRefusal::UnknownShard { .. } => ProblemCode::NoSuchShard,
+        FleetRefusal::TokenUnknown => ProblemCode::TokenUnknown,
+        FleetRefusal::TokenUsed { .. } => ProblemCode::TokenUsed,
+        FleetRefusal::TokenExpired { .. } => ProblemCode::TokenExpired,
+        FleetRefusal::Full { .. } | FleetRefusal::TooMany { .. } => ProblemCode::TooMany,
+        FleetRefusal::SameShard { .. }
+        | FleetRefusal::Nothing
+        | FleetRefusal::Quota { .. }
+        | FleetRefusal::TokenForAnother { .. }
+        | FleetRefusal::KeyTaken { .. }
+        | FleetRefusal::NoTransfer { .. }
+        | FleetRefusal::NotExpired { .. }
+        | FleetRefusal::Cooldown { .. } => ProblemCode::Refused,
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_kernel::Policy;
+use plimsoll_kernel::reschedule::FillSurvey;
 use plimsoll_model::state::Service;
 use plimsoll_model::{
     DeploymentName, Generation, NodeId, Observation, ObservedCode, ObservedState, ReplicaId,
@@ -18,11 +19,14 @@ mod audit;
 mod authority;
 mod certificates;
 mod explain;
+mod fleet;
 mod leadership;
 mod node;
 mod progress;
 mod relief;
+mod reschedule;
 mod routes;
+mod schedule;
 mod service;
 mod specs;
 mod subjects;
@@ -34,8 +38,10 @@ pub use audit::{AuditSpan, audit, changed, changed_of, changed_within, event};
 pub use authority::authority;
 pub use certificates::certificates;
 pub use explain::{explanation, of_image_volumes};
+pub use fleet::fleet_status;
 pub use leadership::leadership_info;
 pub use relief::account;
+pub use reschedule::{reschedule_status, reschedule_verdict};
 pub use routes::{explain_route, routes, word as tls_word};
 pub use specs::{bare, revision_specs};
 pub use subjects::Subjects;
@@ -121,7 +127,13 @@ impl Source<'_> {
     }
 
     pub fn nodes(&self) -> Vec<Node> {
-        self.state.nodes().iter().map(|(id, node)| node::view(self, id, node)).collect()
+        let survey = FillSurvey::new(self.state);
+        let nodes = self.state.nodes().iter().map(|(id, node)| {
+            let plan = survey.plan(self.policy, id, self.here.now);
+            let fill = plan.map(|plan| reschedule::fill_status(&plan, self.here.now));
+            Node { fill, ..node::view(self, id, node) }
+        });
+        nodes.collect()
     }
 
     pub fn node(&self, id: &NodeId) -> Option<Node> {
@@ -153,7 +165,11 @@ impl Source<'_> {
 
     /// Those that the node holds, also while they only come or go.
     pub fn replicas_on(&self, node: &NodeId) -> Vec<Replica> {
-        let tenants = self.state.load(node).into_iter().flat_map(|load| &load.tenants);
+        let tenants = self
+            .state
+            .load(node)
+            .into_iter()
+            .flat_map(plimsoll_model::state::load::NodeLoad::everyone);
         tenants.filter_map(|id| self.replica(id)).collect()
     }
 

@@ -19,6 +19,10 @@ use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+mod check;
+
+pub use check::check;
+
 /// What a stream begins with: the form, and its version.
 const MAGIC: &[u8; 18] = b"plimsoll volume 1\n";
 
@@ -30,6 +34,9 @@ const PIECE: usize = 128 << 10;
 
 /// How deep directories may nest.
 const MAX_DEPTH: usize = 256;
+
+/// The most bytes that one name may have, on any file system.
+const MAX_NAME: usize = 255;
 
 /// How much is in a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -143,10 +150,21 @@ fn is_first(stat: &Stat, linked: &mut BTreeSet<(u64, u64)>) -> bool {
     stat.st_nlink < 2 || linked.insert((stat.st_dev, stat.st_ino))
 }
 
-/// Writes all that is in the directory.
+/// Writes all that is in the directory, which nothing else writes meanwhile.
 pub fn write(dir: &Path, to: impl Write) -> io::Result<VolumeTotals> {
+    write_as(dir, to, false)
+}
+
+/// Writes what is in a directory that is in use: what goes while it is read is left out, and where a file becomes shorter, zeros
+/// follow.
+pub fn write_live(dir: &Path, to: impl Write) -> io::Result<VolumeTotals> {
+    write_as(dir, to, true)
+}
+
+fn write_as(dir: &Path, to: impl Write, is_live: bool) -> io::Result<VolumeTotals> {
     let to = HashingWriter { to, hash: Sha256::new() };
-    let mut writer = Writer { to, totals: VolumeTotals::default(), links: BTreeMap::new() };
+    let (totals, links) = (VolumeTotals::default(), BTreeMap::new());
+    let mut writer = Writer { to, totals, links, is_live };
     writer.to.write_all(MAGIC)?;
     let root = open_root(dir)?;
     writer.head(&root, &rustix::fs::fstat(&root)?, Vec::new(), EntryKind::Directory)?;
@@ -158,9 +176,10 @@ pub fn write(dir: &Path, to: impl Write) -> io::Result<VolumeTotals> {
     Ok(totals)
 }
 
-struct HashingWriter<W> {
-    to: W,
-    hash: Sha256,
+#[derive(Debug)]
+pub(crate) struct HashingWriter<W> {
+    pub(crate) to: W,
+    pub(crate) hash: Sha256,
 }
 
 impl<W: Write> Write for HashingWriter<W> {
@@ -180,6 +199,7 @@ struct Writer<W> {
     totals: VolumeTotals,
     /// Files with several names, and the first of them.
     links: BTreeMap<(u64, u64), Vec<u8>>,
+    is_live: bool,
 }
 
 fn framed(record: &Record) -> Vec<u8> {
@@ -200,12 +220,13 @@ impl<W: Write> Writer<W> {
                 path.push(b'/');
             }
             path.extend_from_slice(name.to_bytes());
-            self.entry(dir, &name, path, depth).map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("cannot read {}: {error}", name.to_string_lossy()),
-                )
-            })?;
+            match self.entry(dir, &name, path, depth) {
+                Err(error) if self.is_live && error.kind() == io::ErrorKind::NotFound => {}
+                read => read.map_err(|error| {
+                    let text = format!("cannot read {}: {error}", name.to_string_lossy());
+                    io::Error::new(error.kind(), text)
+                })?,
+            }
         }
         Ok(())
     }
@@ -250,9 +271,12 @@ impl<W: Write> Writer<W> {
         let mut piece = vec![0; PIECE];
         let mut left = size;
         while left > 0 {
-            let read = file.read(&mut piece)?;
-            if read == 0 {
+            let mut read = file.read(&mut piece)?;
+            if read == 0 && !self.is_live {
                 return Err(invalid("it became shorter while it was read"));
+            } else if read == 0 {
+                read = PIECE.min(usize::try_from(left).unwrap_or(PIECE));
+                piece[..read].fill(0);
             }
             self.to.write_all(&piece[..read])?;
             left -= read as u64;
@@ -319,47 +343,101 @@ pub fn read(dir: &Path, from: impl Read) -> io::Result<VolumeTotals> {
     if !names(&root)?.is_empty() {
         return Err(invalid("the volume is not empty"));
     }
+    let mut reader = Reader { root, directories: Vec::new() };
+    let totals = records(from, &mut reader)?;
+    reader.finish()?;
+    totals.compare(measure(dir)?)?;
+    Ok(totals)
+}
+
+impl VolumeTotals {
+    /// Refuses what is not as many as was announced.
+    fn compare(self, found: Self) -> io::Result<()> {
+        if found == self {
+            return Ok(());
+        }
+        let text = format!(
+            "{} files with {} bytes arrived, of {} with {}",
+            found.files, found.bytes, self.files, self.bytes
+        );
+        Err(invalid(text))
+    }
+}
+
+/// What is done with each file of a stream.
+trait EntrySink {
+    /// The bytes of a file are the next to be read, and all of them are.
+    fn entry(&mut self, entry: Entry, from: &mut impl Read) -> io::Result<()>;
+}
+
+/// Reads a whole stream, and says how much was announced at its end.
+fn records(from: impl Read, sink: &mut impl EntrySink) -> io::Result<VolumeTotals> {
     let mut from = HashingReader { from, hash: Sha256::new() };
     let mut magic = [0; MAGIC.len()];
     from.read_exact(&mut magic)?;
     if magic != *MAGIC {
         return Err(invalid("this is not the content of a volume"));
     }
-    let mut reader = Reader { root, directories: Vec::new() };
-    let (totals, sha256) = loop {
+    loop {
         let hash = from.hash.clone();
         match record(&mut from)? {
             Record::Entry(entry) => {
                 let path = shown(&entry.path);
-                reader.entry(entry, &mut from).map_err(|error| {
-                    io::Error::new(error.kind(), format!("cannot write {path}: {error}"))
-                })?;
+                check_entry(&entry).and_then(|()| sink.entry(entry, &mut from)).map_err(
+                    |error| io::Error::new(error.kind(), format!("cannot write {path}: {error}")),
+                )?;
             }
             Record::End { totals, sha256 } => {
                 let found: [u8; 32] = hash.finalize().into();
                 if found != sha256 {
                     return Err(invalid("the checksum is wrong: it was changed on its way"));
                 }
-                break (totals, sha256);
+                return Ok(totals);
             }
         }
-    };
-    reader.finish()?;
-    let found = measure(dir)?;
-    if found != totals {
-        let text = format!(
-            "{} files with {} bytes arrived, of {} with {}",
-            found.files, found.bytes, totals.files, totals.bytes
-        );
-        return Err(invalid(text));
     }
-    tracing::debug!(dir = %dir.display(), ?totals, sha256 = ?sha256, "a volume was read");
-    Ok(totals)
 }
 
-struct HashingReader<R> {
-    from: R,
-    hash: Sha256,
+/// Refuses what no volume has, whoever says so.
+fn check_entry(entry: &Entry) -> io::Result<()> {
+    // That is nobody's number: the kernel takes it for "leave it as it is".
+    if entry.owner.0 == u32::MAX || entry.owner.1 == u32::MAX {
+        return Err(invalid("it has an owner that cannot be"));
+    }
+    if entry.mode > 0o7777 {
+        return Err(invalid("it has a mode that cannot be"));
+    }
+    if entry.path.is_empty() {
+        let is_directory = matches!(entry.kind, EntryKind::Directory);
+        return if is_directory {
+            Ok(())
+        } else {
+            Err(invalid("the volume itself is no directory"))
+        };
+    }
+    if let EntryKind::Link { to } = &entry.kind {
+        parts(to)?;
+    }
+    parts(&entry.path).map(drop)
+}
+
+/// The names that lead to a file, none of which leads out of the volume.
+fn parts(path: &[u8]) -> io::Result<Vec<&[u8]>> {
+    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let is_step = |part: &&[u8]| matches!(*part, b"" | b"." | b"..");
+    if parts.len() > MAX_DEPTH + 1 || parts.iter().any(is_step) {
+        return Err(invalid("it lies outside of the volume"));
+    }
+    if parts.iter().any(|part| part.len() > MAX_NAME) {
+        return Err(invalid(format!("a name has more than {MAX_NAME} bytes")));
+    }
+    Ok(parts)
+}
+
+#[derive(Debug)]
+pub(crate) struct HashingReader<R> {
+    pub(crate) from: R,
+    pub(crate) hash: Sha256,
 }
 
 impl<R: Read> Read for HashingReader<R> {
@@ -390,16 +468,9 @@ struct Reader {
     directories: Vec<Entry>,
 }
 
-impl Reader {
+impl EntrySink for Reader {
     fn entry(&mut self, entry: Entry, from: &mut impl Read) -> io::Result<()> {
-        // That is nobody's number: the kernel takes it for "leave it as it is".
-        if entry.owner.0 == u32::MAX || entry.owner.1 == u32::MAX {
-            return Err(invalid("it has an owner that cannot be"));
-        }
         if entry.path.is_empty() {
-            if !matches!(entry.kind, EntryKind::Directory) {
-                return Err(invalid("the volume itself is no directory"));
-            }
             self.directories.push(entry);
             return Ok(());
         }
@@ -445,15 +516,12 @@ impl Reader {
         }
         Ok(())
     }
+}
 
+impl Reader {
     /// The directory that a path leads to, by directories alone, and the name in it.
     fn place(&self, path: &[u8]) -> io::Result<(OwnedFd, CString)> {
-        let mut parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-        if parts.len() > MAX_DEPTH + 1
-            || parts.iter().any(|part| matches!(*part, b"" | b"." | b".."))
-        {
-            return Err(invalid("it lies outside of the volume"));
-        }
+        let mut parts = parts(path)?;
         let name = CString::new(parts.pop().unwrap_or_default())?;
         let mut dir = self.root.try_clone()?;
         for part in parts {

@@ -5,26 +5,24 @@
 //! to clear away, and that another volume of the name is not.
 
 use std::collections::BTreeSet;
-use std::io::{self, BufWriter, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::unfold;
 use hyper::{Method, Request, StatusCode};
 use plimsoll_model::Generation;
 use plimsoll_peer::{PeerClient, Target};
 use plimsoll_runtime::{Runtime, VolumeRef, chain};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::cell::ANSWER;
 use crate::volume_archive::{self, VolumeTotals};
 use crate::volume_orders::VolumeCopy;
+use crate::volume_stream::{PieceReader, feed};
 
 /// Where a node lets another read a volume.
 pub(crate) const CONTENT: &str = "/peer/volume/content";
@@ -32,19 +30,10 @@ pub(crate) const CONTENT: &str = "/peer/volume/content";
 /// Where a node says how much is in its volumes.
 pub(crate) const SIZE: &str = "/peer/volume/size";
 
-/// How long the other node may be silent while it sends.
-const SILENCE: Duration = Duration::from_mins(1);
-
 /// How long the other node may take to hear of the move as well.
 const UNTOLD: Duration = Duration::from_secs(30);
 
-const ASK_AGAIN: Duration = Duration::from_millis(200);
-
-/// Pieces on their way between the disk and the network.
-const PIECES_AHEAD: usize = 8;
-
-/// How much is sent at once.
-const PIECE: usize = 256 << 10;
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Which volume is to be read, for which move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +68,7 @@ impl CopyNotes {
         self.volumes(order).contains(volume)
     }
 
-    fn add(&self, order: Generation, volume: &str) -> io::Result<()> {
+    pub(crate) fn add(&self, order: Generation, volume: &str) -> io::Result<()> {
         let (Some(dir), Some(path)) = (&self.dir, self.path(order)) else { return Ok(()) };
         let mut volumes = self.volumes(order);
         volumes.insert(volume.to_owned());
@@ -155,25 +144,9 @@ async fn copy_one(
     notes.add(order, &volume.name).map_err(|error| format!("cannot note the copy: {error}"))?;
     let dir = runtime.create_volume(volume).await.map_err(told)?;
     let answer = ask_content(client, from, &AskedContent { volume: volume.clone(), order }).await?;
-    let (pieces, reader) = mpsc::channel(PIECES_AHEAD);
-    let reading = tokio::task::spawn_blocking(move || {
-        volume_archive::read(&dir, PieceReader { pieces: reader, rest: Bytes::new() })
-    });
-    let mut body = Body::new(answer.into_body()).into_data_stream();
-    loop {
-        let piece = match timeout(SILENCE, body.next()).await {
-            Ok(Some(Ok(piece))) => Ok(piece),
-            Ok(Some(Err(error))) => Err(chain(&error)),
-            Ok(None) => break,
-            Err(_) => Err(format!("{} sent nothing for {} s", from.node, SILENCE.as_secs())),
-        };
-        let is_end = piece.is_err();
-        // Who does not read any more says why.
-        if pieces.send(piece).await.is_err() || is_end {
-            break;
-        }
-    }
-    drop(pieces);
+    let (pieces, reader) = PieceReader::new();
+    let reading = tokio::task::spawn_blocking(move || volume_archive::read(&dir, reader));
+    feed(Body::new(answer.into_body()), from.node.as_str(), pieces).await;
     match reading.await {
         Ok(read) => read.map_err(|error| error.to_string()),
         Err(_) => Err("it broke off".to_owned()),
@@ -203,60 +176,6 @@ async fn ask_content(
             }
             status => return Err(format!("{} answered with status {status}", from.node)),
         }
-    }
-}
-
-/// What is in a volume of this node, as a body.
-pub(crate) fn content(dir: PathBuf) -> Body {
-    let (pieces, reader) = mpsc::channel::<Result<Bytes, String>>(PIECES_AHEAD);
-    tokio::task::spawn_blocking(move || {
-        let writer = PieceWriter { pieces: pieces.clone() };
-        if let Err(error) = volume_archive::write(&dir, BufWriter::with_capacity(PIECE, writer)) {
-            tracing::warn!(dir = %dir.display(), %error, "cannot send a volume");
-            // The stream is cut, and whoever reads it sees that its end is missing.
-            let _ = pieces.blocking_send(Err(error.to_string()));
-        }
-    });
-    Body::from_stream(unfold(reader, |mut reader| async move {
-        let piece = reader.recv().await?;
-        Some((piece.map_err(io::Error::other), reader))
-    }))
-}
-
-/// A stream that comes in pieces, for whoever reads it and may wait.
-struct PieceReader {
-    pieces: mpsc::Receiver<Result<Bytes, String>>,
-    rest: Bytes,
-}
-
-impl Read for PieceReader {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.rest.is_empty() {
-            match self.pieces.blocking_recv() {
-                Some(Ok(piece)) => self.rest = piece,
-                Some(Err(error)) => return Err(io::Error::other(error)),
-                None => return Ok(0),
-            }
-        }
-        let most = into.len().min(self.rest.len());
-        into[..most].copy_from_slice(&self.rest.split_to(most));
-        Ok(most)
-    }
-}
-
-struct PieceWriter {
-    pieces: mpsc::Sender<Result<Bytes, String>>,
-}
-
-impl Write for PieceWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.pieces.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
-        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

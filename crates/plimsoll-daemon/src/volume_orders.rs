@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_model::volume_holds::{HoldPurpose, VolumeHoldPhase};
 use plimsoll_model::volumes::VolumeMovePhase;
 use plimsoll_model::{DeploymentName, Generation, NodeId, Revision, State};
 use plimsoll_runtime::VolumeRef;
@@ -16,6 +17,8 @@ pub struct VolumeOrders {
     pub discards: BTreeMap<VolumeRef, VolumeDiscard>,
     pub copies: BTreeMap<Generation, VolumeCopy>,
     pub exports: BTreeMap<Generation, VolumeExport>,
+    /// Volumes here that somebody may read or replace through a server.
+    pub holds: BTreeMap<Generation, HeldVolume>,
 }
 
 /// A copy that is to go.
@@ -44,6 +47,16 @@ pub struct VolumeExport {
     pub volumes: BTreeSet<String>,
 }
 
+/// A volume of the node that is backed up or restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldVolume {
+    pub deployment: DeploymentName,
+    pub volume: String,
+    pub purpose: HoldPurpose,
+    /// There is none yet.
+    pub is_new: bool,
+}
+
 impl VolumeOrders {
     pub fn of(state: &State, node: &NodeId) -> Self {
         let mut orders = Self::default();
@@ -59,6 +72,16 @@ impl VolumeOrders {
                     let discard = VolumeDiscard { order, is_remnant };
                     orders.discards.insert(VolumeRef::new(name, volume), discard);
                 }
+            }
+            let hold = volumes.hold.as_ref().filter(|hold| hold.node == *node);
+            if let Some(hold) = hold.filter(|hold| hold.phase == VolumeHoldPhase::Open) {
+                let content = HeldVolume {
+                    deployment: name.clone(),
+                    volume: hold.volume.clone(),
+                    purpose: hold.purpose,
+                    is_new: hold.is_new,
+                };
+                orders.holds.insert(hold.order, content);
             }
             let moving = volumes.moving.as_ref();
             let Some(moving) = moving.filter(|it| it.phase == VolumeMovePhase::Copying) else {
@@ -87,7 +110,8 @@ impl VolumeOrders {
         let discards = volumes.held.values().flat_map(|holders| holders.discards.keys().cloned());
         let moving = volumes.moving.iter();
         let moving = moving.flat_map(|moving| [moving.src.clone(), moving.dst.clone()]);
-        doomed.into_iter().chain(discards).chain(moving).collect()
+        let held = volumes.hold.iter().map(|hold| hold.node.clone());
+        doomed.into_iter().chain(discards).chain(moving).chain(held).collect()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -5,9 +5,10 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use owo_colors::OwoColorize;
 
 use crate::commands::{
-    apply, audit, backup, cell, cell_file, completion, context, decide, delete, demo, exec,
-    explain, get, history, login, logs, migrate, node, reasons, registry, restart, restore,
-    rollback, rollout, scale, sim, snapshot, status, token, up, validate, volume,
+    apply, audit, backup, cell, cell_file, completion, context, coordinator, dashboard, decide,
+    delete, demo, doctor, exec, explain, fleet, get, history, login, logs, migrate, node, optimize,
+    reasons, registry, reschedule, restart, restore, rollback, rollout, scale, sim, snapshot,
+    status, support_bundle, token, top, up, validate, volume, what_if,
 };
 use crate::live::HostArgs;
 
@@ -23,8 +24,12 @@ Examples:
 Exit codes: 0 done, 1 refused (the input is at fault), 2 failed.";
 
 /// Every command that is shown, in the order people meet them.
-pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
-    ("Running a node", &["up", "node", "token", "cell", "backup", "restore", "migrate"]),
+pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
+    (
+        "Running a node",
+        &["up", "node", "reschedule", "token", "cell", "backup", "restore", "migrate"],
+    ),
+    ("Running a fleet of cells", &["coordinator", "fleet"]),
     ("Connecting", &["login", "context"]),
     (
         "Deployments",
@@ -33,7 +38,25 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
             "registry", "volume",
         ],
     ),
-    ("Inspecting", &["status", "get", "logs", "exec", "history", "audit", "explain", "snapshot"]),
+    (
+        "Inspecting",
+        &[
+            "status",
+            "top",
+            "dashboard",
+            "get",
+            "logs",
+            "exec",
+            "history",
+            "audit",
+            "explain",
+            "what-if",
+            "optimize",
+            "snapshot",
+            "doctor",
+            "support-bundle",
+        ],
+    ),
     ("Without a daemon", &["validate", "decide", "sim", "demo", "reasons", "completion"]),
 ];
 
@@ -52,8 +75,12 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(Box<up::Args>),
+    Coordinator(coordinator::Args),
+    Fleet(fleet::Args),
     Apply(apply::Args),
     Status(status::Args),
+    Top(top::Args),
+    Dashboard(dashboard::Args),
     Get(get::Args),
     Logs(logs::Args),
     Exec(exec::Args),
@@ -64,6 +91,7 @@ pub(crate) enum Command {
     Rollout(rollout::Args),
     History(history::Args),
     Node(node::Args),
+    Reschedule(reschedule::Args),
     Token(token::Args),
     Login(login::Args),
     Context(context::Args),
@@ -75,7 +103,11 @@ pub(crate) enum Command {
     Cell(cell::Args),
     Audit(audit::Args),
     Explain(explain::Args),
+    WhatIf(what_if::Args),
+    Optimize(optimize::Args),
     Snapshot(snapshot::Args),
+    Doctor(doctor::Args),
+    SupportBundle(support_bundle::Args),
     Backup(backup::Args),
     Restore(restore::Args),
     Migrate(Box<migrate::Args>),
@@ -105,6 +137,8 @@ impl Command {
         match self {
             Self::Apply(args) => Some(&mut args.host),
             Self::Status(args) => Some(&mut args.host),
+            Self::Top(args) => Some(&mut args.host),
+            Self::Dashboard(args) => Some(&mut args.host),
             Self::Get(args) => Some(&mut args.host),
             Self::Logs(args) => Some(&mut args.host),
             Self::Exec(args) => Some(&mut args.host),
@@ -115,11 +149,17 @@ impl Command {
             Self::Rollout(args) => Some(args.what.host()),
             Self::Snapshot(args) => Some(args.what.host()),
             Self::History(args) => Some(&mut args.host),
+            Self::Doctor(args) => Some(&mut args.host),
+            Self::SupportBundle(args) => Some(&mut args.host),
             Self::Audit(args) => Some(&mut args.host),
             Self::Explain(args) => Some(&mut args.host),
+            Self::WhatIf(args) => Some(args.what.host()),
+            Self::Optimize(args) => Some(&mut args.host),
             Self::Backup(args) => Some(&mut args.host),
             Self::Node(args) => Some(args.what.host()),
+            Self::Reschedule(args) => Some(args.what.host()),
             Self::Token(args) => Some(args.what.host()),
+            Self::Fleet(args) => Some(args.what.host()),
             Self::Secret(args) => Some(args.what.host()),
             Self::Config(args) => Some(args.what.host()),
             Self::Registry(args) => Some(args.what.host()),
@@ -135,6 +175,7 @@ impl Command {
                 | cell::CellCommand::ChangeLock(_) => None,
             },
             Self::Up(_)
+            | Self::Coordinator(_)
             | Self::Login(_)
             | Self::Context(_)
             | Self::Restore(_)

@@ -38,7 +38,11 @@ pub(crate) struct Context {
     /// Since which change of them; none until a node has said.
     #[serde(default)]
     pub(crate) authority_epoch: Option<u64>,
+    /// Empty where a certificate is shown.
     pub(crate) token: String,
+    /// The file with the certificate that is shown, and its key.
+    #[serde(default)]
+    pub(crate) certificate: Option<PathBuf>,
 }
 
 /// Where contexts are kept.
@@ -243,6 +247,7 @@ mod tests {
             authorities: vec!["00".repeat(32)],
             authority_epoch: None,
             token: "hush".to_owned(),
+            certificate: None,
         }
     }
 

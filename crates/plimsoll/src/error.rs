@@ -75,6 +75,15 @@ impl CliError {
         anstream::adapter::strip_str(&self.text).to_string()
     }
 
+    /// Says it as a line of the log, for a program that reads nothing else; the code stays.
+    pub(crate) fn logged(self) -> Self {
+        let text = anstream::adapter::strip_str(&self.text).to_string();
+        if !text.is_empty() {
+            tracing::error!("{}", text.trim_end());
+        }
+        Self::passed_on(self.code)
+    }
+
     /// Says it on stderr and gives the code to exit with.
     pub(crate) fn report(&self) -> ExitCode {
         anstream::eprint!("{}", self.text);

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use plimsoll_api::client::{Client, Endpoint, Error, Stream};
 use plimsoll_api::view::{Changed, ProblemCode, Status};
-use plimsoll_peer::pki::{Fingerprint, Login, fingerprints_in, operator_client_config};
+use plimsoll_peer::pki::{
+    Fingerprint, Login, OperatorCertificate, fingerprints_in, operator_client_config_with,
+};
 use rustls::ClientConfig;
 use tokio::time::sleep;
 
@@ -40,6 +42,9 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "PRINT|FILE", help_heading = "Connection")]
     #[arg(help = "Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]")]
     authority: Option<String>,
+    #[arg(long, value_name = "FILE", help_heading = "Connection")]
+    #[arg(help = "Your certificate and its key [env: PLIMSOLL_CERTIFICATE]")]
+    certificate: Option<String>,
 }
 
 impl HostArgs {
@@ -50,7 +55,15 @@ impl HostArgs {
             context: self.context.clone().or_else(|| before.context.clone()),
             token: self.token.clone().or_else(|| before.token.clone()),
             authority: self.authority.clone().or_else(|| before.authority.clone()),
+            certificate: self.certificate.clone().or_else(|| before.certificate.clone()),
         }
+    }
+
+    /// This socket, where nobody typed which daemon is meant.
+    pub(crate) fn or_socket(&self, socket: Option<PathBuf>) -> Self {
+        let is_typed = self.host.is_some() || self.context.is_some();
+        let socket = socket.filter(|_| !is_typed).map(|path| path.display().to_string());
+        Self { host: socket.or_else(|| self.host.clone()), ..self.clone() }
     }
 
     pub(crate) fn client(&self) -> Result<Client, CliError> {
@@ -84,6 +97,7 @@ impl HostArgs {
                         way: Way::Https(login.addresses.clone()),
                         authorities: Vec::new(),
                         token: None,
+                        certificate: None,
                         kept: None,
                     },
                     _ => Choice::current(who)?,
@@ -102,6 +116,11 @@ impl HostArgs {
         if let Some(authority) = authority {
             choice.authorities = authority.fingerprints()?;
             choice.kept = None;
+        }
+        let certificate =
+            Given::of(self.certificate.as_ref(), "--certificate", env, "PLIMSOLL_CERTIFICATE");
+        if let Some(given) = certificate {
+            choice.certificate = Some(certificate_in(Path::new(&given.text), given.by)?);
         }
         Ok(choice)
     }
@@ -151,6 +170,11 @@ impl Given {
     }
 }
 
+/// What a person gave to recognise a cell by.
+pub(crate) fn fingerprints(text: &str, by: &'static str) -> Result<Vec<Fingerprint>, CliError> {
+    Given { text: text.to_owned(), by }.fingerprints()
+}
+
 enum Way {
     Unix(PathBuf),
     Https(Vec<String>),
@@ -162,6 +186,8 @@ struct Choice {
     by: String,
     authorities: Vec<Fingerprint>,
     token: Option<String>,
+    /// What is shown to the node.
+    certificate: Option<OperatorCertificate>,
     /// The context that the authorities are of, where they are of one, and since when it has them.
     kept: Option<(KeptContext, Option<u64>)>,
 }
@@ -169,7 +195,7 @@ struct Choice {
 impl Choice {
     fn unix(path: PathBuf, by: &str) -> Self {
         let (way, by) = (Way::Unix(path), by.to_owned());
-        Self { way, by, authorities: Vec::new(), token: None, kept: None }
+        Self { way, by, authorities: Vec::new(), token: None, certificate: None, kept: None }
     }
 
     fn host(text: &str, by: &str) -> Result<Self, CliError> {
@@ -184,7 +210,14 @@ impl Choice {
             Endpoint::Unix(path) => Self::unix(path, by),
             Endpoint::Https { addresses, .. } => {
                 let (way, by) = (Way::Https(addresses), by.to_owned());
-                Self { way, by, authorities: Vec::new(), token: None, kept: None }
+                Self {
+                    way,
+                    by,
+                    authorities: Vec::new(),
+                    token: None,
+                    certificate: None,
+                    kept: None,
+                }
             }
         })
     }
@@ -220,10 +253,13 @@ impl Choice {
         let authorities = prints.collect::<Option<Vec<_>>>().ok_or_else(|| {
             CliError::failed(format!("context {} is damaged; log in again", context.name))
         })?;
-        let (way, token) = (Way::Https(context.addresses), Some(context.token));
+        let by_context = |path: &PathBuf| certificate_in(path, "the context's certificate");
+        let certificate = context.certificate.as_ref().map(by_context).transpose()?;
+        let token = Some(context.token).filter(|token| !token.is_empty());
+        let way = Way::Https(context.addresses);
         let (name, epoch) = (context.name, context.authority_epoch);
         let kept = store.map(|store| (KeptContext { store, name }, epoch));
-        Ok(Self { way, by, authorities, token, kept })
+        Ok(Self { way, by, authorities, token, certificate, kept })
     }
 
     fn client(self) -> Result<Client, CliError> {
@@ -241,12 +277,13 @@ impl Choice {
                 ));
             }
             Way::Https(addresses) => {
-                Endpoint::Https { addresses, tls: None }.with_tls(tls(&self.authorities)?)
+                let tls = tls(&self.authorities, self.certificate.as_ref())?;
+                Endpoint::Https { addresses, tls: None }.with_tls(tls)
             }
         };
         let (kept, epoch) = self.kept.unzip();
         let client = Client::new(endpoint).chosen_by(&self.by);
-        let client = following(client, &self.authorities, epoch.flatten(), kept);
+        let client = following(client, &self.authorities, self.certificate, epoch.flatten(), kept);
         Ok(match self.token {
             Some(token) => client.with_token(token),
             None => client,
@@ -262,9 +299,24 @@ pub(crate) fn of_context(context: &Context) -> Result<Client, CliError> {
 /// What the way is called that nobody chose.
 const LOCAL: &str = "the default socket";
 
-/// How a node of the cell with one of these authorities is recognised.
-pub(crate) fn tls(authorities: &[Fingerprint]) -> Result<Arc<ClientConfig>, CliError> {
-    operator_client_config(authorities)
+/// The certificate and the key in a file.
+pub(crate) fn certificate_in(path: &Path, by: &str) -> Result<OperatorCertificate, CliError> {
+    let wrong = |why: String| {
+        CliError::refused(format!("{by} {}: {why}", path.display())).hint(
+            "give a PEM file with a certificate and its key; an admin enrols it with `plimsoll token create NAME \
+             --for-certificate FILE`",
+        )
+    };
+    let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    OperatorCertificate::from_pem(&pem).map_err(|error| wrong(error.to_string()))
+}
+
+/// How a node of the cell with one of these authorities is recognised, and what is shown to it.
+pub(crate) fn tls(
+    authorities: &[Fingerprint],
+    certificate: Option<&OperatorCertificate>,
+) -> Result<Arc<ClientConfig>, CliError> {
+    operator_client_config_with(authorities, certificate)
         .map_err(|error| CliError::failed(format!("cannot set up TLS: {error}")))
 }
 

@@ -17,6 +17,7 @@ mod default_paths;
 mod error;
 mod live;
 mod output;
+mod pins_table;
 mod plan_table;
 mod project;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod replica_line;
 mod rotation_follower;
 #[cfg(test)]
 mod sample;
+mod schedule_lines;
 mod screen;
 mod subject;
 mod table;
@@ -60,7 +62,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    if matches!(cli.command, Command::Sim(_)) {
+    if matches!(cli.command, Command::Sim(_) | Command::WhatIf(_)) {
         // It writes reports, which are for showing around.
         umask(given);
     }
@@ -73,8 +75,14 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<(), error::CliError> {
     match command {
         Command::Up(args) => commands::up::run(args),
+        Command::Coordinator(args) => commands::coordinator::run(args),
+        Command::Fleet(args) => commands::fleet::run(&args.what),
         Command::Apply(args) => commands::apply::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::Top(args) => commands::top::run(args),
+        Command::Doctor(args) => commands::doctor::run(args),
+        Command::SupportBundle(args) => commands::support_bundle::run(args),
+        Command::Dashboard(args) => commands::dashboard::run(args),
         Command::Get(args) => commands::get::run(args),
         Command::Logs(args) => commands::logs::run(args),
         Command::Exec(args) => commands::exec::run(args),
@@ -89,12 +97,15 @@ fn run(command: &Command) -> Result<(), error::CliError> {
         Command::Login(args) => commands::login::run(args),
         Command::Context(args) => commands::context::run(args),
         Command::Registry(args) => commands::registry::run(&args.what),
+        Command::Reschedule(args) => commands::reschedule::run(&args.what),
         Command::Volume(args) => commands::volume::run(&args.what),
         Command::Secret(args) => commands::cell_file::run(CellFileKind::Secret, &args.what),
         Command::Config(args) => commands::cell_file::run(CellFileKind::Config, &args.what),
         Command::Cell(args) => commands::cell::run(args),
         Command::Audit(args) => commands::audit::run(args),
         Command::Explain(args) => commands::explain::run(args),
+        Command::WhatIf(args) => commands::what_if::run(args),
+        Command::Optimize(args) => commands::optimize::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Backup(args) => commands::backup::run(args),
         Command::Restore(args) => commands::restore::run(args),

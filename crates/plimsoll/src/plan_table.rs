@@ -117,9 +117,17 @@ fn moved(plan: &Plan) -> Table {
 }
 
 fn retired(plan: &Plan) -> Table {
-    let mut table = Table::new(["RETIRED", ">ROUND", "NODE"]);
+    if plan.retired.iter().all(|it| it.preempted_by.is_none()) {
+        let mut table = Table::new(["RETIRED", ">ROUND", "NODE"]);
+        for it in &plan.retired {
+            table.row([it.replica.clone(), it.round.to_string(), it.node.clone()]);
+        }
+        return table;
+    }
+    let mut table = Table::new(["RETIRED", ">ROUND", "NODE", "PREEMPTED BY"]);
     for it in &plan.retired {
-        table.row([it.replica.clone(), it.round.to_string(), it.node.clone()]);
+        let by = it.preempted_by.clone().unwrap_or_else(|| "-".to_owned());
+        table.row([it.replica.clone(), it.round.to_string(), it.node.clone(), by]);
     }
     table
 }
@@ -204,6 +212,7 @@ mod tests {
                 service: "mon/agent".into(),
                 node: "ash".into(),
                 round: 1,
+                preempted_by: None,
             }],
             stays: vec![PlannedStay {
                 replica: "shop-db-1".into(),

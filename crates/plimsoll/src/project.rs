@@ -1,7 +1,8 @@
 //! Which compose files a command is about, as it is typed or found as Compose does. What they mean is settled in
 //! `plimsoll-compose`, how they are read in `plimsoll-workbench`.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use plimsoll_workbench::input::Input;
 use plimsoll_workbench::project::{Project, exists, tidy};
@@ -39,7 +40,7 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn project(&self) -> Result<Project, CliError> {
         let files = if self.file.is_empty() {
-            find(Path::new("."))?
+            self.find()?
         } else {
             self.file.iter().map(|file| Input::of(file)).collect()
         };
@@ -50,26 +51,49 @@ impl Files {
             env_file: self.env_file.as_deref().map(Input::of),
         })
     }
+
+    /// The files that are meant when none is typed: those of `COMPOSE_FILE`, else those here or in a directory above.
+    fn find(&self) -> Result<Vec<Input>, CliError> {
+        let env = self.environment()?;
+        if let Some(named) = env.get("COMPOSE_FILE").filter(|named| !named.is_empty()) {
+            let separator = env.get("COMPOSE_PATH_SEPARATOR").filter(|it| !it.is_empty());
+            let separator = separator.map_or(":", String::as_str);
+            let named = named.split(separator).filter(|path| !path.is_empty());
+            return Ok(named.map(Input::of).collect());
+        }
+        upwards().find_map(|directory| found_in(&directory)).ok_or_else(|| {
+            let message = "there is no compose.yaml, compose.yml, docker-compose.yml or \
+                           docker-compose.yaml in this directory or above it";
+            CliError::refused(message).hint("name the file with `-f`")
+        })
+    }
+
+    /// The shell's variables, then those of the file with variables, by default `.env` here.
+    fn environment(&self) -> Result<BTreeMap<String, String>, CliError> {
+        let env_file = self.env_file.as_deref().map(Input::of);
+        let project = Project { env_file, ..Project::default() };
+        Ok(project.environment(Path::new("."))?)
+    }
 }
 
-/// The files Compose would read in this directory when none is named.
-fn find(directory: &Path) -> Result<Vec<Input>, CliError> {
-    if let Some(named) = std::env::var_os("COMPOSE_FILE").filter(|named| !named.is_empty()) {
-        return Ok(std::env::split_paths(&named).map(Input::File).collect());
-    }
+/// The files Compose would read in a directory when none is named.
+fn found_in(directory: &Path) -> Option<Vec<Input>> {
     let here = |names: [&str; 4]| -> Vec<Input> {
         names.iter().map(|name| Input::File(tidy(directory, name))).filter(exists).collect()
     };
     let found = here(FILES);
-    let Some(first) = found.first() else {
-        let message = "there is no compose.yaml, compose.yml, docker-compose.yml or \
-                       docker-compose.yaml in this directory";
-        return Err(CliError::refused(message).hint("name the file with `-f`"));
-    };
+    let first = found.first()?;
     if found.len() > 1 {
         let others: Vec<String> = found[1..].iter().map(Input::shown).collect();
         note(&format!("note: reading {}, not {}", first.shown(), others.join(" or ")));
     }
     let over = here(OVERRIDES);
-    Ok([first].into_iter().chain(over.first()).cloned().collect())
+    Some([first].into_iter().chain(over.first()).cloned().collect())
+}
+
+/// This directory, then the one above it, and so on.
+fn upwards() -> impl Iterator<Item = PathBuf> {
+    let depth = std::env::current_dir().map_or(0, |here| here.components().count() - 1);
+    let above = (1..=depth).map(|levels| PathBuf::from("../".repeat(levels).trim_end_matches('/')));
+    std::iter::once(PathBuf::from(".")).chain(above)
 }

@@ -61,6 +61,7 @@ impl ReplicaLine {
         if let (Some(now), None) = (&replica.now, &replica.next)
             && now.spec != service.spec
             && line.detail.is_empty()
+            && service.schedule.is_none()
             && !deployment.is_deleted
         {
             line.detail = format!("still revision {}", now.revision);
@@ -157,17 +158,46 @@ pub(crate) fn progress_word(deployment: &Deployment) -> &'static str {
     }
 }
 
+/// How urgent a state is, whatever it is shown on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// As it should be.
+    Fine,
+    /// Somebody should look.
+    Wrong,
+    /// It changes.
+    Busy,
+    /// It is on its way out.
+    Leaving,
+    Unknown,
+}
+
+impl Urgency {
+    pub(crate) fn of(word: &str) -> Self {
+        match word {
+            "running" | "completed" | "steady" | "ready" => Self::Fine,
+            "degraded"
+            | "failed"
+            | "lost"
+            | "unknown"
+            | "stuck"
+            | "down"
+            | "runtime_unavailable" => Self::Wrong,
+            "assigned" | "pending" | "pulling" | "starting" | "working" | "cordoned"
+            | "draining" => Self::Busy,
+            "stopping" | "stopped" | "gone" | "deleting" => Self::Leaving,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 /// The word in the colour of its urgency.
 pub(crate) fn coloured(word: &str) -> String {
-    match word {
-        "running" | "completed" | "steady" | "ready" => word.green().to_string(),
-        "degraded" | "failed" | "lost" | "unknown" | "stuck" | "down" | "runtime_unavailable" => {
-            word.red().to_string()
-        }
-        "assigned" | "pending" | "pulling" | "starting" | "working" | "cordoned" | "draining" => {
-            word.yellow().to_string()
-        }
-        "stopping" | "stopped" | "gone" | "deleting" => word.dimmed().to_string(),
-        _ => word.to_owned(),
+    match Urgency::of(word) {
+        Urgency::Fine => word.green().to_string(),
+        Urgency::Wrong => word.red().to_string(),
+        Urgency::Busy => word.yellow().to_string(),
+        Urgency::Leaving => word.dimmed().to_string(),
+        Urgency::Unknown => word.to_owned(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use plimsoll_api::client::Client;
 use plimsoll_api::view::AuthorityNotice;
-use plimsoll_peer::pki::{Fingerprint, has_signed};
+use plimsoll_peer::pki::{Fingerprint, OperatorCertificate, has_signed};
 use rustls::pki_types::CertificateDer;
 
 use crate::contexts::ContextStore;
@@ -63,6 +63,7 @@ impl Known {
 pub(crate) fn following(
     client: Client,
     authorities: &[Fingerprint],
+    certificate: Option<OperatorCertificate>,
     epoch: Option<u64>,
     kept: Option<KeptContext>,
 ) -> Client {
@@ -75,7 +76,7 @@ pub(crate) fn following(
         if let Some(kept) = &kept {
             keep(kept, notice, is_other);
         }
-        is_other.then(|| live::tls(&told).ok()).flatten()
+        is_other.then(|| live::tls(&told, certificate.as_ref()).ok()).flatten()
     })
 }
 

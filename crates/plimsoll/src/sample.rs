@@ -65,6 +65,7 @@ pub(crate) fn node(name: &str) -> Node {
         }),
         version: Some("0.1.0".into()),
         drain: None,
+        fill: None,
         last_heard: Some(ago(1)),
     }
 }
@@ -115,7 +116,9 @@ impl With for Deployment {
             ports: Vec::new(),
             replay: None,
             image_volumes: Vec::new(),
+            labels: BTreeMap::new(),
             rollout: None,
+            schedule: None,
             unplaced: None,
             replicas: (1..=replicas).map(replica).collect(),
         };
@@ -154,6 +157,8 @@ pub(crate) fn running(node: &str, revision: u64) -> Assignment {
         failures: 0,
         next_try: None,
         cpu_millis: Some(120),
+        exit_code: None,
+        attempts: None,
         memory_bytes: Some(48 << 20),
     }
 }

@@ -136,7 +136,7 @@ pub(crate) fn columns_of(cell: &str) -> usize {
 }
 
 /// Broken between words; a word that is too long by itself is cut.
-fn broken(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn broken(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     let mut used = 0;
     for word in text.split(' ') {

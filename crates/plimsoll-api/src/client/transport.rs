@@ -152,6 +152,7 @@ pub(super) struct ApiRequest {
 pub(super) struct StreamingResponse {
     endpoint: ChosenEndpoint,
     pub(super) is_events: bool,
+    pub(super) headers: HeaderMap,
     /// How many there are of what it has a part of.
     pub(super) total: Option<usize>,
     body: Incoming,
@@ -183,6 +184,12 @@ impl ApiRequest {
 
     pub(super) fn json(mut self, body: &impl Serialize) -> Self {
         self.body = serde_json::to_vec(body).expect("what the API takes has string keys only");
+        self
+    }
+
+    /// Of somebody else, who also says what they take.
+    pub(super) fn raw(mut self, accept: &'static str, body: Vec<u8>) -> Self {
+        (self.accept, self.body) = (accept, body);
         self
     }
 
@@ -257,7 +264,11 @@ impl Transport {
         Ok(self.ask(request).await?.1)
     }
 
-    async fn ask(&self, request: ApiRequest) -> Result<(StatusCode, StreamingResponse), Error> {
+    /// The answer and its status, whatever that is.
+    pub(super) async fn ask(
+        &self,
+        request: ApiRequest,
+    ) -> Result<(StatusCode, StreamingResponse), Error> {
         let unreachable = |source| Error::Unreachable { endpoint: self.endpoint.clone(), source };
         let Connected { mut sender, driver, shown } = self.connect().await?;
         let (within, is_write) = (request.patience, request.method != Method::GET);
@@ -274,12 +285,13 @@ impl Transport {
     }
 
     fn answer(&self, response: Response<Incoming>, driver: Driver) -> StreamingResponse {
-        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let (parts, body) = response.into_parts();
+        let headers = parts.headers;
+        let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let is_events = kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"));
-        let total =
-            response.headers().get(TOTAL).and_then(|total| total.to_str().ok()?.parse().ok());
-        let (endpoint, body) = (self.endpoint.clone(), response.into_body());
-        StreamingResponse { endpoint, is_events, total, body, _driver: driver }
+        let total = headers.get(TOTAL).and_then(|total| total.to_str().ok()?.parse().ok());
+        let endpoint = self.endpoint.clone();
+        StreamingResponse { endpoint, is_events, headers, total, body, _driver: driver }
     }
 
     fn written(&self, request: ApiRequest) -> Result<hyper::Request<RequestBody>, Error> {

@@ -17,9 +17,12 @@ impl From<&UnplacedReason> for ReasonCode {
         match why {
             UnplacedReason::NoNodes => Self::NoNodes,
             UnplacedReason::NoEligibleNode { .. } => Self::NoEligibleNode,
+            UnplacedReason::Preempted { .. } => Self::Preempted,
+            UnplacedReason::Preempting { .. } => Self::Preempting,
             UnplacedReason::DecisionRefused { .. } => Self::DecisionRefused,
             UnplacedReason::CannotSatisfyHostPlacement { .. } => Self::CannotSatisfyHostPlacement,
             UnplacedReason::VolumeMoving { .. } => Self::VolumeMoving,
+            UnplacedReason::VolumeHeld { .. } => Self::VolumeHeld,
         }
     }
 }
@@ -31,7 +34,9 @@ impl From<&WaitReason> for ReasonCode {
             WaitReason::MassLoss { .. } => Self::MassLoss,
             WaitReason::NoPlace(why) => why.into(),
             WaitReason::NoRoomInPlace(_) => Self::NoRoomInPlace,
+            WaitReason::Preempted { .. } => Self::Preempted,
             WaitReason::Stalled { .. } => Self::Stalled,
+            WaitReason::JobRunning => Self::JobRunning,
         }
     }
 }
@@ -103,7 +108,8 @@ impl From<&ObservedCode> for ReasonCode {
             ObservedCode::OutOfMemory => Self::OutOfMemory,
             ObservedCode::Vanished => Self::Vanished,
             ObservedCode::RestartExhausted { .. } => Self::RestartExhausted,
-            ObservedCode::Completed => Self::Completed,
+            ObservedCode::Completed | ObservedCode::JobCompleted { .. } => Self::Completed,
+            ObservedCode::JobFailed { .. } => Self::JobFailed,
             ObservedCode::RuntimeUnavailable => Self::RuntimeUnavailable,
         }
     }
@@ -120,6 +126,7 @@ impl From<ObservedState> for ReasonCode {
             ObservedState::Failed => Self::Failed,
             ObservedState::Stopped => Self::Stopped,
             ObservedState::Unknown => Self::Unknown,
+            ObservedState::Completed => Self::Completed,
         }
     }
 }
@@ -133,7 +140,9 @@ impl From<MoveCause> for ReasonCode {
             MoveCause::Outdated => Self::Outdated,
             MoveCause::Pressure => Self::Pressure,
             MoveCause::Reschedule => Self::Reschedule,
+            MoveCause::Preempted => Self::Preempted,
             MoveCause::Restart => Self::Restart,
+            MoveCause::Optimize => Self::Optimize,
         }
     }
 }
@@ -149,6 +158,7 @@ impl From<Skip> for ReasonCode {
             Skip::ReliefFloor => Self::ReliefFloor,
             Skip::NoEligibleDst => Self::NoEligibleDst,
             Skip::NoCandidate => Self::NoCandidate,
+            Skip::SlowedDown => Self::SlowedDown,
         }
     }
 }
@@ -189,6 +199,8 @@ impl From<&ReplicaCondition> for ReasonCode {
     fn from(condition: &ReplicaCondition) -> Self {
         match condition {
             ReplicaCondition::Settled => Self::Running,
+            ReplicaCondition::Completed => Self::Completed,
+            ReplicaCondition::RunFailed => Self::JobFailed,
             ReplicaCondition::Retired { .. } => Self::Retired,
             ReplicaCondition::Stopping { .. } => Self::Stopping,
             ReplicaCondition::Moving { cause, successor } => {

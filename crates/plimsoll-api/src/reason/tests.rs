@@ -60,7 +60,9 @@ fn the_models_words_are_the_apis() {
         MoveCause::Outdated,
         MoveCause::Pressure,
         MoveCause::Reschedule,
+        MoveCause::Preempted,
         MoveCause::Restart,
+        MoveCause::Optimize,
     ] {
         same(cause.into(), cause.word());
     }
@@ -73,6 +75,7 @@ fn the_models_words_are_the_apis() {
         Skip::ReliefFloor,
         Skip::NoEligibleDst,
         Skip::NoCandidate,
+        Skip::SlowedDown,
     ] {
         same(skip.into(), skip.word());
     }
@@ -86,6 +89,8 @@ fn the_models_words_are_the_apis() {
         ObservedCode::RuntimeUnavailable,
         ObservedCode::Completed,
         exited.clone(),
+        ObservedCode::JobCompleted { attempts: 1 },
+        ObservedCode::JobFailed { attempts: 2, last: Box::new(exited.clone()) },
         ObservedCode::RestartExhausted { tries: 3, last: Box::new(exited) },
         ObservedCode::Unhealthy { output: String::new() },
         ObservedCode::StartFailed { error: String::new() },

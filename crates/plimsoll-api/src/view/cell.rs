@@ -116,6 +116,9 @@ pub struct NewOperator {
     /// How long it is good for; until it is revoked when left out.
     #[serde(default)]
     pub seconds: Option<u64>,
+    /// The certificate of whoever this is for, in PEM: its key is what they are known by, and no token is made.
+    #[serde(default)]
+    pub certificate: Option<String>,
 }
 
 /// A token, told once and never again.
@@ -123,9 +126,10 @@ pub struct NewOperator {
 pub struct OperatorToken {
     pub name: String,
     pub role: String,
-    /// What goes into `Authorization: Bearer`.
+    /// What goes into `Authorization: Bearer`; empty for who has a certificate.
     pub token: String,
-    /// What `plimsoll login` takes: the token, the fingerprint of the cell's authority, and where some nodes listen.
+    /// What `plimsoll login` takes: the token, the fingerprint of the cell's authority, and where some nodes listen; empty for
+    /// who has a certificate.
     pub login: String,
     pub expires_at: Option<Time>,
 }

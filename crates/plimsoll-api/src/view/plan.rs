@@ -63,6 +63,9 @@ pub struct PlannedRetirement {
     pub service: String,
     pub node: String,
     pub round: u32,
+    /// The replica of higher priority that it makes way for; it comes back where there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempted_by: Option<String>,
 }
 
 /// A replica that is left where it is.
@@ -188,8 +191,14 @@ impl Plan {
                     parts: score.map(Into::into),
                 });
             }
-            ReplicaFate::Retired { round } => {
-                self.retired.push(PlannedRetirement { replica, service, node, round: *round });
+            ReplicaFate::Retired { round } | ReplicaFate::Preempted { round, .. } => {
+                let preempted_by = match fate {
+                    ReplicaFate::Preempted { by, .. } => Some(by.by.to_string()),
+                    _ => None,
+                };
+                let round = *round;
+                let retired = PlannedRetirement { replica, service, node, round, preempted_by };
+                self.retired.push(retired);
             }
             ReplicaFate::Stays { why, is_stopped } => self.stays.push(PlannedStay {
                 replica,

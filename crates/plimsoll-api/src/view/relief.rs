@@ -6,7 +6,7 @@ use plimsoll_model::{NodeId, Pressure};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ReasonCode, Time};
+use super::{FillStatus, ReasonCode, Time};
 
 /// What the rebalancer has to say of a node: every gate with its number and its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -14,6 +14,9 @@ pub struct NodeAccount {
     pub node: String,
     /// As a sentence.
     pub why: String,
+    /// How far it is filled.
+    #[serde(default)]
+    pub fill: Option<FillStatus>,
     /// What must hold before anything is moved off the node.
     pub gates: Vec<Gate>,
     /// Of each replica that could leave it, the one that relieves it most first.

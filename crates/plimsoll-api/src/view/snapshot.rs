@@ -114,6 +114,8 @@ pub struct SnapshotService {
     pub volumes: Vec<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub interruption_penalty: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<SnapshotUpdate>,
     /// What it needs of a runtime, where some node lacks something.
@@ -329,7 +331,9 @@ impl SnapshotService {
         let mode = &spec.placement.mode;
         let hosts = match mode {
             Mode::Hosts { hosts, .. } => hosts.iter().map(ToString::to_string).collect(),
-            Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => Vec::new(),
+            Mode::Spread { .. } | Mode::Pack { .. } | Mode::Binpack { .. } | Mode::Global => {
+                Vec::new()
+            }
         };
         let amounts = |amounts: Resources| {
             (amounts != Resources::NONE).then(|| SnapshotAmounts::from(amounts))
@@ -345,6 +349,7 @@ impl SnapshotService {
             host_ports: spec.host_ports().map(|port| port.to_string()).collect(),
             volumes: spec.is_stateful().then(|| "data".to_owned()).into_iter().collect(),
             priority: spec.priority,
+            interruption_penalty: spec.interruption_penalty,
             update: SnapshotUpdate::of(&spec.update),
             needs: (!lacking.is_empty()).then_some(needs),
             spec: spec.hash,
@@ -468,7 +473,6 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_default(priority: &i32) -> bool {
-    *priority == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

@@ -57,6 +57,51 @@ pub struct ServiceSpec {
     /// Not used: the cell learns it from nodes that pulled the image.
     #[serde(default)]
     pub declared: DeclaredVolumesSpec,
+    /// Of the service; those of its containers are in `container`.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What the end of a replica means.
+    #[serde(default)]
+    pub lifecycle: LifecycleSpec,
+    /// When it runs: as a job, at these times.
+    #[serde(default)]
+    pub schedule: Option<ScheduleSpec>,
+}
+
+/// When a service runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleSpec {
+    /// Five fields or a name, as cron has it.
+    pub cron: String,
+    /// A name such as `Europe/Berlin`; left out: UTC.
+    pub zone: Option<String>,
+    /// Not used: a run has as many copies as `placement` says.
+    #[serde(default)]
+    pub copies: Option<u32>,
+}
+
+/// What the end of a replica means.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LifecycleSpec {
+    /// It runs until it is stopped: any other end is a failure.
+    #[default]
+    Service,
+    /// It serves, and is moved and updated as such; an end with status 0 completes it.
+    Finite(RetriesSpec),
+    /// It runs to its end, once a revision of its spec, one copy at a time.
+    Job(RetriesSpec),
+}
+
+/// How often what ended with a status other than 0 is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetriesSpec {
+    /// `null`: as often as any container that fails.
+    pub limit: Option<u32>,
+    /// Milliseconds after a failure; `null`: a wait that doubles.
+    pub delay: Option<u64>,
 }
 
 /// Where an image declares volumes that the service does not mount.
@@ -99,6 +144,7 @@ pub enum ModeSpec {
     Pack { replicas: u32 },
     Hosts { replicas: u32, hosts: BTreeSet<String> },
     Global,
+    Binpack { replicas: u32 },
 }
 
 /// `node.labels.disk == ssd`
@@ -119,6 +165,8 @@ pub enum AttributeSpec {
     Label(String),
     Os,
     Arch,
+    /// `manager` or `worker`.
+    Role,
 }
 
 /// A constraint that a node should meet.
@@ -275,6 +323,15 @@ pub struct PortSpec {
     pub host_ip: Option<String>,
     pub protocol: ProtocolSpec,
     pub mode: PortModeSpec,
+    /// Connections to the port begin with the address of their client.
+    #[serde(default)]
+    pub proxy_protocol: Option<ProxyProtocolSpec>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyProtocolSpec {
+    V2,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -334,6 +391,15 @@ pub struct VolumeSpec {
     /// `null`: as in `revision`.
     pub driver_opts: BTreeMap<String, Option<String>>,
     pub labels: BTreeMap<String, String>,
+    /// `global`: its driver has it for every node alike.
+    #[serde(default)]
+    pub scope: Option<VolumeScopeSpec>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeScopeSpec {
+    Global,
 }
 
 /// A config or secret with its content.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use plimsoll_kernel::Policy;
 use plimsoll_kernel::agent::{ContainerPhase, LocalContainer};
-use plimsoll_kernel::restart::{self, NextRestart, RestartHistory};
+use plimsoll_kernel::restart::{self, NextRestart, RestartHistory, RestartRule};
+use plimsoll_model::spec::Retries;
 use plimsoll_model::{Generation, ObservedCode, ObservedState, ServiceSpec, Timestamp};
 use plimsoll_runtime::Exit;
 use tokio::task::AbortHandle;
@@ -24,6 +25,8 @@ pub(super) struct Unit {
     /// None for what nobody asks for.
     pub(super) spec: Option<Arc<ServiceSpec>>,
     pub(super) tries: RestartHistory,
+    /// What its file grants it, where it is to run to its end.
+    pub(super) retries: Option<Retries>,
     pub(super) pull_failures: u32,
     /// How often in a row its node had no addresses for its network.
     pub(super) subnet_failures: u32,
@@ -82,6 +85,7 @@ impl Unit {
             phase: None,
             spec: None,
             tries: RestartHistory::default(),
+            retries: None,
             pull_failures: 0,
             subnet_failures: 0,
             failed_checks: None,
@@ -111,18 +115,32 @@ impl Unit {
     pub(super) fn fail(&mut self, code: ObservedCode, now: Timestamp, policy: &Policy) -> Seen {
         self.phase = Some(ContainerPhase::Exited);
         self.unwatch();
-        self.tries.fails(now, policy);
-        match self.tries.next(policy) {
-            NextRestart::Exhausted { tries } => {
-                let code = ObservedCode::RestartExhausted { tries, last: Box::new(code) };
+        let rule = RestartRule { policy, retries: self.retries };
+        self.tries.fails(now, &rule);
+        let next = self.tries.next(&code, &rule);
+        let code = next.told(code);
+        match next {
+            NextRestart::Exhausted { .. } | NextRestart::JobFailed { .. } => {
                 self.end = Some(code.clone());
-                (ObservedState::Failed, Some(code))
             }
-            NextRestart::StartAt(at) => {
-                self.due = Some(at);
-                (ObservedState::Failed, Some(code))
+            NextRestart::StartAt(at) => self.due = Some(at),
+            NextRestart::Nothing => {}
+        }
+        (ObservedState::Failed, Some(code))
+    }
+
+    /// It ended by itself, so. Returns what the cell is to be told.
+    pub(super) fn ends(&mut self, exit: Exit, now: Timestamp, policy: &Policy) -> Seen {
+        match exit {
+            Exit { status: Some(0), oom: false } if self.retries.is_some() => {
+                self.phase = Some(ContainerPhase::Exited);
+                self.unwatch();
+                let attempts = self.tries.failures().saturating_add(1);
+                self.end = Some(ObservedCode::JobCompleted { attempts });
+                (ObservedState::Completed, self.end.clone())
             }
-            NextRestart::Nothing => (ObservedState::Failed, Some(code)),
+            Exit { oom: true, .. } => self.fail(ObservedCode::OutOfMemory, now, policy),
+            Exit { status, .. } => self.fail(ObservedCode::Exited { status }, now, policy),
         }
     }
 

@@ -154,7 +154,7 @@ impl Agent {
                     matches!(
                         seen.state,
                         ObservedState::Starting | ObservedState::Running | ObservedState::Degraded
-                    ) && seen.code != Some(ObservedCode::Completed)
+                    ) && !seen.is_completed()
                 })
             });
             up.map(|wanted| (id.clone(), wanted.generation))

@@ -182,22 +182,14 @@ impl Agent {
     /// A run ended by itself.
     fn ended(&mut self, id: &ReplicaId, generation: Generation, exit: Exit) {
         let (now, policy) = (self.clock.now(), self.policy);
-        let wanted = self.brief_of(id, generation);
-        let (is_wanted, is_job) = (wanted.is_some(), wanted.is_some_and(|wanted| wanted.is_job));
+        let is_wanted = self.is_wanted(id, generation);
         let Some(unit) = self.touch(id, generation) else { return };
         unit.unwatch();
-        let seen = match exit {
-            _ if !is_wanted => {
-                unit.phase = Some(ContainerPhase::Exited);
-                (ObservedState::Stopped, None)
-            }
-            Exit { status: Some(0), oom: false } if is_job => {
-                unit.phase = Some(ContainerPhase::Exited);
-                unit.end = Some(ObservedCode::Completed);
-                (ObservedState::Running, unit.end.clone())
-            }
-            Exit { oom: true, .. } => unit.fail(ObservedCode::OutOfMemory, now, &policy),
-            Exit { status, .. } => unit.fail(ObservedCode::Exited { status }, now, &policy),
+        let seen = if is_wanted {
+            unit.ends(exit, now, &policy)
+        } else {
+            unit.phase = Some(ContainerPhase::Exited);
+            (ObservedState::Stopped, None)
         };
         self.tell(id, generation, seen);
     }

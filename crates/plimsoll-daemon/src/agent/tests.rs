@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use plimsoll_model::registries::{RegistryHost, RegistryPassword};
-use plimsoll_model::spec::{Dependency, HealthTest, Healthcheck};
+use plimsoll_model::spec::{Dependency, HealthTest, Healthcheck, Lifecycle, Retries};
 use plimsoll_model::testkit::{node_id, replica_id, spread};
 use plimsoll_model::{DeploymentName, Observation, Revision, ServiceName, ServiceSpec};
 use plimsoll_runtime::fake::{Call, Script, Wellness};
@@ -61,7 +61,7 @@ fn wanted(generation: u64, spec: ServiceSpec) -> DesiredReplica {
         spec: Arc::new(spec),
         observed: None,
         awaits: None,
-        is_job: false,
+        is_over: false,
         registry_auth: None,
         declared: BTreeMap::new(),
     }
@@ -104,7 +104,7 @@ impl Bench {
         let measurements = SharedMeasurements::default();
         let (over, measured) = (Arc::clone(&runtime), measurements.clone());
         let mut agent =
-            Agent::reporting(sender, over, measured, cell_id(), node_id("ash"), Policy::default());
+            Agent::reporting(sender, over, measured, cell_id(), node_id("ash"), &Policy::default());
         agent.traffic = traffic;
         if let Some(directory) = directory {
             agent = agent.with_data_dir(directory);
@@ -434,37 +434,70 @@ async fn a_first_start_waits_for_what_it_depends_on_and_a_restart_does_not() {
     bench.until(WEB, 1, ObservedState::Running).await;
 }
 
+fn job(retries: Retries) -> DesiredReplica {
+    let mut spec = spec("migrate");
+    spec.lifecycle = Lifecycle::Job(retries);
+    wanted(1, spec)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_that_ends_well_is_done_and_stays_done() {
     let mut bench = Bench::new();
     let exits = Some((Duration::from_secs(2), 0));
     bench.runtime.on("migrate", Script { exits, ..Script::default() });
-    let job = || DesiredReplica { is_job: true, ..wanted(1, spec("migrate")) };
-    bench.ask([(WEB, one(job()))]);
-    bench.until(WEB, 1, ObservedState::Running).await;
-    assert_eq!(*bench.last_code(), ObservedCode::Completed);
+    bench.ask([(WEB, one(job(Retries::NEVER)))]);
+    bench.until(WEB, 1, ObservedState::Completed).await;
+    assert_eq!(*bench.last_code(), ObservedCode::JobCompleted { attempts: 1 });
     let mut bench = bench.killed().await;
-    let code = Some(ObservedCode::Completed);
-    let observed = Observation { state: ObservedState::Running, code, at: Timestamp(0) };
-    bench.ask([(WEB, one(DesiredReplica { observed: Some(observed), ..job() }))]);
+    let code = Some(ObservedCode::JobCompleted { attempts: 1 });
+    let observed = Some(Observation { state: ObservedState::Completed, code, at: Timestamp(0) });
+    bench.ask([(WEB, one(DesiredReplica { observed, is_over: true, ..job(Retries::NEVER) }))]);
     assert_eq!(bench.told_within(Duration::from_mins(2)).await, []);
     assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), 1);
+    assert_eq!(bench.count(|call| matches!(call, Call::Remove(_))), 0, "its logs are kept");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_was_done_while_nobody_watched_is_not_done_again() {
-    for (case, status, starts) in [("it ended well", 0, 1), ("it failed", 1, 2)] {
+async fn a_job_that_fails_is_retried_as_often_as_its_file_says() {
+    for (limit, starts) in [(0, 1), (2, 3)] {
         let mut bench = Bench::new();
-        let job = || DesiredReplica { is_job: true, ..wanted(1, spec("migrate")) };
-        bench.ask([(WEB, one(job()))]);
-        bench.until(WEB, 1, ObservedState::Starting).await;
+        let exits = Some((Duration::from_secs(1), 3));
+        bench.runtime.on("migrate", Script { exits, ..Script::default() });
+        bench.ask([(WEB, one(job(Retries { limit: Some(limit), delay: None })))]);
+        for _ in 0..starts {
+            bench.until(WEB, 1, ObservedState::Failed).await;
+        }
+        let last = Box::new(ObservedCode::Exited { status: Some(3) });
+        assert_eq!(*bench.last_code(), ObservedCode::JobFailed { attempts: starts, last });
+        let told = bench.told.len();
+        assert_eq!(bench.told_within(Duration::from_mins(10)).await.len(), told);
+        let count = bench.count(|call| matches!(call, Call::Start(_)));
+        assert_eq!(count, starts as usize);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ended_while_nobody_watched_is_not_run_again_for_that() {
+    use ObservedState::{Completed, Failed, Starting};
+    for (case, status, state, starts) in [
+        ("it ended well", Some(0), Completed, 1),
+        ("it failed", Some(1), Failed, 1),
+        ("nobody knows", None, Completed, 2),
+    ] {
+        let mut bench = Bench::new();
+        bench.ask([(WEB, one(job(Retries::NEVER)))]);
+        bench.until(WEB, 1, Starting).await;
         bench.agent.abort();
         tokio::task::yield_now().await;
-        bench.runtime.crash(&tag(WEB, 1), Exit { status: Some(status), oom: false });
+        bench.runtime.crash(&tag(WEB, 1), Exit { status, oom: false });
+        let exits = Some((Duration::from_secs(1), 0));
+        bench.runtime.on("migrate", Script { exits, ..Script::default() });
         let mut bench = bench.killed().await;
-        let observed = Observation { state: ObservedState::Starting, code: None, at: Timestamp(0) };
-        bench.ask([(WEB, one(DesiredReplica { observed: Some(observed), ..job() }))]);
-        bench.until(WEB, 1, ObservedState::Running).await;
+        let observed = Some(Observation { state: Starting, code: None, at: Timestamp(0) });
+        bench.ask([(WEB, one(DesiredReplica { observed, ..job(Retries::NEVER) }))]);
+        bench.until(WEB, 1, state).await;
+        let told = bench.told.len();
+        assert_eq!(bench.told_within(Duration::from_mins(2)).await.len(), told, "{case}");
         assert_eq!(bench.count(|call| matches!(call, Call::Start(_))), starts, "{case}");
     }
 }

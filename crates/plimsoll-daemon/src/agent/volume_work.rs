@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_model::spec::VolumeSpec;
 use plimsoll_model::{DeploymentName, Generation, ReplicaId};
 use plimsoll_peer::PeerClient;
 use plimsoll_runtime::{VolumeRef, chain};
@@ -16,8 +17,10 @@ use super::work::WorkOutcome;
 use crate::link::Report;
 use crate::shared::Shared;
 use crate::volume_archive::VolumeTotals;
-use crate::volume_copy::{self, CopyNotes};
+use crate::volume_copy::{self, AskedContent, CopyNotes};
+use crate::volume_door::{SwapRefusal, VolumeDoor, VolumeSwap};
 use crate::volume_orders::{VolumeCopy, VolumeDiscard, VolumeExport};
+use crate::volume_restore::{admitted, exchange};
 
 /// How long until a volume that could not be removed is tried again: an engine refuses while it still clears away a container.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,6 +38,7 @@ pub(super) struct VolumeWork {
     pub(super) client: Option<PeerClient>,
     pub(super) notes: CopyNotes,
     pub(super) exports: Shared<BTreeMap<Generation, VolumeExport>>,
+    pub(super) door: Shared<VolumeDoor>,
 }
 
 /// What came of one of them.
@@ -116,6 +120,33 @@ impl Agent {
             });
             self.volume_work.copying.insert(order, task);
         }
+    }
+
+    /// Puts a restored volume in the place of the one that is there, if nothing is to run with it: containers are started here
+    /// and nowhere else, so that none can come in between.
+    pub(super) fn swap_volume(&mut self, swap: VolumeSwap) {
+        let VolumeSwap { order, volume, dir, staged, done } = swap;
+        let asked = AskedContent { volume, order };
+        let is_held = admitted(&self.volume_work.door.lock(), &asked, true).is_some();
+        let swapped = if !is_held || self.is_to_run_with(&asked.volume) {
+            Err(SwapRefusal::NotHeld)
+        } else {
+            exchange(&dir, &staged).map_err(SwapRefusal::Disk)
+        };
+        // Who does not wait for it any more finds it done or not by the note.
+        let _ = done.send(swapped);
+    }
+
+    /// Whether something here has the volume mounted, or is to.
+    fn is_to_run_with(&self, volume: &VolumeRef) -> bool {
+        let deployment = &volume.deployment;
+        let own = self.briefs.iter().filter(|(id, _)| id.service.deployment == *deployment);
+        own.flat_map(|(_, brief)| &brief.wanted).any(|wanted| {
+            let mut mounted = wanted.spec.container.mounted_volumes();
+            let declared = |key: &String| VolumeSpec::default().name_on_engine(deployment, key);
+            mounted.any(|it| it.name(deployment) == volume.name)
+                || wanted.declared.values().any(|key| declared(key) == volume.name)
+        })
     }
 
     pub(super) fn volume_done(&mut self, done: VolumeWorkDone) {

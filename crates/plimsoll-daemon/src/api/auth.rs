@@ -1,5 +1,5 @@
-//! Who may do what: over TCP whoever has this daemon's own token may do anything, and an operator of the cell what their
-//! role allows; on the socket, whoever can open it. A token that is revoked is unknown here as soon as the log has said so.
+//! Who may do what: over TCP whoever has this daemon's own token may do anything, and an operator of the cell, by a token or by the
+//! key of a certificate, what their role allows; on the socket, whoever can open it. A token that is revoked is unknown here as soon as the log has said so.
 //!
 //! All of this takes the log. A node without it cannot check anybody, and its word is not believed: tokens go on to a server
 //! as they are, and without one such a node asks as itself, for the little that any node may read.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use hyper::Method;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use plimsoll_model::Millis;
 use plimsoll_model::access::{Digest, Role};
 use tokio::time::{sleep, timeout};
@@ -20,18 +20,27 @@ use super::requester::Requester;
 use super::token::Token;
 use crate::context::{NodeContext, now};
 use plimsoll_api::view::{Problem, ProblemCode};
-use plimsoll_peer::pki::OperatorToken;
+use plimsoll_peer::pki::{Login, OperatorToken};
 
 /// What only an admin may ask for, to read or to write: it holds or makes the keys of the cell.
 const ADMIN: [&str; 5] =
     ["/v1/tokens", "/v1/operators", "/v1/backup", "/v1/cell/rotation", "/v1/registries"];
 
+/// What everybody may read and only an admin may change: it is about the whole cell.
+const ADMIN_WRITES: [&str; 4] = ["/v1/nodes", "/v1/reschedule", "/v1/optimize/apply", "/v1/fleet"];
+
 /// What is in a config of the cell: for those who could have a service of theirs read it.
 const CONFIG: &str = "/v1/configs/";
+
+/// These ask by writing what it is about, and change nothing.
+const QUESTIONS: [&str; 2] = ["/v1/what-if", "/v1/optimize"];
 
 /// How long somebody on the socket waits for a node that has just joined to be given the log: the leader sees to it twice
 /// a second.
 const GIVEN_THE_LOG: Duration = Duration::from_secs(2);
+
+/// What every browser says of a request since 2023.
+const FETCH_SITE: &str = "sec-fetch-site";
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -51,20 +60,36 @@ impl Permits {
         method: &Method,
         path: &str,
         headers: &HeaderMap,
+        key: Option<Digest>,
     ) -> Result<Requester, Box<Response>> {
-        let Some(given) = given(headers) else {
-            return Err(Box::new(stranger("a token is needed here")));
-        };
         let can_check = self.cell.can_check();
+        // Who brings a token asks with that, whatever else they show.
+        let Some(given) = given(headers) else {
+            return match key {
+                None => Err(Box::new(stranger("a token is needed here"))),
+                Some(_) if !can_check => {
+                    let message = "certificates cannot be checked here: this node does not hold the log; ask a server";
+                    Err(Box::new(stranger(message)))
+                }
+                // A browser would show it on behalf of any page that its user has open.
+                Some(_) if headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE) => {
+                    let message =
+                        "certificates are for programs; in a browser, log in with a token";
+                    Err(Box::new(stranger(message)))
+                }
+                Some(key) => {
+                    let check = by_hash(&self.cell, key);
+                    may(check, "certificate", method, path).map(Requester::from)
+                }
+            };
+        };
         if self.token.admits(given) {
             return if can_check { Ok(Requester::Token) } else { this_node(method, path) };
         }
         if !can_check {
             return Ok(Requester::Unchecked);
         }
-        let AuthenticatedOperator { name, role, token } =
-            operator(&self.cell, method, path, given)?;
-        Ok(Requester::Operator { name: name.into(), role, token })
+        operator(&self.cell, method, path, given).map(Requester::from)
     }
 
     pub(super) fn cell(&self) -> &NodeContext {
@@ -128,12 +153,18 @@ pub(super) fn forbidden(who: &str, role: Role, needed: Role) -> Response {
     ErrorResponse(Problem::new(ProblemCode::Forbidden, message)).into_response()
 }
 
-/// Somebody who has a token of the cell.
+/// Somebody who has a token of the cell, or the key that stands for one.
 #[derive(Debug)]
 pub(super) struct AuthenticatedOperator {
     pub(super) name: String,
     pub(super) role: Role,
     pub(super) token: Digest,
+}
+
+impl From<AuthenticatedOperator> for Requester {
+    fn from(AuthenticatedOperator { name, role, token }: AuthenticatedOperator) -> Self {
+        Self::Operator { name: name.into(), role, token }
+    }
 }
 
 /// The token of a request, if it has one.
@@ -149,13 +180,23 @@ pub(super) fn operator(
     path: &str,
     given: &str,
 ) -> Result<AuthenticatedOperator, Box<Response>> {
-    let operator = match known(cell, given) {
+    may(known(cell, given), "token", method, path)
+}
+
+fn may(
+    check: TokenCheck,
+    what: &str,
+    method: &Method,
+    path: &str,
+) -> Result<AuthenticatedOperator, Box<Response>> {
+    let operator = match check {
         TokenCheck::Good(operator) => operator,
         TokenCheck::Unknown => {
-            return Err(Box::new(stranger("this is not a token of this cell, or it was revoked")));
+            let message = format!("this is not a {what} of this cell, or it was revoked");
+            return Err(Box::new(stranger(&message)));
         }
         TokenCheck::Expired { name, ago } => {
-            let message = format!("token {name} expired {ago} ago; an admin can create another");
+            let message = format!("{what} {name} expired {ago} ago; an admin can create another");
             return Err(Box::new(stranger(&message)));
         }
     };
@@ -174,8 +215,19 @@ enum TokenCheck {
 }
 
 fn known(cell: &NodeContext, given: &str) -> TokenCheck {
-    let Ok(token) = given.parse::<OperatorToken>() else { return TokenCheck::Unknown };
-    let token = token.hash();
+    // People paste what `token create` printed: the token is a part of it.
+    let token = match given.parse::<Login>() {
+        Ok(login) => login.token,
+        Err(_) => match given.parse::<OperatorToken>() {
+            Ok(token) => token,
+            Err(_) => return TokenCheck::Unknown,
+        },
+    };
+    by_hash(cell, token.hash())
+}
+
+/// The same of what the cell keeps of a token or of a key.
+fn by_hash(cell: &NodeContext, token: Digest) -> TokenCheck {
     cell.engine.machine().read(|state| {
         let Some((name, operator)) = state.access().operator(&token) else {
             return TokenCheck::Unknown;
@@ -191,11 +243,12 @@ fn known(cell: &NodeContext, given: &str) -> TokenCheck {
 }
 
 pub(super) fn needed_role(method: &Method, path: &str) -> Role {
-    let is_read = matches!(*method, Method::GET | Method::HEAD);
-    let is_of_nodes = path.starts_with("/v1/nodes") && !is_read;
-    if is_of_nodes || ADMIN.iter().any(|admin| path.starts_with(admin)) {
+    let is_read = matches!(*method, Method::GET | Method::HEAD) || QUESTIONS.contains(&path);
+    let is_of_cell = !is_read && ADMIN_WRITES.iter().any(|it| path.starts_with(it));
+    let is_data = path.contains("/volumes/") && path.ends_with("/content");
+    if is_of_cell || ADMIN.iter().any(|admin| path.starts_with(admin)) {
         Role::Admin
-    } else if is_read && !path.starts_with(CONFIG) {
+    } else if is_read && !path.starts_with(CONFIG) && !is_data {
         Role::Read
     } else {
         Role::Deploy
@@ -221,11 +274,23 @@ mod tests {
             (Method::DELETE, "/v1/deployments/shop", Role::Deploy),
             (Method::POST, "/v1/replicas/shop-web-1/exec", Role::Deploy),
             (Method::GET, "/v1/nodes", Role::Read),
+            (Method::POST, "/v1/what-if", Role::Read),
+            (Method::POST, "/v1/optimize", Role::Read),
+            (Method::POST, "/v1/optimize/apply", Role::Admin),
             (Method::GET, "/v1/secrets/db", Role::Read),
             (Method::POST, "/v1/secrets", Role::Deploy),
             (Method::GET, "/v1/configs", Role::Read),
             (Method::GET, "/v1/configs/site", Role::Deploy),
+            (Method::GET, "/v1/deployments/shop/volumes/shop_db", Role::Read),
+            (Method::POST, "/v1/deployments/shop/volumes/shop_db/hold", Role::Deploy),
+            (Method::GET, "/v1/deployments/shop/volumes/shop_db/content", Role::Deploy),
+            (Method::PUT, "/v1/deployments/shop/volumes/shop_db/content", Role::Deploy),
             (Method::POST, "/v1/nodes/ash/drain", Role::Admin),
+            (Method::GET, "/v1/reschedule", Role::Read),
+            (Method::POST, "/v1/reschedule", Role::Admin),
+            (Method::GET, "/v1/fleet", Role::Read),
+            (Method::POST, "/v1/fleet/tokens", Role::Admin),
+            (Method::DELETE, "/v1/fleet/membership", Role::Admin),
             (Method::POST, "/v1/tokens/join", Role::Admin),
             (Method::GET, "/v1/operators", Role::Admin),
             (Method::POST, "/v1/backup", Role::Admin),
@@ -246,6 +311,7 @@ mod tests {
             (Method::GET, "/v1/status", true),
             (Method::GET, "/v1/deployments/shop", true),
             (Method::GET, "/v1/deployments/shop/logs", false),
+            (Method::GET, "/v1/deployments/shop/volumes/shop_db/content", false),
             (Method::GET, "/v1/replicas/shop-web-1/logs", false),
             (Method::POST, "/v1/replicas/shop-web-1/exec", false),
             (Method::GET, "/v1/operators", false),

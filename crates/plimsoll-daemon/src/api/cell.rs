@@ -15,7 +15,7 @@ use crate::cell::{server_progress, upgrade};
 use crate::context::now;
 use crate::{operations, views};
 use plimsoll_api::view::{self, Problem, ProblemCode, Time};
-use plimsoll_peer::pki::{Fingerprint, JoinToken, Login, OperatorToken};
+use plimsoll_peer::pki::{Fingerprint, JoinToken, Login, OperatorToken, operator_key_in};
 
 /// How long a join token is good for when nobody says, and at most.
 const JOIN_LIFETIME: Millis = Millis::minutes(24 * 60);
@@ -155,18 +155,40 @@ pub(super) async fn add_operator(
     })?;
     check_name(&asked.name)?;
     let scope = bounds(role, &asked.deployments)?;
-    let token = OperatorToken::new().map_err(|error| unmade(&error))?;
-    let hash = token.hash();
     let expires_at = lifetime(asked.seconds, OPERATOR_LIFETIME).map(|span| now().plus(span));
+    let (token, hash, expires_at) = match &asked.certificate {
+        None => {
+            let token = OperatorToken::new().map_err(|error| unmade(&error))?;
+            let hash = token.hash();
+            (Some(token), hash, expires_at)
+        }
+        Some(pem) => {
+            let (hash, until) = enrolled(pem)?;
+            (None, hash, Some(expires_at.map_or(until, |at| at.min(until))))
+        }
+    };
     let change =
         Change::PutOperator { name: asked.name.clone(), token: hash, role, scope, expires_at };
     let cell = &context.cell;
     cell.write(Writer::Operator, &caller.identity, vec![change.free()]).await.map_err(unwritten)?;
     let (name, role, expires_at) = (asked.name, asked.role, expires_at.map(Time));
-    let text = token.to_string();
+    let text = token.as_ref().map(OperatorToken::to_string).unwrap_or_default();
     let (prints, addresses) = (operators::fingerprints(cell), operators::addresses(cell));
-    let login = Login::new(token, prints, addresses).to_string();
+    let login = token.map(|token| Login::new(token, prints, addresses).to_string());
+    let login = login.unwrap_or_default();
     Ok(json(&view::OperatorToken { name, role, token: text, login, expires_at }))
+}
+
+/// What the holder of a certificate is known by, and until when it is good.
+fn enrolled(pem: &str) -> Result<(Digest, Timestamp), ErrorResponse> {
+    let refused =
+        |message: String| ErrorResponse(Problem::new(ProblemCode::BadCertificate, message));
+    let (key, until) =
+        operator_key_in(pem.as_bytes()).map_err(|error| refused(error.to_string()))?;
+    if until <= now() {
+        return Err(refused("the certificate has expired".to_owned()));
+    }
+    Ok((key, until))
 }
 
 /// How long a token is to be good for; none: nobody said.
@@ -223,7 +245,7 @@ fn bounds(role: Role, deployments: &[String]) -> Result<Scope, ErrorResponse> {
     })
 }
 
-fn unmade(error: &plimsoll_peer::pki::Error) -> ErrorResponse {
+pub(super) fn unmade(error: &plimsoll_peer::pki::Error) -> ErrorResponse {
     Problem::new(ProblemCode::NoToken, error.to_string()).into()
 }
 

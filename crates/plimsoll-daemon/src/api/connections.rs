@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use plimsoll_model::access::Digest;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -27,6 +28,7 @@ use plimsoll_router::sockets::{SharedSocket, Sockets};
 
 use super::answer::ErrorResponse;
 use super::auth::{self, Permits};
+use super::dashboard;
 use super::door;
 use super::local_users::{LocalPeer, LocalUsers};
 use super::requester::Requester;
@@ -58,8 +60,12 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A connection that cannot be accepted just now, for want of file descriptors perhaps, is tried again after this.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The paths that anyone may ask for.
-pub(super) const OPEN_PATHS: &[&str] = &["/healthz", "/readyz", "/metrics"];
+/// The paths that anyone may ask for: how the node is, and the dashboard's own files, which hold nothing of the cell.
+const OPEN_PATHS: &[&str] = &["/", "/healthz", "/readyz", "/metrics"];
+
+pub(super) fn is_open(path: &str) -> bool {
+    OPEN_PATHS.contains(&path) || path.starts_with(dashboard::PATH)
+}
 
 /// Where clients come in.
 #[derive(Debug)]
@@ -152,8 +158,13 @@ async fn by(entrance: UnixEntrance, router: Router, ending: watch::Receiver<bool
 /// Which way a client came in.
 #[derive(Debug, Clone)]
 enum ClientOrigin {
-    Unix { uid: u32, is_admitted: bool, cell: Box<NodeContext> },
-    Tcp(Box<Permits>),
+    Unix {
+        uid: u32,
+        is_admitted: bool,
+        cell: Box<NodeContext>,
+    },
+    /// With what the certificate that was shown makes its holder known by.
+    Tcp(Box<Permits>, Option<Digest>),
 }
 
 /// Lets clients in until the daemon ends, and returns those who are still there.
@@ -210,12 +221,12 @@ async fn receive_tls(
             biased;
             () = ended(ending.clone()) => return present,
             Some(shaken) = handshakes.over() => {
-                let Ok((stream, share, remote)) = shaken else { continue };
+                let Ok((stream, key, share, remote)) = shaken else { continue };
                 let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
                     door.note_full(remote);
                     continue;
                 };
-                let origin = ClientOrigin::Tcp(Box::new(permits.clone()));
+                let origin = ClientOrigin::Tcp(Box::new(permits.clone()), key);
                 let attended = attend(stream, origin, router.clone(), ending.clone());
                 present.spawn(async move {
                     attended.await;
@@ -230,8 +241,8 @@ async fn receive_tls(
                     };
                     let own = door.clone();
                     let handshake = async move {
-                        let stream = own.receive(stream, remote).await?;
-                        Some((stream, share, remote))
+                        let (stream, key) = own.receive(stream, remote).await?;
+                        Some((stream, key, share, remote))
                     };
                     if handshakes.begin(handshake) == Crowd::OldestWent {
                         door.note_crowd(remote, MAX_HANDSHAKES);
@@ -277,7 +288,7 @@ where
                 .call(request)
                 .map(|answered| answered.unwrap_or_else(|never| match never {}));
             let response = match (origin, peer) {
-                (ClientOrigin::Tcp(permits), Requester::Operator { name, token, .. }) => {
+                (ClientOrigin::Tcp(permits, _), Requester::Operator { name, token, .. }) => {
                     while_good(permits.cell().clone(), (name, token), answer).await
                 }
                 _ => answer.await,
@@ -323,7 +334,7 @@ async fn admit(
             let problem = Problem::new(ProblemCode::Forbidden, message);
             Err(Box::new(ErrorResponse(problem).into_response()))
         }
-        ClientOrigin::Tcp(_) if OPEN_PATHS.contains(&path) => Ok(Requester::Anyone),
-        ClientOrigin::Tcp(permits) => permits.admit(method, path, headers),
+        ClientOrigin::Tcp(..) if is_open(path) => Ok(Requester::Anyone),
+        ClientOrigin::Tcp(permits, key) => permits.admit(method, path, headers, *key),
     }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
 use super::answer::{Answer, ErrorResponse, json, part};
+use super::event_metrics::EventCounts;
 use crate::cell::{self, upgrade};
 use crate::context::{NodeContext, now};
 use crate::measurements::Measurements;
@@ -34,6 +35,8 @@ pub(super) struct Context {
     pub(super) routing: OnceLock<Arc<Routing>>,
     /// When each operator last asked this node for something it answered, since it started.
     pub(super) token_uses: Shared<BTreeMap<String, Timestamp>>,
+    /// What has happened in the cell, for who counts it.
+    pub(super) event_counts: Shared<EventCounts>,
     /// The state's last hash, with the index it is of.
     pub(super) hashed: Mutex<Option<(u64, String)>>,
     /// What was last said of the cell's authorities.

@@ -111,7 +111,7 @@ impl FanOut {
         Ok(())
     }
 
-    fn way(&self, node: &NodeId) -> Result<(&PeerClient, Target), Problem> {
+    pub(super) fn way(&self, node: &NodeId) -> Result<(&PeerClient, Target), Problem> {
         let machine = self.cell.engine.machine();
         let address =
             machine.read(|state| state.node(node).and_then(|it| it.facts.address.clone()));

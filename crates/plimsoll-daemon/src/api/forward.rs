@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::{Deserted, ErrorResponse, UNTAKEN};
 use super::auth::{self, AuthenticatedOperator};
-use super::connections::OPEN_PATHS;
+use super::connections;
 use super::context::Context;
 use super::extract::read;
 use super::requester::Requester;
@@ -28,7 +28,7 @@ use crate::attached::MAX_PATIENCE;
 use crate::cell::{self, ANSWER, reach};
 use crate::operations;
 use crate::problem;
-use plimsoll_api::view::{Problem, ProblemCode};
+use plimsoll_api::view::{MAX_TIME_MS, Problem, ProblemCode};
 use plimsoll_peer::pki::Caller;
 use plimsoll_peer::{self as peer, Key, KnownCaller, PeerClient, Target, strip_hops, strip_ours};
 
@@ -64,6 +64,10 @@ pub(super) enum RequestKind {
     Logs,
     /// Its answer comes when the command is done.
     Exec,
+    /// What is in a volume, one way or the other.
+    Content,
+    /// Its answer comes when the time that it was given is up.
+    Search,
 }
 
 impl RequestKind {
@@ -71,6 +75,8 @@ impl RequestKind {
         match path.rsplit('/').next() {
             Some("logs") => Self::Logs,
             Some("exec") => Self::Exec,
+            Some("optimize") => Self::Search,
+            Some("content") if path.contains("/volumes/") => Self::Content,
             _ => Self::Short,
         }
     }
@@ -80,7 +86,8 @@ impl RequestKind {
         match self {
             Self::Short => (client.clone(), ANSWER),
             Self::Logs => (client.apart(), ANSWER),
-            Self::Exec => (client.apart(), MAX_PATIENCE + ANSWER),
+            Self::Exec | Self::Content => (client.apart(), MAX_PATIENCE + ANSWER),
+            Self::Search => (client.clone(), Duration::from_millis(MAX_TIME_MS) + ANSWER),
         }
     }
 }
@@ -309,8 +316,7 @@ pub(super) async fn by_peer(
 ) -> Response {
     let cell = &context.cell;
     // Whether a node lives anyone may ask, and one that has just joined knows nobody yet.
-    let is_open = OPEN_PATHS.contains(&request.uri().path());
-    if is_open {
+    if connections::is_open(request.uri().path()) {
         request.extensions_mut().insert(Requester::Anyone);
         return next.run(request).await;
     }

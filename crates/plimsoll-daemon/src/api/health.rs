@@ -6,7 +6,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use hyper::{Method, StatusCode, Uri};
+use hyper::header::HeaderValue;
+use hyper::{HeaderMap, Method, StatusCode, Uri};
 use plimsoll_model::access::Digest;
 use plimsoll_runtime::chain;
 use plimsoll_store::ServerRole;
@@ -15,10 +16,12 @@ use tokio::time::timeout;
 
 use super::answer::{ErrorResponse, json, with_type};
 use super::context::{Context, VERSION};
+use super::dashboard;
 use super::extract::QueryParams;
+use crate::clock::{CLOCK, machine_time};
 use plimsoll_api::view::freshness::MAX_LAG;
 use plimsoll_api::view::{
-    Freshness, Health, HealthQuery, Problem, ProblemCode, Ready, Reason, ReasonCode,
+    Freshness, Health, HealthQuery, Problem, ProblemCode, Ready, Reason, ReasonCode, Time,
 };
 
 /// A runtime that takes longer to say who it is does not answer.
@@ -26,10 +29,13 @@ const RUNTIME_PATIENCE: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A short list of endpoints
+/// The dashboard for a browser, a short list of endpoints for anyone else
 #[utoipa::path(get, path = "/", tag = "health",
     responses((status = 200, content_type = "text/plain", body = String)))]
-pub(super) async fn index() -> Response {
+pub(super) async fn index(headers: HeaderMap) -> Response {
+    if dashboard::is_browser(&headers) {
+        return dashboard::index();
+    }
     let text = format!(
         "plimsoll {VERSION}\n\n\
          GET /v1/status      everything at a glance\n\
@@ -48,7 +54,11 @@ pub(super) async fn healthz(
     State(context): State<Arc<Context>>,
     QueryParams(query): QueryParams<HealthQuery>,
 ) -> Response {
-    json(&health(&context, &query).await)
+    let mut response = json(&health(&context, &query).await);
+    if let Ok(time) = HeaderValue::try_from(Time(machine_time()).to_string()) {
+        response.headers_mut().insert(CLOCK, time);
+    }
+    response
 }
 
 /// Whether this node can serve: a leader is known, it is not far behind, and the runtime answers

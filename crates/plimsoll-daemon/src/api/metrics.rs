@@ -11,11 +11,13 @@ use axum::response::Response;
 use plimsoll_dns::KernelPart;
 use plimsoll_kernel::certificates::hosts;
 use plimsoll_model::reason::UnplacedReason;
+use plimsoll_model::review::{LoopRecord, MovingLoop};
 use plimsoll_model::spec::Tls;
 use plimsoll_model::{Node, NodeStatus, Timestamp};
 
 use super::answer::with_type;
 use super::context::Context;
+use super::event_metrics;
 use super::health;
 use super::router_metrics::routed;
 use crate::context::now;
@@ -45,6 +47,18 @@ pub(super) async fn metrics(State(context): State<Arc<Context>>) -> Response {
         let machine = context.cell.engine.machine();
         decisions(&mut page, refused, machine.read(waiting_services));
         nodes(&mut page, machine.read(node_counts));
+        jobs(&mut page, machine.read(job_counts));
+        machine.read(|state| {
+            loops(&mut page, state, now());
+            event_metrics::workload(&mut page, state);
+            let leader = context.cell.leader.lock();
+            let rebalancer = leader.as_ref().map(plimsoll_kernel::Leader::rebalancer);
+            event_metrics::levels(&mut page, state, rebalancer);
+            let mut counts = context.event_counts.lock();
+            counts.catch_up(state);
+            counts.write(&mut page);
+        });
+        event_metrics::latency(&mut page, &context.cell.write_latency);
     }
     if let Some(answers) = runtime_answers(&context) {
         let what = "Whether the container runtime of this node answers";
@@ -122,6 +136,87 @@ fn nodes(page: &mut MetricsPage, counts: [(&'static str, u64); 3]) {
     page.head("plimsoll_nodes", "gauge", "Nodes of the cell by their status");
     for (status, count) in counts {
         let _ = writeln!(page.0, "plimsoll_nodes{{status=\"{status}\"}} {count}");
+    }
+}
+
+/// How many replicas of jobs have completed, have failed for good, and are neither yet.
+fn job_counts(state: &plimsoll_model::State) -> [(&'static str, u64); 3] {
+    let (mut completed, mut failed, mut open) = (0, 0, 0);
+    let services = state.services().values();
+    for service in services.filter(|it| it.desired().is_some_and(|spec| spec.is_job())) {
+        // Of runs on a schedule the last one counts: those before it are kept for their logs.
+        let last = service.row.schedule.as_ref().map(|row| row.last_run);
+        for replica in service.replicas.values().filter(|replica| replica.run == last) {
+            let Some(at) = &replica.assignment else { continue };
+            let count = match (replica.has_completed(at), replica.is_over(at)) {
+                (true, _) => &mut completed,
+                (false, true) => &mut failed,
+                (false, false) => &mut open,
+            };
+            *count += 1;
+        }
+    }
+    [("completed", completed), ("failed", failed), ("open", open)]
+}
+
+fn jobs(page: &mut MetricsPage, counts: [(&'static str, u64); 3]) {
+    let what = "Replicas of jobs that have completed, have failed for good, and are neither yet";
+    page.head("plimsoll_jobs", "gauge", what);
+    for (state, count) in counts {
+        let _ = writeln!(page.0, "plimsoll_jobs{{state=\"{state}\"}} {count}");
+    }
+}
+
+/// What automatic moves were worth, and how often each loop may act for it.
+fn loops(page: &mut MetricsPage, state: &plimsoll_model::State, now: Timestamp) {
+    let what = "Automatic moves that were looked at again, by whether they brought half of what was predicted";
+    let name = "plimsoll_moves_reviewed_total";
+    page.head(name, "counter", what);
+    let record = |by: MovingLoop| state.reviews().of(by);
+    for by in MovingLoop::ALL {
+        let LoopRecord { held, failed, not_judged, .. } = record(by);
+        for (result, count) in [("held", held), ("failed", failed), ("not_judged", not_judged)] {
+            let labels = format!("loop=\"{}\",result=\"{result}\"", by.word());
+            let _ = writeln!(page.0, "{name}{{{labels}}} {count}");
+        }
+    }
+    let what = "What judged moves were to bring: millionths of a node for the rebalancer, points of the score for the rescheduler";
+    of_each(page, ("plimsoll_moves_predicted_gain_total", "counter"), what, |by| {
+        record(by).predicted
+    });
+    let what = "What they brought";
+    of_each(page, ("plimsoll_moves_realised_gain_total", "counter"), what, |by| {
+        record(by).realised
+    });
+    let what = "In one cycle of how many a loop acts: more than 1 while its predictions fail";
+    let slowed = |by: MovingLoop| 1 << record(by).doublings(now);
+    of_each(page, ("plimsoll_loop_slowdown", "gauge"), what, slowed);
+    let name = "plimsoll_preemptions_total";
+    let what = "Times that replicas were to make way for one of higher priority, those given up, and replicas that were stopped for it";
+    page.head(name, "counter", what);
+    let counts = state.preemptions().counts();
+    let results =
+        [("begun", counts.begun), ("withdrawn", counts.withdrawn), ("evicted", counts.evicted)];
+    for (result, count) in results {
+        let _ = writeln!(page.0, "{name}{{result=\"{result}\"}} {count}");
+    }
+    let what = "Nodes where room is being freed for a replica of higher priority";
+    let in_flight = state.preemptions().in_flight().len() as u64;
+    page.number("plimsoll_preemptions_in_flight", "gauge", what, in_flight);
+    let what = "Whether the rescheduler is paused";
+    let is_paused = state.rescheduling().is_paused;
+    page.number("plimsoll_reschedule_paused", "gauge", what, is_paused.into());
+}
+
+fn of_each(
+    page: &mut MetricsPage,
+    (name, kind): (&str, &str),
+    what: &str,
+    value: impl Fn(MovingLoop) -> u64,
+) {
+    page.head(name, kind, what);
+    for by in MovingLoop::ALL {
+        let _ = writeln!(page.0, "{name}{{loop=\"{}\"}} {}", by.word(), value(by));
     }
 }
 
@@ -204,7 +299,7 @@ impl MetricsPage {
         let _ = writeln!(self.0, "# HELP {name} {what}\n# TYPE {name} {kind}");
     }
 
-    fn number(&mut self, name: &str, kind: &str, what: &str, value: u64) {
+    pub(super) fn number(&mut self, name: &str, kind: &str, what: &str, value: u64) {
         self.head(name, kind, what);
         let _ = writeln!(self.0, "{name} {value}");
     }
@@ -248,6 +343,66 @@ mod tests {
             plimsoll_nodes{status="ready"} 1
             plimsoll_nodes{status="runtime_unavailable"} 1
             plimsoll_nodes{status="down"} 1
+        "#]]
+        .assert_eq(&page.0);
+    }
+
+    #[test]
+    fn jobs_are_counted_by_how_they_ended() {
+        use plimsoll_model::spec::{Lifecycle, Retries};
+        use plimsoll_model::testkit::{node_id, replica_id};
+        use plimsoll_model::{Generation, ObservedState};
+        let mut job = spread(2);
+        job.lifecycle = Lifecycle::Job(Retries::NEVER);
+        let spec = job.hash;
+        let mut cell = cell().node("ash", plimsoll_model::testkit::cpus(1));
+        cell = cell.deploy("shop", [("mail", job)]);
+        for id in ["shop/mail/1", "shop/mail/2"] {
+            let (replica, node) = (replica_id(id), node_id("ash"));
+            cell.change(Writer::Scheduler, Change::Place { replica, node, spec });
+        }
+        let first = replica_id("shop/mail/1");
+        cell.report(&first, Generation(1), ObservedState::Completed, None);
+        assert_eq!(job_counts(&cell.state), [("completed", 1), ("failed", 0), ("open", 1)]);
+    }
+
+    #[test]
+    fn what_automatic_moves_were_worth_is_told_of_each_loop() {
+        let cell = cell();
+        let mut page = MetricsPage::default();
+        loops(&mut page, &cell.state, cell.now);
+        expect![[r#"
+            # HELP plimsoll_moves_reviewed_total Automatic moves that were looked at again, by whether they brought half of what was predicted
+            # TYPE plimsoll_moves_reviewed_total counter
+            plimsoll_moves_reviewed_total{loop="rebalancer",result="held"} 0
+            plimsoll_moves_reviewed_total{loop="rebalancer",result="failed"} 0
+            plimsoll_moves_reviewed_total{loop="rebalancer",result="not_judged"} 0
+            plimsoll_moves_reviewed_total{loop="rescheduler",result="held"} 0
+            plimsoll_moves_reviewed_total{loop="rescheduler",result="failed"} 0
+            plimsoll_moves_reviewed_total{loop="rescheduler",result="not_judged"} 0
+            # HELP plimsoll_moves_predicted_gain_total What judged moves were to bring: millionths of a node for the rebalancer, points of the score for the rescheduler
+            # TYPE plimsoll_moves_predicted_gain_total counter
+            plimsoll_moves_predicted_gain_total{loop="rebalancer"} 0
+            plimsoll_moves_predicted_gain_total{loop="rescheduler"} 0
+            # HELP plimsoll_moves_realised_gain_total What they brought
+            # TYPE plimsoll_moves_realised_gain_total counter
+            plimsoll_moves_realised_gain_total{loop="rebalancer"} 0
+            plimsoll_moves_realised_gain_total{loop="rescheduler"} 0
+            # HELP plimsoll_loop_slowdown In one cycle of how many a loop acts: more than 1 while its predictions fail
+            # TYPE plimsoll_loop_slowdown gauge
+            plimsoll_loop_slowdown{loop="rebalancer"} 1
+            plimsoll_loop_slowdown{loop="rescheduler"} 1
+            # HELP plimsoll_preemptions_total Times that replicas were to make way for one of higher priority, those given up, and replicas that were stopped for it
+            # TYPE plimsoll_preemptions_total counter
+            plimsoll_preemptions_total{result="begun"} 0
+            plimsoll_preemptions_total{result="withdrawn"} 0
+            plimsoll_preemptions_total{result="evicted"} 0
+            # HELP plimsoll_preemptions_in_flight Nodes where room is being freed for a replica of higher priority
+            # TYPE plimsoll_preemptions_in_flight gauge
+            plimsoll_preemptions_in_flight 0
+            # HELP plimsoll_reschedule_paused Whether the rescheduler is paused
+            # TYPE plimsoll_reschedule_paused gauge
+            plimsoll_reschedule_paused 0
         "#]]
         .assert_eq(&page.0);
     }

@@ -8,9 +8,9 @@ use axum::http::HeaderMap;
 use hyper::header::ACCEPT;
 use plimsoll_model::{AuditKind, DeploymentName, NodeId};
 
-use super::answer::Answer;
+use super::answer::{Answer, json};
 use super::context::Context;
-use super::extract::{Named, QueryParams};
+use super::extract::{Json, Named, QueryParams};
 use super::scope::{self, Within};
 use super::watching;
 use crate::operations::{self, find_replica, no_such_deployment};
@@ -171,10 +171,16 @@ pub(super) async fn explain(
     State(context): State<Arc<Context>>,
     Named(name): Named<String>,
 ) -> Answer {
+    let leader = context.cell.leader.clone();
     context
         .look(move |source| {
             let id = find_replica(source.state, &name)?;
-            let explained = views::explanation(source, &id);
+            let (state, now) = (source.state, source.here.now);
+            let leader = leader.lock();
+            let verdict =
+                leader.as_ref().and_then(|leader| leader.reschedule_verdict(state, &id, now));
+            drop(leader);
+            let explained = views::explanation(source, &id, verdict.as_ref());
             Ok(explained.expect("it was found in this state"))
         })
         .await
@@ -194,7 +200,24 @@ pub(super) async fn explain_node(
             let leader = leader.lock();
             let (state, now) = (source.state, source.here.now);
             let weighing = leader.as_ref().and_then(|leader| leader.weigh(state, &node, now));
-            Ok(views::account(state, &node, weighing.as_ref()))
+            Ok(views::account(source, &node, weighing.as_ref()))
+        })
+        .await
+}
+
+/// How busy nodes are, smoothed as the rebalancer has it, and how busy they were in the last hour, as far as the leader has led
+#[utoipa::path(get, path = "/v1/pressure", tag = "read", params(view::PressureQuery),
+    responses((status = 200, body = view::CellPressure)))]
+pub(super) async fn pressure(
+    State(context): State<Arc<Context>>,
+    QueryParams(query): QueryParams<view::PressureQuery>,
+) -> Answer {
+    let (leader, history) = (context.cell.leader.clone(), context.cell.pressure_history.clone());
+    context
+        .look(move |source| {
+            let leader = leader.lock();
+            let rebalancer = leader.as_ref().map(plimsoll_kernel::Leader::rebalancer);
+            Ok(history.lock().told(source.state, rebalancer, source.policy, &query))
         })
         .await
 }
@@ -206,18 +229,25 @@ pub(super) async fn snapshot(State(context): State<Arc<Context>>) -> Answer {
     let leader = context.cell.leader.clone();
     context
         .look(move |source| {
-            // Who does not lead has nothing to remember.
-            let led = leader.lock().as_ref().map(|leader| leader.rebalancer().clone());
-            let mut rebalancer = led.unwrap_or_default();
             let (state, policy, now) = (source.state, source.policy, source.here.now);
-            for (node, measured) in &source.measured.nodes {
-                rebalancer.sample(node, measured.sample());
-            }
-            rebalancer.usage(state, policy, source.measured.usages());
+            let leader = leader.lock();
+            let rebalancer =
+                operations::rebalancer(leader.as_ref(), state, policy, source.measured);
             let (memory, cycle) = rebalancer.next_cycle(state, policy, now);
             Ok(view::Snapshot::of(state, &memory, &cycle))
         })
         .await
+}
+
+/// What would come of something, by the leader's own decisions; nothing is done
+#[utoipa::path(post, path = "/v1/what-if", tag = "read", request_body = view::WhatIf,
+    responses((status = 200, body = view::Forecast), (status = 404, body = view::Problem),
+        (status = 409, body = view::Problem), (status = 422, body = view::Problem)))]
+pub(super) async fn what_if(
+    State(context): State<Arc<Context>>,
+    Json(asked): Json<view::WhatIf>,
+) -> Answer {
+    Ok(json(&operations::what_if(&context.cell, asked).await?))
 }
 
 /// Which HTTP requests go to which service

@@ -14,8 +14,9 @@ use utoipa_axum::routes;
 use super::answer::with_type;
 use super::context::Context;
 use super::{
-    backup, cell, examples, exec, files, forward, health, logs, metrics, operators, read,
-    registries, rotation, scope, staleness, statuses, volumes, watching, write,
+    backup, cell, dashboard, examples, exec, files, fleet, forward, health, logs, metrics,
+    operators, optimize, read, registries, reschedule, rotation, scope, staleness, statuses,
+    volume_holds, volumes, watching, write,
 };
 
 #[derive(OpenApi)]
@@ -32,6 +33,7 @@ struct Document;
 pub(super) fn router(context: Arc<Context>) -> Router {
     let (router, _) = described().split_for_parts();
     router
+        .route(dashboard::ROUTE, axum::routing::get(dashboard::file))
         .fallback(health::no_such_path)
         .method_not_allowed_fallback(health::no_such_method)
         .layer(from_fn_with_state(Arc::clone(&context), scope::bound))
@@ -87,7 +89,9 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(exec::exec))
         .routes(routes!(read::explain))
         .routes(routes!(read::explain_node))
+        .routes(routes!(read::pressure))
         .routes(routes!(read::snapshot))
+        .routes(routes!(read::what_if))
         .routes(routes!(read::routes))
         .routes(routes!(read::explain_route))
         .routes(routes!(read::certificates))
@@ -101,6 +105,14 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(operators::join_tokens, cell::create_join))
         .routes(routes!(operators::revoke_join))
         .routes(routes!(rotation::rotate, rotation::abort))
+        .routes(routes!(reschedule::status, reschedule::set))
+        .routes(routes!(optimize::search))
+        .routes(routes!(optimize::apply))
+        .routes(routes!(fleet::status, fleet::set))
+        .routes(routes!(fleet::set_quota))
+        .routes(routes!(fleet::create_token))
+        .routes(routes!(fleet::expel))
+        .routes(routes!(fleet::join, fleet::leave))
         .routes(routes!(cell::operators, cell::add_operator))
         .routes(routes!(cell::revoke_operator))
         .routes(routes!(files::secrets, files::create_secret))
@@ -114,4 +126,11 @@ fn described() -> OpenApiRouter<Arc<Context>> {
         .routes(routes!(volumes::volumes))
         .routes(routes!(volumes::volume, volumes::remove))
         .routes(routes!(volumes::move_to))
+        .routes(routes!(
+            volume_holds::look,
+            volume_holds::hold,
+            volume_holds::renew,
+            volume_holds::end
+        ))
+        .routes(routes!(volume_holds::content, volume_holds::restore))
 }

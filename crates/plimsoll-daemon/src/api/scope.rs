@@ -15,6 +15,7 @@ use plimsoll_model::access::{MAX_TOKENS, Scope};
 
 use super::answer::ErrorResponse;
 use super::context::Context;
+use super::dashboard;
 use super::requester::Requester;
 use crate::context::now;
 use plimsoll_api::view::{Problem, ProblemCode};
@@ -51,8 +52,16 @@ enum Subject {
 /// By the path as the router has it. One that is not named here is closed to whoever is bound, until it is judged.
 fn subject(path: &str) -> Subject {
     match path {
-        "/" | "/healthz" | "/readyz" | "/openapi.json" | "/v1/cell" | "/v1/nodes"
-        | "/v1/whoami" | "/v1/authority" => Subject::Open,
+        "/"
+        | "/healthz"
+        | "/readyz"
+        | "/openapi.json"
+        | "/v1/cell"
+        | "/v1/nodes"
+        | "/v1/pressure"
+        | "/v1/whoami"
+        | "/v1/authority"
+        | dashboard::ROUTE => Subject::Open,
         "/v1/status" | "/v1/deployments" | "/v1/replicas" | "/v1/routes" | "/v1/certificates"
         | "/v1/watch" | "/v1/secrets" | "/v1/configs" | "/v1/volumes" => Subject::Listed,
         // They are bound to secrets and configs that are named like their deployments.

@@ -9,7 +9,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, Secur
 use utoipa::openapi::{Content, OpenApi, Ref, RefOr, Required, Response};
 
 use super::auth::needed_role;
-use super::connections::OPEN_PATHS;
+use super::connections::is_open;
 use super::forward::RequestKind;
 
 /// The way to say who asks, over the network.
@@ -33,7 +33,7 @@ pub(super) fn describe(document: &mut OpenApi) {
         if method == Method::GET && is_of_the_cell(&path) {
             operation.parameters.get_or_insert_default().push(RefOr::T(consistent()));
         }
-        if !OPEN_PATHS.contains(&path.as_str()) {
+        if !is_open(&path) {
             // On the socket nothing is asked for: the kernel says who calls.
             let token = SecurityRequirement::new(TOKEN, [] as [&str; 0]);
             operation.security = Some(vec![token, SecurityRequirement::default()]);
@@ -68,9 +68,9 @@ fn shared(method: &Method, path: &str, operation: &Operation) -> Vec<u16> {
     let is_logged = is_of_the_cell(path) && RequestKind::of(path) != RequestKind::Exec;
     let statuses = [
         (400, true),
-        (401, !OPEN_PATHS.contains(&path)),
+        (401, !is_open(path)),
         (403, needed_role(method, path) > Role::Read),
-        (413, has_body),
+        (413, has_body && RequestKind::of(path) != RequestKind::Content),
         (426, is_logged),
         (500, is_of_the_cell(path)),
         (503, is_of_the_cell(path)),

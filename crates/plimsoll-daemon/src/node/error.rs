@@ -42,6 +42,12 @@ pub enum Error {
          start the engine, name its socket with --docker-socket, or use --runtime process"
     )]
     RootWithoutEngine,
+    #[error("this data directory is a coordinator's; start it with `plimsoll coordinator up`")]
+    OfCoordinator,
+    #[error(
+        "this data directory is of a node that runs containers; give the coordinator another one with --data-dir"
+    )]
+    OfCell,
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error("{}", chain(.0))]

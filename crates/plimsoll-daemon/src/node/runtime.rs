@@ -33,7 +33,13 @@ pub(super) async fn choose(
     options: &NodeOptions,
     memory: Option<&NodeFile>,
 ) -> Result<RuntimeKind, Error> {
-    match options.runtime.or(memory.and_then(|memory| memory.runtime)) {
+    let before = memory.and_then(|memory| memory.runtime);
+    match (before == Some(RuntimeKind::None), options.coordinator.is_some()) {
+        (true, false) => return Err(Error::OfCoordinator),
+        (false, true) if before.is_some() => return Err(Error::OfCell),
+        _ => {}
+    }
+    match options.runtime.or(before) {
         Some(kind) => return Ok(kind),
         None if options.docker_socket.is_some() => return Ok(RuntimeKind::Docker),
         None => {}
@@ -68,7 +74,8 @@ pub(super) async fn open(
             let settings = process::Settings::new(cell_id, options.data_dir.join("process"));
             Arc::new(ProcessRuntime::open(settings).await?)
         }
-        RuntimeKind::Fake => Arc::new(FakeRuntime::new(cell_id)),
+        // A coordinator is asked to run nothing: its state takes no deployment.
+        RuntimeKind::Fake | RuntimeKind::None => Arc::new(FakeRuntime::new(cell_id)),
     };
     Ok(OpenRuntime { runtime, names })
 }

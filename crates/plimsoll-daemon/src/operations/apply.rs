@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use plimsoll_kernel::plan;
-use plimsoll_model::spec::{RouteSpec, Tls};
-use plimsoll_model::{DeploymentName, ServiceKey, State, Timestamp, Writer};
+use plimsoll_model::spec::{self, RouteSpec, Tls};
+use plimsoll_model::{DeploymentName, NodeId, Replica, ServiceKey, State, Timestamp, Writer};
 
 use super::diff::changes;
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::context::{NodeContext, WriteError, now};
 use crate::views::of_image_volumes;
-use plimsoll_api::view::{Applied, Apply, Plan, Reason, ReasonCode};
+use plimsoll_api::view::{Applied, Apply, DataPin, Plan, Reason, ReasonCode};
 
 /// A file that may be applied by who asked. Its images are looked up next, and by nobody who may not apply it.
 #[derive(Debug)]
@@ -77,7 +77,8 @@ pub fn dry_run(
     let had = before.as_ref().map(|(_, content)| &content.services);
     content.services = caller.vouch(&state, had, content.services)?;
     check::fields(&content.services)?;
-    let (revision, plan, image_volumes) = planned(cell, state, &name, &content, now())?;
+    let PlannedApply { revision, plan, image_volumes, pinned } =
+        planned(cell, state, &name, &content, now())?;
     let not_pinned = images.warnings(&name, had, &content.services);
     let old = before.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
     let routed = routes::changes(&old.routes, &content.routes);
@@ -92,6 +93,7 @@ pub fn dry_run(
         revision: revision.into(),
         index: None,
         plan: Some(plan),
+        pinned,
         warnings,
     })
 }
@@ -106,14 +108,42 @@ fn pinned(
     DeploymentContent { services: images.pin(before, content.services), ..content }
 }
 
-/// The revision that the deployment would have, what would become of its replicas, and what is known of its images.
+/// What would come of an apply.
+struct PlannedApply {
+    revision: u32,
+    plan: Plan,
+    /// What is known of its images.
+    image_volumes: Vec<Reason>,
+    pinned: Vec<DataPin>,
+}
+
+/// What data keeps where, in the cell as it will be.
+fn pins(after: &State, deployment: &DeploymentName) -> Vec<DataPin> {
+    let services = after
+        .services_of(deployment)
+        .filter_map(|key| Some((&key.service, after.service(key)?.desired()?.as_ref())));
+    let pins = spec::DataPin::all(deployment, services);
+    let told = pins.iter().map(|pin| {
+        let holders = pin.volumes.iter().flat_map(|it| after.nodes_with_volume(deployment, it));
+        let replicas = pin.services.iter().flat_map(|name| {
+            let key = ServiceKey::new(deployment.clone(), (*name).clone());
+            let service = after.service(&key).into_iter();
+            service.flat_map(|service| service.replicas.values()).filter_map(Replica::heading)
+        });
+        let nodes: BTreeSet<&NodeId> = holders.chain(replicas.map(|it| &it.node)).collect();
+        let nodes = nodes.into_iter().map(ToString::to_string).collect();
+        DataPin { nodes, ..DataPin::from(pin) }
+    });
+    told.collect()
+}
+
 fn planned(
     cell: &NodeContext,
     state: State,
     name: &DeploymentName,
     content: &DeploymentContent,
     now: Timestamp,
-) -> Result<(u32, Plan, Vec<Reason>), Error> {
+) -> Result<PlannedApply, Error> {
     let policy = cell.policy;
     let signals = cell.measurements.lock().signals(&policy, now);
     let mut services: BTreeSet<ServiceKey> = state.services_of(name).cloned().collect();
@@ -125,7 +155,9 @@ fn planned(
     let known = after
         .services_of(name)
         .filter_map(|key| of_image_volumes(key, after.service(key)?.desired()?));
-    Ok((revision, Plan::from(&plan.about(&services)), known.collect()))
+    let (image_volumes, pinned) = (known.collect(), pins(&after, name));
+    let plan = Plan::from(&plan.about(&services));
+    Ok(PlannedApply { revision, plan, image_volumes, pinned })
 }
 
 /// What was written, as it is told.
@@ -148,6 +180,7 @@ pub(super) fn applied(
         revision: revision.into(),
         index: Some(index),
         plan: None,
+        pinned: Vec::new(),
         warnings,
     }
 }
@@ -169,7 +202,7 @@ fn checked(
         check::can_share(state, name, &services)?;
         Ok::<_, Error>(services)
     })?;
-    routes::check(&asked.routes)?;
+    routes::check(&asked.routes, &services)?;
     Ok(DeploymentContent { services, routes: asked.routes })
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_kernel::depends::{self, StartOrderMistake};
+use plimsoll_model::schedule::InvalidZone;
 use plimsoll_model::spec::{VolumeGroup, VolumeSpec};
 use plimsoll_model::{
     DeploymentName, Mode, Node, NodeId, RuntimeFacts, ServiceName, ServiceSpec, SpecHash, State,
@@ -64,7 +65,11 @@ pub(super) fn fields(services: &Services) -> Result<(), Error> {
     for (service, spec) in services {
         let mistakes = spec.mistakes().into_iter().map(|mistake| mistake.to_string());
         let excesses = spec.excesses().into_iter().map(|excess| excess.to_string());
-        reasons.extend(mistakes.chain(excesses).map(|why| (service.clone(), why)));
+        let zone = spec.schedule.as_ref().and_then(|schedule| schedule.zone.as_ref());
+        let zone = zone.filter(|zone| !zone.is_known());
+        let zones = zone.map(|name| InvalidZone { name: name.to_string() }.to_string());
+        let all = mistakes.chain(excesses).chain(zones);
+        reasons.extend(all.map(|why| (service.clone(), why)));
     }
     if reasons.is_empty() { Ok(()) } else { Err(Error::BadSpec { reasons }) }
 }
@@ -104,9 +109,12 @@ pub(super) fn can_share(
         let may_run = |spec: &ServiceSpec, (id, node): (&NodeId, &Node)| {
             let is_listed = match &spec.placement.mode {
                 Mode::Hosts { hosts, .. } => hosts.contains(id),
-                Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => true,
+                Mode::Spread { .. } | Mode::Pack { .. } | Mode::Binpack { .. } | Mode::Global => {
+                    true
+                }
             };
-            is_listed && spec.placement.constraints.iter().all(|it| node.facts.meets(id, it))
+            let role = state.roles_for(spec).role(node);
+            is_listed && spec.placement.constraints.iter().all(|it| node.facts.meets(id, role, it))
         };
         let on_its_own = |spec: &ServiceSpec| state.nodes().iter().any(|node| may_run(spec, node));
         let together = state

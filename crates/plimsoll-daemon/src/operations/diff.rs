@@ -119,6 +119,10 @@ fn fields(spec: &ServiceSpec) -> Fields<'_> {
     if spec.replay == Replay::Off {
         text(&mut out, "replay", "off");
     }
+    if let Some(schedule) = &spec.schedule {
+        text(&mut out, "schedule", &schedule.to_string());
+    }
+    flatten("deploy.labels", &json(&spec.labels), &mut out);
     out
 }
 

@@ -1,22 +1,19 @@
 //! What people ask of nodes: cordon, drain, remove.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use plimsoll_kernel::plan::{self, ReplicaFate};
+use plimsoll_kernel::plan;
+use plimsoll_kernel::plan::estimate::{PlanEstimate, ReplicaTimes};
 use plimsoll_kernel::{Policy, Signals};
 use plimsoll_model::node::DRAIN_TIMEOUT;
 use plimsoll_model::{
-    Availability, Change, Millis, NodeId, Rejection, ReplicaId, ServiceKey, State, Timestamp,
-    Writer,
+    Availability, Change, Millis, NodeId, Rejection, ServiceKey, State, Timestamp, Writer,
 };
 
 use super::{Caller, Error};
 use crate::context::{NodeContext, now};
 use plimsoll_api::suggest;
 use plimsoll_api::view::{self, DrainPlan, NodeChanged};
-
-/// What a start takes that nobody has measured.
-const UNKNOWN_START: Millis = Millis::seconds(5);
 
 /// Takes nothing new, or takes replicas again.
 pub async fn set_availability(
@@ -109,73 +106,21 @@ fn planned(
     change: Change,
     now: Timestamp,
 ) -> Result<DrainPlan, Rejection> {
-    let (starts, graces) = (starts(&state, node), graces(&state, node));
-    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
-    let services: BTreeSet<ServiceKey> = tenants.map(|id| id.service.clone()).collect();
+    let tenants = || state.load(node).into_iter().flat_map(|load| &load.tenants);
+    let times = ReplicaTimes::of(&state, tenants());
+    let services: BTreeSet<ServiceKey> = tenants().map(|id| id.service.clone()).collect();
     let changes = (Writer::Operator, vec![change]);
     let (plan, _) = plan::what_if(state, signals, policy, changes, now)?;
     let plan = plan.about(&services);
-    let estimate_ms = estimate(&starts, &plan).0;
-    let stop_grace_ms = stopping(&graces, &plan).0;
-    let plan = (&plan).into();
-    let (node, volume_moves) = (node.to_string(), Vec::new());
-    Ok(DrainPlan { node, plan, estimate_ms, stop_grace_ms, volume_moves, index: None })
-}
-
-/// How long each replica took to start, as far as is known.
-type Starts = BTreeMap<ReplicaId, Millis>;
-
-fn starts(state: &State, node: &NodeId) -> Starts {
-    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
-    tenants.filter_map(|id| Some((id.clone(), start_of(state, id)?))).collect()
-}
-
-/// How long each replica on the node may take to stop.
-fn graces(state: &State, node: &NodeId) -> BTreeMap<ReplicaId, Millis> {
-    let tenants = state.load(node).into_iter().flat_map(|load| &load.tenants);
-    let grace = |id: &ReplicaId| {
-        let service = state.service(&id.service)?;
-        let assignment = service.replicas.get(&id.slot)?.assignment.as_ref()?;
-        Some((id.clone(), service.spec_of(assignment)?.container.effective_stop_grace()))
-    };
-    tenants.filter_map(grace).collect()
-}
-
-/// How long stopping may take on top of it: what makes way first holds up its round, of the others the slowest counts once.
-fn stopping(graces: &BTreeMap<ReplicaId, Millis>, plan: &plan::Plan) -> Millis {
-    let (mut rounds, mut last): (BTreeMap<u32, Millis>, Millis) = (BTreeMap::new(), Millis(0));
-    for outcome in &plan.outcomes {
-        let ReplicaFate::Moved { round, is_stop_first, .. } = outcome.fate else { continue };
-        let grace = graces.get(&outcome.id).copied().unwrap_or_default();
-        if is_stop_first {
-            let slowest = rounds.entry(round).or_default();
-            *slowest = (*slowest).max(grace);
-        } else {
-            last = last.max(grace);
-        }
-    }
-    Millis(rounds.values().map(|round| round.0).sum::<u64>() + last.0)
-}
-
-/// Rounds follow one another; in each, the slowest counts.
-fn estimate(starts: &Starts, plan: &plan::Plan) -> Millis {
-    let mut rounds: BTreeMap<u32, Millis> = BTreeMap::new();
-    for outcome in &plan.outcomes {
-        let ReplicaFate::Moved { round, .. } = outcome.fate else { continue };
-        let slowest = rounds.entry(round).or_default();
-        *slowest = (*slowest).max(starts.get(&outcome.id).copied().unwrap_or(UNKNOWN_START));
-    }
-    Millis(rounds.values().map(|round| round.0).sum())
-}
-
-/// How long the replica took from its assignment until it ran, as far as is known.
-fn start_of(state: &State, id: &ReplicaId) -> Option<Millis> {
-    let replica = state.replica(id)?;
-    let assignment = replica.assignment.as_ref()?;
-    let seen = replica.observation(assignment).filter(|_| replica.is_running())?;
-    let took: Millis = seen.at.since(Timestamp(assignment.at.0));
-    // One that failed and came back later says nothing of how long a start takes.
-    (took <= Policy::default().step_timeout).then_some(took)
+    let PlanEstimate { takes, stop_grace } = times.estimate(&plan);
+    Ok(DrainPlan {
+        node: node.to_string(),
+        plan: (&plan).into(),
+        estimate_ms: takes.0,
+        stop_grace_ms: stop_grace.0,
+        volume_moves: Vec::new(),
+        index: None,
+    })
 }
 
 /// A node by the name a person gave.

@@ -11,7 +11,6 @@ impl From<&Error> for Problem {
     fn from(error: &Error) -> Self {
         let said = |code| Self::new(code, error.to_string());
         match error {
-            Error::Name(_) => said(ProblemCode::BadName),
             Error::NoSuchDeployment { hint, .. } => {
                 said(ProblemCode::NoSuchDeployment).hint(hint)
             }
@@ -24,6 +23,7 @@ impl From<&Error> for Problem {
                 "`plimsoll status -w` shows its progress, `plimsoll node uncordon {node}` cancels it, `--force` stops \
                  replicas that cannot move"
             )),
+            Error::BadTarget { .. } => said(ProblemCode::BadTarget),
             Error::Unforeseen => said(ProblemCode::Bug),
             Error::NoRollout { deployment, .. } => said(ProblemCode::NoRollout)
                 .hint(format!("`plimsoll rollout status {deployment}` shows the latest of each service")),
@@ -59,7 +59,11 @@ impl From<&Error> for Problem {
             Error::NoSuchRegistry { hint, .. } => said(ProblemCode::NoSuchRegistry).hint(hint),
             Error::NoSuchVolume { hint, .. } => said(ProblemCode::NoSuchVolume).hint(hint),
             Error::VolumeOnSeveral { volume, .. } => said(ProblemCode::VolumeOnSeveralNodes)
-                .hint(format!("name the node whose copy is meant: `plimsoll volume rm {volume} --node NODE`")),
+                .hint(format!("name the node whose copy of {volume} is meant with `--node NODE`")),
+            Error::VolumeNotHeld { .. } => said(ProblemCode::VolumeNotHeld),
+            Error::Name(_) | Error::BadVolumeName { .. } => said(ProblemCode::BadName),
+            Error::VolumeNowhere { .. } => said(ProblemCode::VolumeNodeDown)
+                .hint("bring a node back or uncordon one, or name one with `--node NODE`"),
             Error::VolumePerReplica { .. } | Error::VolumeDriven { .. } => {
                 said(ProblemCode::VolumeFixed)
             }

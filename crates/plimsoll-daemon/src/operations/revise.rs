@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_model::state::Deployment;
-use plimsoll_model::{DeploymentName, Mode, Revision, ServiceSpec, State};
+use plimsoll_model::{DeploymentName, Revision, ServiceSpec, State};
 
 use super::apply::applied;
 use super::diff::changes;
@@ -34,7 +34,7 @@ pub async fn scale(
         for (service, replicas) in &scale.services {
             let service = find_service(&name, services, service)?;
             let spec = &services[&service];
-            let mode = scaled(&spec.placement.mode, *replicas)
+            let mode = (spec.placement.mode.scaled(*replicas))
                 .ok_or_else(|| Error::GlobalReplicas { service: service.clone() })?;
             let mut spec = ServiceSpec::clone(spec);
             spec.placement.mode = mode;
@@ -44,15 +44,6 @@ pub async fn scale(
     };
     let (index, revised) = revise(cell, caller, &name, decide).await?;
     Ok(applied(cell, &name, index, &revised))
-}
-
-fn scaled(mode: &Mode, replicas: u32) -> Option<Mode> {
-    match mode {
-        Mode::Spread { .. } => Some(Mode::Spread { replicas }),
-        Mode::Pack { .. } => Some(Mode::Pack { replicas }),
-        Mode::Hosts { hosts, .. } => Some(Mode::Hosts { replicas, hosts: hosts.clone() }),
-        Mode::Global => None,
-    }
 }
 
 /// What an earlier revision asked for, whole, as a revision of its own.

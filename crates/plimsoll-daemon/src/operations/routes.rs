@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use plimsoll_model::spec::{RouteSpec, Tls};
 
-use super::Error;
+use super::{Error, Services};
 use plimsoll_peer::pki;
 
 /// The longest name that the name system has.
@@ -15,10 +15,14 @@ const MAX_HOST: usize = 253;
 const MAX_PATH: usize = 4_096;
 
 /// A compose file was checked by its reader already; whoever speaks to the API by other means gets the same answers here.
-pub(super) fn check(routes: &[RouteSpec]) -> Result<(), Error> {
+pub(super) fn check(routes: &[RouteSpec], services: &Services) -> Result<(), Error> {
     for route in routes {
-        if let Some(why) = fault(route) {
-            return Err(Error::BadRoute { route: route.to_string(), why: why.to_owned() });
+        let of_port = || {
+            let spec = services.get(&route.service)?;
+            spec.container.route_mistake(route).map(|mistake| mistake.to_string())
+        };
+        if let Some(why) = fault(route).map(str::to_owned).or_else(of_port) {
+            return Err(Error::BadRoute { route: route.to_string(), why });
         }
     }
     Ok(())
@@ -87,7 +91,10 @@ fn line(route: &RouteSpec) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::ServiceName;
+    use std::sync::Arc;
+
+    use plimsoll_model::testkit::spread;
+    use plimsoll_model::{ServiceName, ServiceSpec};
 
     use super::*;
 
@@ -122,10 +129,30 @@ mod tests {
             (Some("*.Plimsoll.Internal"), "/", Tls::Internal, false),
         ] {
             let route = route(host, path, tls);
-            assert_eq!(check(std::slice::from_ref(&route)).is_ok(), is_fine, "{route:?}");
+            assert_eq!(
+                check(std::slice::from_ref(&route), &Services::new()).is_ok(),
+                is_fine,
+                "{route:?}"
+            );
         }
-        let refused = check(&[route(None, "/", Tls::Files)]).unwrap_err().to_string();
+        let refused =
+            check(&[route(None, "/", Tls::Files)], &Services::new()).unwrap_err().to_string();
         assert_eq!(refused, "the route */ cannot be: a certificate is for a host; name one");
+    }
+
+    #[test]
+    fn a_route_to_a_port_that_begins_with_an_address_is_refused() {
+        let web = |spec: ServiceSpec| {
+            Services::from([(ServiceName::new("web").unwrap(), Arc::new(spec))])
+        };
+        let to_80 = [route(None, "/", Tls::Off)];
+        let other = web(spread(1).published(8080, 81).proxied());
+        assert!(check(&to_80, &other).is_ok(), "another port");
+        let refused = check(&to_80, &web(spread(1).published(8080, 80).proxied())).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the route */ cannot be: a route leads to port 80, which is published with proxy_protocol"
+        );
     }
 
     #[test]

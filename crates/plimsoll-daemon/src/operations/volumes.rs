@@ -6,13 +6,14 @@ use plimsoll_kernel::place::Roster;
 use plimsoll_kernel::volume_moves;
 use plimsoll_kernel::{Policy, Signals};
 use plimsoll_model::access::Scope;
-use plimsoll_model::spec::VolumeGroup;
+use plimsoll_model::spec::{VolumeGroup, declared_name};
 use plimsoll_model::volumes::{VolumeChange, VolumeHolders, Volumes};
 use plimsoll_model::{
-    Author, Change, Command, DeploymentName, Guarded, Mode, NodeId, ServiceKey, ServiceSpec, State,
-    Term, Timestamp, Writer,
+    Author, Change, Command, DeploymentName, Guarded, Mode, NodeId, ServiceKey, ServiceName,
+    ServiceSpec, State, Term, Timestamp, Writer,
 };
 
+use super::volume_holds::shown;
 use super::{Caller, Error, find_node};
 use crate::context::{NodeContext, now};
 use plimsoll_api::suggest;
@@ -50,7 +51,7 @@ pub async fn remove_volume(
     let (change, changed) = cell.engine.machine().read(|state| {
         let (deployment, _, (volume, holders)) = find(state, deployment, name)?;
         let node = match node {
-            Some(node) => find_node(state, node)?,
+            Some(node) => holder(holders, node).map_or_else(|| find_node(state, node), Ok)?,
             None => only_copy(volume, holders)?,
         };
         let changed = VolumeChanged {
@@ -86,27 +87,29 @@ pub async fn move_volume(
         let dst = find_node(state, to)?;
         let src = only_holder(volume, holders)?;
         let group = volume_moves::tied(state, deployment, volume);
-        let (volumes, services) = match &group {
-            Some(group) => {
-                check_group(group, volume)?;
-                let roster = Roster::new(state, &signals, &cell.policy);
-                if src != dst
-                    && let Some((service, filter)) = volume_moves::refused_by(
-                        state,
-                        &roster,
-                        &cell.policy,
-                        deployment,
-                        group,
-                        &dst,
-                        now(),
-                    )
-                {
-                    let (volume, why) = (volume.clone(), filter.to_string());
-                    return Err(Error::VolumeUnfit { volume, node: dst, service, why });
-                }
-                (held_of(known, group), services_of(group))
+        let (volumes, services) = if let Some(group) = &group {
+            check_group(deployment, group, volume)?;
+            let roster = Roster::new(state, &signals, &cell.policy);
+            if src != dst
+                && let Some((service, filter)) = volume_moves::refused_by(
+                    state,
+                    &roster,
+                    &cell.policy,
+                    deployment,
+                    group,
+                    &dst,
+                    now(),
+                )
+            {
+                let (volume, why) = (volume.clone(), filter.to_string());
+                return Err(Error::VolumeUnfit { volume, node: dst, service, why });
             }
-            None => ([volume.clone()].into(), Vec::new()),
+            (held_of(known, group), services_of(group))
+        } else {
+            check_alone(state, deployment, volume, holders)?;
+            let mut volumes = known.declared_beside(volume);
+            volumes.insert(volume.clone());
+            (volumes, Vec::new())
         };
         let changed = VolumeChanged {
             deployment: deployment.to_string(),
@@ -134,13 +137,13 @@ pub(super) fn moves_off(
     let (mut changes, mut planned) = (Vec::new(), Vec::new());
     let mut scratch = state.clone();
     for (deployment, known) in state.volumes() {
-        let services = state.services_of(deployment).filter_map(|key| {
-            let service = state.service(key)?;
-            Some((&key.service, service.desired()?.as_ref()))
-        });
-        let groups = VolumeGroup::all(deployment, services).into_iter();
+        let mut groups = volume_moves::groups(state, deployment);
+        for group in &mut groups {
+            group.volumes.extend(declared_on(known, group, node));
+        }
+        let groups = groups.into_iter();
         let is_here = |group: &VolumeGroup<'_>| {
-            !is_per_replica(group)
+            !is_per_replica(deployment, group)
                 && group.volumes.iter().any(|it| known.nodes_of(it).any(|on| on == node))
         };
         // A deployment has one move at a time, so all of it goes together.
@@ -151,7 +154,8 @@ pub(super) fn moves_off(
         }) else {
             continue;
         };
-        let to = volume_moves::destination(state, signals, policy, deployment, &all, node, at);
+        let to =
+            volume_moves::destination(state, signals, policy, deployment, &all, Some(node), at);
         let volumes = held_of(known, &all);
         planned.push(PlannedVolumeMove {
             deployment: deployment.to_string(),
@@ -160,13 +164,14 @@ pub(super) fn moves_off(
             to: to.as_ref().map(ToString::to_string),
         });
         let Some(dst) = to else { continue };
+        let name = deployment;
         let (deployment, src) = (deployment.clone(), node.clone());
         let change = VolumeChange::Move { deployment, volumes, src, dst };
         let change = Change::Volume { change }.free();
         // What the state refuses, as a volume that is external or moves already, stays and does not keep the rest.
         let author = Author::new(Writer::Operator, "plan");
         let command = Command::new(at, Term(0), author, vec![change.clone()]);
-        if scratch.apply(&command).is_ok() && check_group(&all, "").is_ok() {
+        if scratch.apply(&command).is_ok() && check_group(name, &all, "").is_ok() {
             changes.push(change);
         } else if let Some(last) = planned.last_mut() {
             last.to = None;
@@ -175,9 +180,9 @@ pub(super) fn moves_off(
     (changes, planned)
 }
 
-type Held<'s> = (&'s String, &'s VolumeHolders);
+pub(super) type Held<'s> = (&'s String, &'s VolumeHolders);
 
-fn find<'s>(
+pub(super) fn find<'s>(
     state: &'s State,
     deployment: &str,
     volume: &str,
@@ -193,6 +198,11 @@ fn find<'s>(
     Ok((name, volumes, held))
 }
 
+/// Also one that was given up with its volumes, and is no node of the cell.
+fn holder(holders: &VolumeHolders, name: &str) -> Option<NodeId> {
+    holders.copies().into_iter().find(|node| node.as_str() == name)
+}
+
 fn only_copy(volume: &str, holders: &VolumeHolders) -> Result<NodeId, Error> {
     one_of(volume, holders.copies())
 }
@@ -201,7 +211,7 @@ fn only_holder(volume: &str, holders: &VolumeHolders) -> Result<NodeId, Error> {
     one_of(volume, holders.nodes.clone())
 }
 
-fn one_of(volume: &str, mut nodes: BTreeSet<NodeId>) -> Result<NodeId, Error> {
+pub(super) fn one_of(volume: &str, mut nodes: BTreeSet<NodeId>) -> Result<NodeId, Error> {
     match nodes.len() {
         1 => nodes.pop_first().ok_or(Error::Unforeseen),
         _ => {
@@ -210,13 +220,37 @@ fn one_of(volume: &str, mut nodes: BTreeSet<NodeId>) -> Result<NodeId, Error> {
     }
 }
 
-fn is_per_replica(group: &VolumeGroup<'_>) -> bool {
-    matches!(group.services.as_slice(), [(_, only)] if only.placement.mode.replicas() != Some(1))
+/// Whether each replica has what the file mounts for itself. What an image declares is told apart by number, and moves.
+fn is_per_replica(deployment: &DeploymentName, group: &VolumeGroup<'_>) -> bool {
+    matches!(group.services.as_slice(), [(_, only)] if only.copies() != Some(1)
+        && only.container.local_volumes(deployment).next().is_some())
+}
+
+/// Refuses what each node has of a service that is on every node.
+fn check_alone(
+    state: &State,
+    deployment: &DeploymentName,
+    volume: &str,
+    holders: &VolumeHolders,
+) -> Result<(), Error> {
+    let Some(declared) = &holders.declared else { return Ok(()) };
+    let key = ServiceKey::new(deployment.clone(), declared.service.clone());
+    match state.service(&key).and_then(|service| service.desired()) {
+        Some(_) => {
+            let (volume, service) = (volume.to_owned(), declared.service.clone());
+            Err(Error::VolumePerReplica { volume, service })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses what cannot be moved as a directory.
-fn check_group(group: &VolumeGroup<'_>, volume: &str) -> Result<(), Error> {
-    if is_per_replica(group) {
+fn check_group(
+    deployment: &DeploymentName,
+    group: &VolumeGroup<'_>,
+    volume: &str,
+) -> Result<(), Error> {
+    if is_per_replica(deployment, group) {
         let service = group.services[0].0.clone();
         return Err(Error::VolumePerReplica { volume: volume.to_owned(), service });
     }
@@ -228,6 +262,19 @@ fn check_group(group: &VolumeGroup<'_>, volume: &str) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What images of services with several replicas declared, of those whose data is on the node.
+fn declared_on(known: &Volumes, group: &VolumeGroup<'_>, node: &NodeId) -> BTreeSet<String> {
+    let is_of_several = |service: &ServiceName| {
+        let mut own = group.services.iter().filter(|(name, _)| *name == service);
+        own.any(|(_, spec)| spec.copies() != Some(1))
+    };
+    let held = known.held.iter().filter(|(_, holders)| holders.nodes.contains(node));
+    let declared = held.filter(|(_, holders)| {
+        holders.declared.as_ref().is_some_and(|declared| is_of_several(&declared.service))
+    });
+    declared.map(|(volume, _)| volume.clone()).collect()
 }
 
 fn held_of(known: &Volumes, group: &VolumeGroup<'_>) -> BTreeSet<String> {
@@ -281,6 +328,11 @@ fn told(
             copied: None,
         }),
         move_failed: volumes.move_failed.as_ref().map(|failed| failed.why.to_string()),
+        held: volumes
+            .hold
+            .as_ref()
+            .filter(|hold| hold.volume == *name)
+            .map(|hold| shown(state, deployment, hold)),
         reasons: reasons.collect(),
     }
 }
@@ -294,25 +346,33 @@ fn users(state: &State) -> VolumeUsers {
         let Some(service) = state.service(&id.service) else { continue };
         for held in replica.holds() {
             let Some(spec) = service.spec_of(held) else { continue };
-            for volume in spec.container.mounted_volumes() {
+            let (deployment, service) = (&id.service.deployment, &id.service.service);
+            let mounted = spec.container.mounted_volumes().map(|volume| volume.name(deployment));
+            let declared = replica.data.into_iter().flat_map(|number| {
+                let paths = spec.declared.paths.iter();
+                paths.map(move |path| declared_name(deployment, service, number, path))
+            });
+            for volume in mounted.chain(declared) {
                 let (replica, node) = (id.to_string(), held.node.to_string());
-                let of = users.entry(volume.name(&id.service.deployment)).or_default();
-                of.push(VolumeUser { replica, node });
+                users.entry(volume).or_default().push(VolumeUser { replica, node });
             }
         }
     }
     users
 }
 
-fn mounting<'s>(
+pub(super) fn mounting<'s>(
     state: &'s State,
     deployment: &DeploymentName,
     volume: &str,
 ) -> Vec<(&'s ServiceKey, &'s ServiceSpec)> {
+    let held = state.volumes().get(deployment).and_then(|it| it.held.get(volume));
+    let declared = held.and_then(|it| it.declared.as_ref()).map(|declared| &declared.service);
     let specs = state.services_of(deployment).filter_map(|key| {
         let spec = state.service(key)?.desired()?.as_ref();
         let mut mounted = spec.container.mounted_volumes();
-        mounted.any(|it| it.name(deployment) == volume).then_some((key, spec))
+        let is_mounted = mounted.any(|it| it.name(deployment) == volume);
+        (is_mounted || declared == Some(&key.service)).then_some((key, spec))
     });
     specs.collect()
 }

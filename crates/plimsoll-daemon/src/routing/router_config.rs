@@ -93,7 +93,9 @@ pub fn wanted_by_others(others: &BTreeSet<UpstreamKey>, addresses: &Addresses) -
             let (replica, target) =
                 (Arc::clone(&name), UpstreamTarget::Local((*address, key.port).into()));
             let (generation, state) = (generation.0, router::MemberState::Joining);
-            let member = PoolMember { replica, generation, target, state };
+            // Whoever asks has written what comes before the client's bytes.
+            let proxied = Arc::default();
+            let member = PoolMember { replica, generation, target, state, proxied };
             // Each by itself: two generations of a replica are no rivals here.
             let pool = PoolKey::new(&format!("{name} of {generation}"), key.port);
             asked.wanted.pools.insert(pool, [member].into());
@@ -145,6 +147,7 @@ fn member(container: &ReplicaEndpoint, way: &Way, port: u16) -> PoolMember {
         generation,
         target: way.to(port),
         state,
+        proxied: container.proxied.iter().copied().collect(),
     }
 }
 

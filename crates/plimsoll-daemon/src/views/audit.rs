@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use plimsoll_model::access::Scope;
-use plimsoll_model::audit::AuditEvent as Event;
+use plimsoll_model::audit::{AuditEvent as Event, AuditKind};
 use plimsoll_model::{DeploymentName, Event as Change, State};
 use plimsoll_store::AppliedCommand;
 
-use plimsoll_api::view::{AuditEvent, Changed, Relief, Time};
+use plimsoll_api::view::{AuditEvent, Changed, MoveReview, Relief, Time};
 
 pub fn event(event: &Event) -> AuditEvent {
     AuditEvent {
@@ -18,6 +18,10 @@ pub fn event(event: &Event) -> AuditEvent {
         what: event.what.word().to_owned(),
         text: event.what.to_string(),
         relief: Relief::of(&event.what),
+        review: match &event.what {
+            AuditKind::MoveReviewed { review } => Some(MoveReview::of(review, Time(event.at))),
+            _ => None,
+        },
     }
 }
 
@@ -74,7 +78,9 @@ pub fn changed_within(scope: &Scope, applied: &AppliedCommand) -> Option<Changed
         | Change::Audit(_)
         | Change::Volumes(_)
         | Change::Certificates
-        | Change::Registry(_) => false,
+        | Change::Registry(_)
+        | Change::Machines
+        | Change::Fleet => false,
     };
     let own: Vec<&Change> = applied.events.iter().filter(is_own).collect();
     (!own.is_empty()).then(|| named(applied.index, own.into_iter()))
@@ -97,7 +103,9 @@ fn concerns(state: &State, name: &DeploymentName, event: &Change) -> bool {
         | Change::Audit(_)
         | Change::Volumes(_)
         | Change::Certificates
-        | Change::Registry(_) => false,
+        | Change::Registry(_)
+        | Change::Machines
+        | Change::Fleet => false,
     }
 }
 
@@ -123,7 +131,9 @@ fn named<'e>(index: u64, events: impl Iterator<Item = &'e Change>) -> Changed {
             | Change::Audit(_)
             | Change::Volumes(_)
             | Change::Certificates
-            | Change::Registry(_) => {}
+            | Change::Registry(_)
+            | Change::Machines
+            | Change::Fleet => {}
         }
     }
     Changed {

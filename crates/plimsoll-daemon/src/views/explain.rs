@@ -3,14 +3,24 @@
 use std::collections::BTreeMap;
 
 use plimsoll_kernel::place::{NodeVerdict as Said, Roster, Score};
+use plimsoll_kernel::preempt::{NoVictims, VictimSet};
+use plimsoll_kernel::reschedule::RescheduleVerdict;
 use plimsoll_kernel::{explain, moves};
+use plimsoll_model::reason::WaitReason;
 use plimsoll_model::{NodeId, ReplicaId, ServiceKey, ServiceSpec};
 
 use super::Source;
-use plimsoll_api::view::{Explanation, Move, NodeVerdict, Reason, ReasonCode, Time};
+use super::reschedule::{reschedule_verdict, reviews_of};
+use plimsoll_api::view::{
+    Explanation, Move, NodeVerdict, PreemptionVerdict, Reason, ReasonCode, Time,
+};
 
-/// None of a replica that does not exist.
-pub fn explanation(source: &Source<'_>, id: &ReplicaId) -> Option<Explanation> {
+/// None of a replica that does not exist. Only who leads can say what the rescheduler has in mind.
+pub fn explanation(
+    source: &Source<'_>,
+    id: &ReplicaId,
+    rescheduling: Option<&RescheduleVerdict>,
+) -> Option<Explanation> {
     let replica = source.state.replica(id)?;
     let policy = source.policy;
     let signals = source.measured.signals(policy, source.here.now);
@@ -24,16 +34,44 @@ pub fn explanation(source: &Source<'_>, id: &ReplicaId) -> Option<Explanation> {
         (Some(node), Some(waiting)) => format!("it stays on {node}: {waiting}"),
         (Some(node), None) => sentence(node, &verdicts, mode),
     };
+    let preemption = preemption(source, &mut roster, id);
     Some(Explanation {
+        preemption,
         replica: id.to_string(),
         service: id.service.to_string(),
         mode: mode.to_owned(),
         why,
         moving: moving(source, id, replica),
+        rescheduling: rescheduling.map(reschedule_verdict),
+        reviews: reviews_of(source.state, id),
         notes: not_pinned(source, id).into_iter().chain(image_volumes(source, id)).collect(),
         nodes: verdicts.iter().map(|said| verdict(id, said, node.as_ref())).collect(),
         node: node.map(|node| node.to_string()),
     })
+}
+
+/// Whom a replica that finds no room could preempt, node by node.
+fn preemption(source: &Source<'_>, roster: &mut Roster, id: &ReplicaId) -> Vec<PreemptionVerdict> {
+    let waiting = source.state.replica(id).and_then(|replica| replica.waiting.as_ref());
+    if !matches!(waiting, Some(WaitReason::NoPlace(_))) {
+        return Vec::new();
+    }
+    let (state, policy, now) = (source.state, source.policy, source.here.now);
+    let Some(explained) = explain::preemption(state, roster, policy, id, now) else {
+        return Vec::new();
+    };
+    let verdict = |(node, found): &(NodeId, Result<VictimSet, NoVictims>)| {
+        let victims = found.as_ref().map(|set| set.victims.keys().map(ToString::to_string));
+        let why = found.as_ref().err();
+        PreemptionVerdict {
+            node: node.to_string(),
+            is_best: explained.best.as_ref() == Some(node),
+            victims: victims.map(Iterator::collect).unwrap_or_default(),
+            reason: why.map(NoVictims::word),
+            detail: why.map(ToString::to_string),
+        }
+    };
+    explained.nodes.iter().map(verdict).collect()
 }
 
 /// That its image is used by its tag.

@@ -54,6 +54,7 @@ pub(super) fn view(source: &Source<'_>, id: &NodeId, node: &plimsoll_model::Node
             is_forced: drain.is_forced,
             has_timed_out: drain.has_timed_out,
         }),
+        fill: None,
     }
 }
 

@@ -1,23 +1,34 @@
 //! The numbers of the rebalancer, as people and programs read them.
 
 use plimsoll_kernel::rebalance::{self, NodeEvaluation};
-use plimsoll_model::{NodeId, State};
+use plimsoll_kernel::reschedule::fill_plan;
+use plimsoll_model::NodeId;
 
+use super::Source;
+use super::reschedule::fill_status;
 use plimsoll_api::view::{Gate, NodeAccount, WeighedMove};
 
 /// Why nothing moves off the node, or what is about to.
-pub fn account(state: &State, node: &NodeId, weighing: Option<&NodeEvaluation>) -> NodeAccount {
+pub fn account(
+    source: &Source<'_>,
+    node: &NodeId,
+    weighing: Option<&NodeEvaluation>,
+) -> NodeAccount {
+    let state = source.state;
+    let plan = fill_plan(state, source.policy, node, source.here.now);
+    let fill = plan.map(|plan| fill_status(&plan, source.here.now));
+    let told = |why, gates, moves| NodeAccount { node: node.to_string(), why, fill, gates, moves };
     if let Some(outage) = state.node(node).and_then(|node| node.outage.as_ref()) {
         let why = format!(
             "the container runtime of {node} does not answer: {}; nothing is placed there, what runs on stays, and what \
              does not run is replaced elsewhere",
             outage.why
         );
-        return NodeAccount { node: node.to_string(), why, gates: Vec::new(), moves: Vec::new() };
+        return told(why, Vec::new(), Vec::new());
     }
     let Some(weighing) = weighing else {
         let why = format!("no recent measurements of {node}; it is left alone");
-        return NodeAccount { node: node.to_string(), why, gates: Vec::new(), moves: Vec::new() };
+        return told(why, Vec::new(), Vec::new());
     };
     let weighed = weighing.candidates.iter().map(|it| WeighedMove {
         replica: it.replica.to_string(),
@@ -26,7 +37,7 @@ pub fn account(state: &State, node: &NodeId, weighing: Option<&NodeEvaluation>) 
         gates: it.gates.iter().map(gate).collect(),
     });
     let gates = weighing.gates.iter().map(gate).collect();
-    NodeAccount { node: node.to_string(), why: why(weighing), gates, moves: weighed.collect() }
+    told(why(weighing), gates, weighed.collect())
 }
 
 fn why(weighing: &NodeEvaluation) -> String {

@@ -1,20 +1,25 @@
 //! A service, its replicas and their assignments as people see them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use plimsoll_kernel::progress::wanted;
-use plimsoll_model::spec::{Port, PortMode, Replay};
+use plimsoll_model::spec::{Port, PortMode, ProxyProtocol, Replay};
 use plimsoll_model::state::Service as Row;
 use plimsoll_model::{
-    NodeId, NodeStatus, ObservedCode, ObservedState, ReplicaId, ServiceKey, SpecHash, State,
+    NodeId, NodeStatus, ObservedCode, ObservedState, ReplicaId, ServiceKey, ServiceSpec, SpecHash,
+    State,
 };
 
-use super::Source;
+use super::{Source, schedule};
 use plimsoll_api::view::{Assignment, Reason, ReasonCode, Replica, Rollout, Service, Time};
 
 pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service {
     let is_there = |replica: &&plimsoll_model::Replica| {
-        replica.assignment.as_ref().is_some_and(|given| !is_lost(source.state, &given.node))
+        let is_here = |given: &plimsoll_model::Assignment| {
+            !is_lost(source.state, &given.node) || replica.has_completed(given)
+        };
+        replica.assignment.as_ref().is_some_and(is_here)
     };
     let running = || row.replicas.values().filter(|replica| replica.is_running()).filter(is_there);
     let desired = row.row.desired;
@@ -36,6 +41,7 @@ pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service 
         replay: spec.filter(|spec| spec.replay == Replay::Off).map(|_| "off".to_owned()),
         image_volumes: spec
             .map_or_else(Vec::new, |spec| spec.declared.paths.iter().cloned().collect()),
+        labels: spec.map_or_else(BTreeMap::new, |spec| labels(spec)),
         unplaced: row.row.unplaced.as_ref().map(|unplaced| {
             let (missing, why) = (unplaced.missing, &unplaced.why);
             let text = match missing {
@@ -46,8 +52,15 @@ pub(super) fn view(source: &Source<'_>, key: &ServiceKey, row: &Row) -> Service 
             Reason::new(key, why, text)
         }),
         rollout: row.row.rollout.as_ref().map(|it| rollout(key, row, it)),
+        schedule: schedule::view(key, row),
         replicas: replicas(source, key, row).collect(),
     }
+}
+
+/// What is said of the service wins over what is said of its containers.
+fn labels(spec: &ServiceSpec) -> BTreeMap<String, String> {
+    let (own, containers) = (spec.labels.iter(), spec.container.labels.iter());
+    containers.chain(own).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn rollout(key: &ServiceKey, row: &Row, of: &plimsoll_model::Rollout) -> Rollout {
@@ -112,11 +125,16 @@ fn assignment(
     // A node counts anew when its daemon starts, and measures it less often than it reports; what it reported last stands.
     let exhausted = match &code {
         Some(ObservedCode::RestartExhausted { tries, .. }) => Some(*tries),
+        Some(ObservedCode::JobFailed { attempts, .. }) => Some(*attempts),
         _ => None,
     };
+    let (exit_code, attempts) = code.as_ref().map_or((None, None), end);
+    let has_completed = held.has_completed(given);
     // What it was when its node was last heard says nothing of what it is.
     let has_outage = source.state.node(&given.node).is_some_and(|node| node.outage.is_some());
-    let state = if is_lost(source.state, &given.node) {
+    let state = if has_completed {
+        ObservedState::Completed.word()
+    } else if is_lost(source.state, &given.node) {
         "lost"
     } else if has_outage && seen.is_some_and(|seen| is_up(seen.state)) {
         // Its process may be seen to run; how the service in it is, nobody can ask.
@@ -142,6 +160,23 @@ fn assignment(
         next_try: measured.next_try.filter(|_| exhausted.is_none()).map(Time),
         cpu_millis: measured.cpu.map(|cpu| cpu.0),
         memory_bytes: measured.memory.map(|memory| memory.0),
+        exit_code,
+        attempts,
+    }
+}
+
+/// The status that it ended with, and after how many attempts, where it ended for good.
+fn end(code: &ObservedCode) -> (Option<i32>, Option<u32>) {
+    let status = |code: &ObservedCode| match code {
+        ObservedCode::Exited { status } => *status,
+        _ => None,
+    };
+    match code {
+        ObservedCode::Completed => (Some(0), None),
+        ObservedCode::JobCompleted { attempts } => (Some(0), Some(*attempts)),
+        ObservedCode::JobFailed { attempts, last } => (status(last), Some(*attempts)),
+        ObservedCode::RestartExhausted { last, .. } => (status(last), None),
+        code => (status(code), None),
     }
 }
 
@@ -168,6 +203,9 @@ fn port(port: &Port) -> String {
     }
     .expect("a string takes any text");
     let _ = write!(text, "→{}/{}", port.target, port.protocol);
+    if let Some(ProxyProtocol::V2) = port.proxy_protocol {
+        text.push_str(" (proxy_protocol v2)");
+    }
     text
 }
 

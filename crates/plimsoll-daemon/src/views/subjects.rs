@@ -29,7 +29,9 @@ impl Subjects {
     /// The node and the replicas that it holds.
     pub fn of_node(state: &State, node: &NodeId) -> Self {
         let mut subjects = Self::default();
-        for id in state.load(node).into_iter().flat_map(|load| &load.tenants) {
+        for id in
+            state.load(node).into_iter().flat_map(plimsoll_model::state::load::NodeLoad::everyone)
+        {
             if let Some(replica) = state.replica(id) {
                 subjects.add(id, replica);
             }

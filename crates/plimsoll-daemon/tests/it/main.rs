@@ -5,3 +5,4 @@
 
 mod api;
 mod modules;
+mod node_file;

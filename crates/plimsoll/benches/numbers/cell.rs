@@ -4,12 +4,14 @@
 mod agents;
 mod commits;
 pub(super) mod daemons;
+mod deleting;
 mod failover;
 mod loss;
 mod wire;
 
 pub(super) use agents::agents;
 pub(super) use commits::commits;
+pub(super) use deleting::deleting;
 pub(super) use failover::failover;
 pub(super) use loss::loss;
 pub(super) use wire::wire;

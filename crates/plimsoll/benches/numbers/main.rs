@@ -28,31 +28,40 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md");
 
 mod cell;
+mod fleet;
+mod foretelling;
+mod machines;
 mod moves;
 mod node;
 mod relief;
 mod requests;
+mod rescheduling;
 
 /// One part of a table.
 type Part = (&'static str, fn(&mut Table));
 
-const DECISIONS: [Part; 5] = [
+const DECISIONS: [Part; 9] = [
     ("placing", placing),
     ("dirty", dirty),
     ("applying", applying),
     ("relieving", relief::relieving),
+    ("foretelling", foretelling::foretelling),
+    ("rescheduling", rescheduling::rescheduling),
+    ("machines", machines::machines),
+    ("coordinating", fleet::coordinating),
     ("simulating", simulating),
 ];
 
 const NODE: [Part; 3] =
     [("status", node::status), ("idle", node::idle), ("starting", node::starting)];
 
-const CELL: [Part; 5] = [
+const CELL: [Part; 6] = [
     ("failover", cell::failover),
     ("loss", cell::loss),
     ("commits", cell::commits),
     ("wire", cell::wire),
     ("agents", cell::agents),
+    ("deleting", cell::deleting),
 ];
 
 const MOVES: [Part; 2] = [("update", moves::update), ("drain", moves::drain)];

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.host.client()?;
     let loaded = args.project.project()?.load()?;
     for warning in &loaded.warnings {
-        note(&warning.render(true));
+        note(warning.render(true).trim_end());
     }
     let Loaded { deployment, .. } = loaded;
     let name = deployment.name.to_string();

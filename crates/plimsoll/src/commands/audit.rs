@@ -126,6 +126,7 @@ mod tests {
             what: what.into(),
             text: text.into(),
             relief: None,
+            review: None,
         };
         let events = [
             event(1, "deployed", "api", "ada", "shop revision 3 applied"),

@@ -247,6 +247,7 @@ mod tests {
             name: name.to_owned(),
             cell: "home".to_owned(),
             identity: "token:ci".to_owned(),
+            certificate: None,
             role: "deploy".to_owned(),
             expires_at,
             addresses: vec!["10.0.0.1:7654".to_owned(), "10.0.0.2:7654".to_owned()],

@@ -9,6 +9,7 @@ use crate::error::CliError;
 use crate::output::{Format, note, print};
 use crate::plan_table::{Scores, shortfalls, summary, tables};
 
+mod coordinate;
 mod rebalance;
 
 const EXAMPLES: &str = "\
@@ -32,6 +33,7 @@ pub(crate) struct Args {
 enum DecideCommand {
     Place(PlaceArgs),
     Rebalance(rebalance::RebalanceArgs),
+    Coordinate(coordinate::CoordinateArgs),
 }
 
 /// Show what one scheduler pass would place, move and leave alone.
@@ -50,6 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     match &args.what {
         DecideCommand::Place(args) => place(args),
         DecideCommand::Rebalance(args) => rebalance::run(args),
+        DecideCommand::Coordinate(args) => coordinate::run(args),
     }
 }
 
@@ -61,10 +64,10 @@ fn place(args: &PlaceArgs) -> Result<(), CliError> {
 }
 
 /// The case an argument names.
-fn read_case(argument: &str) -> Result<Case, CliError> {
+pub(crate) fn read_case(argument: &str) -> Result<Case, CliError> {
     let case = case::read(&Input::of(argument))?;
     for warning in &case.warnings {
-        note(&warning.render(true));
+        note(warning.render(true).trim_end());
     }
     Ok(case)
 }

@@ -8,7 +8,7 @@ use crate::error::CliError;
 use crate::live::{self as daemon, HostArgs};
 use crate::output::{Format, print};
 
-mod live;
+pub(crate) mod live;
 mod offline;
 mod route;
 

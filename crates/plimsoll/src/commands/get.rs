@@ -18,7 +18,7 @@ use crate::terminal::Target;
 use crate::wait::now;
 
 pub(crate) mod certificates;
-mod full;
+pub(crate) mod full;
 pub(crate) mod routes;
 
 const EXAMPLES: &str = "\
@@ -221,11 +221,11 @@ fn replicas(all: &[&Replica], now: Timestamp, width: Option<usize>) -> String {
 }
 
 /// In cores.
-fn cpu(millis: Option<u64>) -> String {
+pub(super) fn cpu(millis: Option<u64>) -> String {
     or_dash(millis.map(|millis| MilliCpus(millis).to_string()).unwrap_or_default())
 }
 
-fn memory(bytes: Option<u64>) -> String {
+pub(super) fn memory(bytes: Option<u64>) -> String {
     or_dash(bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default())
 }
 

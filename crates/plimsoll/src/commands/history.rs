@@ -10,6 +10,7 @@ use crate::consistency::{ConsistencyArgs, remark};
 use crate::error::CliError;
 use crate::live::{self, HostArgs};
 use crate::output::{Format, note, print};
+use crate::schedule_lines;
 use crate::table::Table;
 use crate::terminal::Target;
 use crate::wait::now;
@@ -22,7 +23,7 @@ Examples:
   plimsoll history shop
   plimsoll rollback shop --to 3    go back to one of them";
 
-/// List a deployment's revisions and what each changed.
+/// List a deployment's revisions and what each changed, and the last runs of its services on a schedule.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -43,7 +44,11 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         let revisions = client.history(&status.deployments[0].name).await?;
         remark(&client);
         let width = Target::Stdout.size().map(|(width, _)| width);
-        print(args.output, &revisions, |revisions| text(revisions, now(), width))?;
+        let runs = schedule_lines::history(&status.deployments[0], now());
+        print(args.output, &revisions, |revisions| {
+            let between = if runs.is_empty() { "" } else { "\n" };
+            format!("{}{between}{runs}", text(revisions, now(), width))
+        })?;
         if let Some(text) = dropped(&revisions) {
             note(&text);
         }

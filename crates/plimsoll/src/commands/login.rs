@@ -1,6 +1,7 @@
 //! `plimsoll login`: makes a context of what `plimsoll token create` printed, once the cell has said who its bearer is.
 
 use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
 
 use plimsoll_api::client::{Client, Endpoint};
 use plimsoll_api::view::WhoAmI;
@@ -16,6 +17,8 @@ const EXAMPLES: &str = "\
 Examples:
   plimsoll login pll_04...             what `plimsoll token create NAME` printed on a node
   plimsoll login --name prod < FILE    without the string in the history of the shell
+  plimsoll login https://ash:7654 --authority FILE --certificate me.pem
+                                       with a certificate that an admin has enrolled
 
 It connects, checks that the cell's authority is the expected one, and asks who the token is for. Then the context is saved
 below $XDG_CONFIG_HOME/plimsoll, for you alone, and is the current one.";
@@ -30,34 +33,36 @@ const MAX_INPUT: u64 = 16 << 10;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Login string; - or nothing reads it from standard input
+    /// Login string, or https://address:port with a certificate; - or nothing reads it from standard input
     #[arg(value_name = "STRING")]
     login: Option<String>,
+    /// PEM file with your certificate and its key
+    #[arg(long, value_name = "FILE", requires = "authority")]
+    certificate: Option<PathBuf>,
+    /// Fingerprint or CA file of the cell, as `plimsoll cell authority` prints it
+    #[arg(long, value_name = "PRINT|FILE", requires = "certificate")]
+    authority: Option<String>,
     /// Name of the context [default: the name of the cell]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    let login: Login =
-        typed(args)?.parse().map_err(|error| CliError::refused(format!("{error}")))?;
+    let way = LoginWay::of(args)?;
     if let Some(name) = &args.name {
         check_name(name)?;
     }
-    if login.addresses.is_empty() {
+    if way.addresses.is_empty() {
         return Err(CliError::refused(
             "the login string names no address: no node of the cell listens on TCP",
         )
         .hint("start one with `plimsoll up --listen ADDRESS:PORT`, and create another token"));
     }
     let store = ContextStore::of(&Who::of_process())?;
-    let endpoint = Endpoint::Https { addresses: login.addresses.clone(), tls: None };
-    let client = Client::new(endpoint.with_tls(live::tls(&login.fingerprints)?))
-        .with_token(login.token.to_string())
-        .chosen_by("the login string");
+    let client = way.client()?;
     live::block_on(async {
         let who = client.who_am_i().await?;
-        let context = context(args.name.as_deref(), &login, &who);
+        let context = way.context(args.name.as_deref(), &who);
         check_name(&context.name)?;
         if let Some(known) = store.load(&context.name)?
             && !known.authorities.iter().any(|print| context.authorities.contains(print))
@@ -98,21 +103,67 @@ fn check_name(name: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What the string says and what the cell adds to it.
-fn context(name: Option<&str>, login: &Login, who: &WhoAmI) -> Context {
-    let mut context = Context {
-        name: name.unwrap_or(&who.cell).to_owned(),
-        cell: String::new(),
-        identity: String::new(),
-        role: String::new(),
-        expires_at: None,
-        addresses: login.addresses.clone(),
-        authorities: login.fingerprints.iter().map(Fingerprint::to_string).collect(),
-        authority_epoch: None,
-        token: login.token.to_string(),
-    };
-    learn(&mut context, who);
-    context
+/// Where the cell is found, how it is recognised, and what one is known by there.
+struct LoginWay {
+    addresses: Vec<String>,
+    authorities: Vec<Fingerprint>,
+    token: Option<String>,
+    certificate: Option<PathBuf>,
+}
+
+impl LoginWay {
+    fn of(args: &Args) -> Result<Self, CliError> {
+        let (Some(certificate), Some(authority)) = (&args.certificate, &args.authority) else {
+            let login: Login =
+                typed(args)?.parse().map_err(|error| CliError::refused(format!("{error}")))?;
+            return Ok(Self {
+                addresses: login.addresses,
+                authorities: login.fingerprints,
+                token: Some(login.token.to_string()),
+                certificate: None,
+            });
+        };
+        let authorities = live::fingerprints(authority, "--authority")?;
+        let endpoint = typed(args)?.trim().parse::<Endpoint>();
+        let endpoint = endpoint.map_err(|error| CliError::refused(error.to_string()))?;
+        let Endpoint::Https { addresses, .. } = endpoint else {
+            return Err(CliError::refused("a certificate is shown over TLS only")
+                .hint("name a node as https://address:port"));
+        };
+        // The context is used from other directories too.
+        let certificate = std::path::absolute(certificate)
+            .map_err(|error| CliError::failed(format!("--certificate: {error}")))?;
+        Ok(Self { addresses, authorities, token: None, certificate: Some(certificate) })
+    }
+
+    fn client(&self) -> Result<Client, CliError> {
+        let shown = self.certificate.as_ref();
+        let shown = shown.map(|path| live::certificate_in(path, "--certificate")).transpose()?;
+        let endpoint = Endpoint::Https { addresses: self.addresses.clone(), tls: None };
+        let client = Client::new(endpoint.with_tls(live::tls(&self.authorities, shown.as_ref())?));
+        Ok(match &self.token {
+            Some(token) => client.with_token(token.clone()).chosen_by("the login string"),
+            None => client.chosen_by("the address to log in at"),
+        })
+    }
+
+    /// What was given and what the cell adds to it.
+    fn context(&self, name: Option<&str>, who: &WhoAmI) -> Context {
+        let mut context = Context {
+            name: name.unwrap_or(&who.cell).to_owned(),
+            cell: String::new(),
+            identity: String::new(),
+            role: String::new(),
+            expires_at: None,
+            addresses: self.addresses.clone(),
+            authorities: self.authorities.iter().map(Fingerprint::to_string).collect(),
+            authority_epoch: None,
+            token: self.token.clone().unwrap_or_default(),
+            certificate: self.certificate.clone(),
+        };
+        learn(&mut context, who);
+        context
+    }
 }
 
 /// What the cell says of itself and of the token by now: it may have another authority, and more nodes.

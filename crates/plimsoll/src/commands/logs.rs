@@ -142,7 +142,7 @@ async fn copy(
     }
 }
 
-fn told(missing: &MissingLogs) -> String {
+pub(super) fn told(missing: &MissingLogs) -> String {
     let MissingLogs { node, replicas, why } = missing;
     format!("{why}; what {} printed on {node} is not shown", replicas.join(", "))
 }

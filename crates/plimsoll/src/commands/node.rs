@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_api::view::{Node, Pressure, ReasonCode, Resources};
+use plimsoll_api::view::{FillStatus, Node, Pressure, ReasonCode, Resources};
 use plimsoll_model::{Bytes, MilliCpus, Timestamp};
 
 use crate::age::age;
@@ -136,7 +136,15 @@ pub(super) fn text(nodes: &[Node], now: Timestamp, width: Option<usize>) -> Stri
             runtime(node),
         ]);
     }
-    table.within(width) + &half_done(nodes)
+    table.within(width) + &filling(nodes) + &half_done(nodes)
+}
+
+/// A line for each node that is being filled, or will be.
+fn filling(nodes: &[Node]) -> String {
+    let is_filled = |fill: &&FillStatus| matches!(fill.stage.as_str(), "closed" | "filled");
+    let plans = nodes.iter().filter_map(|node| node.fill.as_ref()).filter(|fill| !is_filled(fill));
+    let lines: Vec<&str> = plans.map(|fill| fill.text.as_str()).collect();
+    if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
 }
 
 /// A line for as long as nodes run different versions.
@@ -152,7 +160,7 @@ fn half_done(nodes: &[Node]) -> String {
 }
 
 /// `ready`, `down 4m`, `ready, draining`
-fn state(node: &Node, now: Timestamp) -> String {
+pub(super) fn state(node: &Node, now: Timestamp) -> String {
     let mut text = coloured(&node.status);
     if node.status != "ready" {
         text.extend([" ", &age(node.since, now)]);
@@ -168,12 +176,12 @@ fn state(node: &Node, now: Timestamp) -> String {
 }
 
 /// Millionths as hundredths: `23 %`. A dash where nothing fresh was measured.
-fn share(millionths: Option<u32>) -> String {
+pub(super) fn share(millionths: Option<u32>) -> String {
     millionths.map_or_else(|| "-".to_owned(), |share| format!("{} %", share / 10_000))
 }
 
 /// `1.5 of 4 cpu, 1 GiB of 8 GiB`
-fn reserved(reserved: Resources, capacity: Resources) -> String {
+pub(super) fn reserved(reserved: Resources, capacity: Resources) -> String {
     let cpu = |millis: u64| MilliCpus(millis).to_string();
     let mut text = format!(
         "{} of {} cpu, {} of {}",
@@ -188,7 +196,7 @@ fn reserved(reserved: Resources, capacity: Resources) -> String {
     text
 }
 
-fn runtime(node: &Node) -> String {
+pub(super) fn runtime(node: &Node) -> String {
     if let Some(silence) = silence(node) {
         return silence;
     }
@@ -206,7 +214,7 @@ mod tests {
 
     #[test]
     fn nodes_say_how_busy_they_are_and_what_is_wrong() {
-        let (ash, mut birch, mut cedar) = (node("ash"), node("birch"), node("cedar"));
+        let (mut ash, mut birch, mut cedar) = (node("ash"), node("birch"), node("cedar"));
         birch.status = "down".into();
         birch.version = Some("0.2.0".into());
         birch.since = ago(245);
@@ -217,12 +225,25 @@ mod tests {
         cedar.runtime.as_mut().unwrap().trouble = Some("connection refused".into());
         cedar.capacity.gpus = 2;
         cedar.last_heard = None;
+        let fill = |has, stage: &str, text: &str| FillStatus {
+            has,
+            fair_share: 8,
+            losses: 0,
+            stage: stage.into(),
+            next_at: None,
+            text: text.into(),
+        };
+        let plan = "ash has 1 replica, its fair share is 8: filling, next in 1m 30s";
+        ash.fill = Some(fill(1, "resting", plan));
+        cedar.fill = Some(fill(8, "filled", "cedar has its share"));
         let table = text(&[ash, birch, cedar], NOW, None);
         expect![[r#"
             NODE   STATE            SEEN  ROLE    ZONE   REPLICAS   CPU  MEMORY  RESERVED                                  VERSION  RUNTIME
             ash    ready              1s  leader  -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB              0.1.0    docker 27.1
             birch  down 4m            4m  agent   north         5     -       -  1.5 of 4 cpu, 1 GiB of 8 GiB              0.2.0    docker 27.1
             cedar  ready, draining     -  agent   -             5  23 %    41 %  1.5 of 4 cpu, 1 GiB of 8 GiB, 0 of 2 gpu  0.1.0    docker does not answer: connection refused (retrying)
+
+            ash has 1 replica, its fair share is 8: filling, next in 1m 30s
 
             an upgrade is half done: nodes run 0.1.0 and 0.2.0; see `plimsoll cell status`
         "#]].assert_eq(&anstream::adapter::strip_str(&table).to_string());

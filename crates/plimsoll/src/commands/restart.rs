@@ -14,7 +14,8 @@ Examples:
   plimsoll restart shop/web      one service's
   plimsoll restart shop-web-2    one
 
-Each replica is stopped with its stop signal and grace period and started with its current spec. Its failure count is reset.";
+Each replica is stopped with its stop signal and grace period and started with its current spec. Its failure count is reset.
+A service on a schedule runs once more instead.";
 
 /// Restart replicas.
 #[derive(Debug, clap::Args)]
@@ -44,7 +45,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
         };
         let name = &subject.deployment().name;
         let restarted = client.restart(name, &Restart { service, replica }).await?;
-        let replicas = count(restarted.replicas.len(), "replica");
+        let mut replicas = count(restarted.replicas.len(), "replica");
+        if !restarted.runs.is_empty() {
+            let runs = format!("running {}", restarted.runs.join(", "));
+            replicas =
+                if restarted.replicas.is_empty() { runs } else { format!("{replicas}, {runs}") };
+        }
         if args.wait.detach {
             return print(args.output, &restarted, |_| format!("{name}: restarting {replicas}\n"));
         }

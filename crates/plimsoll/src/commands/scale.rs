@@ -35,7 +35,7 @@ pub(crate) struct Args {
     pub(crate) host: HostArgs,
 }
 
-fn count_of(text: &str) -> Result<(String, u32), String> {
+pub(crate) fn count_of(text: &str) -> Result<(String, u32), String> {
     let wrong = || "write the service and how many, as web=3".to_owned();
     let (service, count) = text.split_once('=').ok_or_else(wrong)?;
     let count = count.parse().map_err(|_| wrong())?;

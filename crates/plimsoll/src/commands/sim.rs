@@ -10,19 +10,18 @@ use plimsoll_workbench::scenario::{self, WrittenScenario};
 use plimsoll_workbench::sim::RunFacts;
 use plimsoll_workbench::text::elapsed;
 
+use crate::commands::report_file::ReportFile;
 use crate::error::CliError;
 use crate::output::{Format, note, print};
 use crate::table::Table;
 
 mod chaos;
 mod progress;
-mod report_file;
 mod runs;
 mod shrink;
 mod trace;
 
 use progress::Progress;
-use report_file::ReportFile;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,7 +97,7 @@ fn run_scenario(args: &RunArgs) -> Result<(), CliError> {
     let destination = args.report.as_deref().map(ReportFile::check).transpose()?;
     let written = scenario::read(&Input::of(&args.scenario))?;
     for warning in &written.warnings {
-        note(&warning.render(true));
+        note(warning.render(true).trim_end());
     }
     if args.runs > 1 { many(args, &written) } else { one(args, &written, destination) }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_api::client::Client;
-use plimsoll_api::view::{Status, Time};
+use plimsoll_api::view::{Service, Status, Time};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
@@ -25,10 +25,11 @@ const TICK: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll status            the cell and everything in it
-  plimsoll status shop       one deployment
-  plimsoll status shop -w    as it changes, until q or Ctrl-C
-  plimsoll status -o json    for a program; with -w one document for each change";
+  plimsoll status                     the cell and everything in it
+  plimsoll status shop                one deployment
+  plimsoll status --label team=web    only services with this label
+  plimsoll status shop -w             as it changes, until q or Ctrl-C
+  plimsoll status -o json             for a program; with -w one document for each change";
 
 /// Show deployments, replicas and problems.
 #[derive(Debug, clap::Args)]
@@ -36,6 +37,9 @@ Examples:
 pub(crate) struct Args {
     /// Only this deployment
     deployment: Option<String>,
+    /// Only services with this label, of the service or of its containers; repeatable
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
     /// Watch for changes
     #[arg(short, long)]
     watch: bool,
@@ -51,8 +55,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     let client = args.reading.of(args.host.client()?);
     live::block_on(async {
-        let only = args.deployment.as_deref();
-        let status = live::status(&client, only).await?;
+        let only = Selection { deployment: args.deployment.as_deref(), labels: &args.label };
+        let mut status = live::status(&client, only.deployment).await?;
+        only.narrow(&mut status);
         if !args.watch {
             let width = Target::Stdout.size().map(|(width, _)| width);
             return print(args.output, &status, |it| page::text(it, now(), width, Fold::Nothing));
@@ -68,15 +73,46 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     })
 }
 
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+struct Selection<'a> {
+    deployment: Option<&'a str>,
+    /// `KEY` or `KEY=VALUE`, all of them.
+    labels: &'a [String],
+}
+
+impl Selection<'_> {
+    fn narrow(self, status: &mut Status) {
+        let is_named = |name: &str| self.deployment.is_none_or(|only| only == name);
+        status.deployments.retain(|deployment| is_named(&deployment.name));
+        if self.labels.is_empty() {
+            return;
+        }
+        for deployment in &mut status.deployments {
+            deployment
+                .services
+                .retain(|service| self.labels.iter().all(|it| has_label(service, it)));
+        }
+        status.deployments.retain(|deployment| !deployment.services.is_empty());
+    }
+}
+
+fn has_label(service: &Service, label: &str) -> bool {
+    match label.split_once('=') {
+        Some((key, value)) => service.labels.get(key).is_some_and(|it| it == value),
+        None => service.labels.contains_key(label),
+    }
+}
+
 /// The status again, or none while the daemon does not answer. A deployment that is deleted meanwhile is an empty page.
-async fn again(client: &Client, only: Option<&str>) -> Result<Status, CliError> {
+async fn again(client: &Client, only: Selection<'_>) -> Result<Status, CliError> {
     let mut status = client.status().await?;
-    status.deployments.retain(|deployment| only.is_none_or(|name| deployment.name == name));
+    only.narrow(&mut status);
     Ok(status)
 }
 
 /// One page, drawn again where it changed.
-async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), CliError> {
+async fn redraw(client: &Client, only: Selection<'_>, mut status: Status) -> Result<(), CliError> {
     let mut news = News::after(client, &status);
     let mut keys = Keys::listen();
     let mut signals = EndSignals::listen()?;
@@ -114,7 +150,7 @@ async fn redraw(client: &Client, only: Option<&str>, mut status: Status) -> Resu
 }
 
 /// A line for each change, for whoever is no terminal.
-async fn changes(client: &Client, only: Option<&str>, mut status: Status) -> Result<(), CliError> {
+async fn changes(client: &Client, only: Selection<'_>, mut status: Status) -> Result<(), CliError> {
     let mut news = News::after(client, &status);
     let mut is_lost = false;
     loop {
@@ -140,7 +176,7 @@ async fn changes(client: &Client, only: Option<&str>, mut status: Status) -> Res
 /// A document for each change, for a program.
 async fn documents(
     client: &Client,
-    only: Option<&str>,
+    only: Selection<'_>,
     mut status: Status,
     format: Format,
 ) -> Result<(), CliError> {
@@ -159,14 +195,14 @@ async fn documents(
     }
 }
 
-struct EndSignals {
-    interrupt: Signal,
-    terminate: Signal,
+pub(super) struct EndSignals {
+    pub(super) interrupt: Signal,
+    pub(super) terminate: Signal,
     resize: Signal,
 }
 
 impl EndSignals {
-    fn listen() -> Result<Self, CliError> {
+    pub(super) fn listen() -> Result<Self, CliError> {
         let listen = |kind| {
             signal(kind)
                 .map_err(|error| CliError::failed(format!("cannot listen for signals: {error}")))
@@ -176,5 +212,36 @@ impl EndSignals {
             terminate: listen(SignalKind::terminate())?,
             resize: listen(SignalKind::window_change())?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{self, With};
+
+    #[test]
+    fn services_are_found_by_their_labels() {
+        let shop = sample::deployment("shop").service("web", 1).service("db", 1);
+        let mut whole = sample::status(vec![shop, sample::deployment("other")]);
+        let name = "web".to_owned();
+        whole.deployments[0].services[0].labels.insert("team".to_owned(), "web".to_owned());
+        for (labels, is_found) in [
+            (&["team"][..], true),
+            (&["team=web"], true),
+            (&["team=db"], false),
+            (&["team", "tier"], false),
+        ] {
+            let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+            let mut status = whole.clone();
+            Selection { deployment: None, labels: &labels }.narrow(&mut status);
+            let services = status.deployments.iter().flat_map(|it| &it.services);
+            let names: Vec<&str> = services.map(|it| it.name.as_str()).collect();
+            assert_eq!(
+                names,
+                if is_found { vec![name.as_str()] } else { Vec::new() },
+                "{labels:?}"
+            );
+        }
     }
 }

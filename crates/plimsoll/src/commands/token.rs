@@ -1,10 +1,12 @@
 //! `plimsoll token`: what lets nodes into the cell and people at its API.
 
+use std::path::{Path, PathBuf};
+
 use clap::ValueEnum;
 use plimsoll_api::client;
 use plimsoll_api::view::{JoinTokenStatus, NewJoinToken, NewOperator, Operator, Time};
 use plimsoll_model::{Millis, Timestamp};
-use plimsoll_peer::pki::Login;
+use plimsoll_peer::pki::{Login, first_certificate_pem};
 
 use crate::age::{age, length, until};
 use crate::error::CliError;
@@ -80,6 +82,9 @@ pub(crate) struct CreateArgs {
     /// Addresses to put into the string [default: where nodes listen]
     #[arg(long = "address", value_name = "HOST[:PORT],...", value_delimiter = ',', value_parser = address)]
     addresses: Vec<String>,
+    /// PEM file with the certificate of whoever this is for: its key is what they are known by, and no token is made
+    #[arg(long, value_name = "FILE", conflicts_with = "addresses")]
+    for_certificate: Option<PathBuf>,
     #[command(flatten)]
     host: HostArgs,
 }
@@ -146,8 +151,15 @@ fn create(args: &CreateArgs) -> Result<(), CliError> {
         let role = args.role.to_possible_value().map(|value| value.get_name().to_owned());
         let (name, deployments) = (args.name.clone(), args.deployments.clone());
         let (role, seconds) = (role.unwrap_or_default(), args.expires.map(seconds));
-        let asked = NewOperator { name, role, deployments, seconds };
+        let certificate = args.for_certificate.as_deref().map(certificate).transpose()?;
+        let asked = NewOperator { name, role, deployments, seconds, certificate };
         let made = client.add_operator(&asked).await?;
+        if args.for_certificate.is_some() {
+            let until = made.expires_at.map(|at| format!(" until {at}")).unwrap_or_default();
+            note(&format!("the certificate of {} has role {}{until}", made.name, made.role));
+            note("to use it: plimsoll login https://ADDRESS --authority FILE --certificate FILE");
+            return Ok(());
+        }
         let mut login: Login =
             made.login.parse().map_err(|error| CliError::failed(format!("{error}")))?;
         if !args.addresses.is_empty() {
@@ -175,6 +187,15 @@ fn create(args: &CreateArgs) -> Result<(), CliError> {
         });
         Ok(())
     })
+}
+
+/// Of a file that may hold its key too, which is nobody else's business.
+fn certificate(path: &Path) -> Result<String, CliError> {
+    let wrong =
+        |why: &str| CliError::refused(format!("--for-certificate {}: {why}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| wrong(&error.to_string()))?;
+    let certificate = first_certificate_pem(&pem);
+    certificate.ok_or_else(|| wrong("no certificate in PEM is in it"))
 }
 
 fn list(args: &ListArgs) -> Result<(), CliError> {

@@ -6,13 +6,16 @@ use std::fmt::Write as _;
 use std::io::ErrorKind::NotFound;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use plimsoll_coordinator::FleetCoordinator;
 use plimsoll_daemon::acme::AcmeChoice;
 use plimsoll_daemon::cell::join;
 use plimsoll_daemon::node::{Error, NodeOptions, RuntimeKind};
 use plimsoll_daemon::sampler::INTERVALS;
+use plimsoll_fleet::FleetPolicy;
 use plimsoll_kernel::Policy;
 use plimsoll_model::{CellId, Millis, NodeId, Zone};
 use plimsoll_peer::pki::JoinAddress;
@@ -149,6 +152,9 @@ pub(crate) struct Args {
     /// Log level
     #[arg(long, value_enum, default_value_t)]
     log_level: Level,
+    /// Log format: lines for people, or one JSON object per line
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
     /// The standard input leads to a daemon whose place this one takes
     #[arg(long, hide = true)]
     takes_over: bool,
@@ -171,6 +177,16 @@ enum Level {
     Debug,
     Trace,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Chosen once, before anything is said.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 fn named<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
@@ -221,20 +237,79 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// How long a thread without work stays. A daemon at rest has work for one about once a second, and they take turns: what a
+/// hundred starts at once have called up would stay for good with more than that, each with a stack and a heap.
+const SPARE_THREAD: Duration = Duration::from_secs(2);
+
 pub(crate) fn run(args: &Args) -> Result<(), CliError> {
-    log(args.log_level);
+    start(args, options(args, &Who::of_process()))
+}
+
+/// A node of a coordinator: the same, without containers.
+pub(crate) fn run_coordinator(args: &Args) -> Result<(), CliError> {
+    if let Some(flag) = for_containers(args) {
+        let message =
+            format!("{flag} is for nodes that run containers, and a coordinator runs none");
+        return Err(CliError::refused(message).hint("leave it out"));
+    }
+    let mut options = options(args, &Who::of_process());
+    if args.data_dir.is_none() {
+        // A node of a cell may run on this machine as well.
+        options.data_dir.as_mut_os_string().push("-coordinator");
+        if args.socket.is_none() {
+            options.socket = options.data_dir.join("plimsoll.sock");
+        }
+    }
+    options.runtime = Some(RuntimeKind::None);
+    options.coordinator = Some(Arc::new(FleetCoordinator::new(FleetPolicy::default())));
+    start(args, options)
+}
+
+/// The first flag that makes no sense without containers.
+fn for_containers(args: &Args) -> Option<&'static str> {
+    let given = [
+        (args.runtime != RuntimeWord::Auto, "--runtime"),
+        (args.docker_socket.is_some(), "--docker-socket"),
+        (args.http.is_some(), "--http"),
+        (args.https.is_some(), "--https"),
+        (args.address_pool.is_some(), "--address-pool"),
+        (!args.trusted_proxies.is_empty(), "--trusted-proxies"),
+        (!args.bind_roots.is_empty(), "--bind-root"),
+    ];
+    given.into_iter().find(|(is_given, _)| *is_given).map(|(_, flag)| flag)
+}
+
+fn start(args: &Args, options: NodeOptions) -> Result<(), CliError> {
+    log(args.log_level, args.log_format);
+    let ended = run_node(args, options);
+    match args.log_format {
+        LogFormat::Text => ended,
+        LogFormat::Json => ended.map_err(CliError::logged),
+    }
+}
+
+/// Says something that is no event: as it is, or as a line of the log where all lines are for a program.
+fn say(text: &str) {
+    match FORMAT.get().copied().unwrap_or_default() {
+        LogFormat::Text => note(text),
+        LogFormat::Json => tracing::info!("{text}"),
+    }
+}
+
+fn run_node(args: &Args, mut options: NodeOptions) -> Result<(), CliError> {
     if let Err(error) = plimsoll_runtime::files::raise() {
-        note(&format!(
+        say(&format!(
             "warning: no more files can be open at once than this process was given: {error}"
         ));
     }
-    let mut options = options(args, &Who::of_process());
     let given = std::env::var(JOIN).ok().filter(|text| !text.is_empty());
     options.join = join_address(args, &options.data_dir, given)?;
     options.unlock = args.unlock.key()?;
     options.acme = args.acme.choice()?;
-    let is_default = args.socket.is_none() && args.data_dir.is_none();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let is_coordinator = options.coordinator.is_some();
+    let is_default = args.socket.is_none() && args.data_dir.is_none() && !is_coordinator;
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.enable_all().thread_keep_alive(SPARE_THREAD).build();
     let runtime =
         runtime.map_err(|error| CliError::failed(format!("cannot start threads: {error}")))?;
     let line = CommandLine::of_process().map_err(|error| CliError::failed(error.to_string()))?;
@@ -259,6 +334,7 @@ fn policy(sample_interval: Duration, haste: u32) -> Policy {
         sample_interval: Millis(sample_interval),
         rebalance: policy.rebalance.hurried(haste),
         reschedule: policy.reschedule.hurried(haste),
+        review: policy.review.hurried(haste),
         ..policy
     }
 }
@@ -332,11 +408,13 @@ fn options(args: &Args, who: &Who) -> NodeOptions {
         unlock: None,
         acme: AcmeChoice::AsBefore,
         bind_roots: args.bind_roots.iter().cloned().collect(),
+        coordinator: None,
     }
 }
 
 /// Our own words at the level asked for; of libraries only what is wrong.
-fn log(level: Level) {
+fn log(level: Level, format: LogFormat) {
+    let _ = FORMAT.set(format);
     let level = match level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -346,10 +424,16 @@ fn log(level: Level) {
     };
     let others = if level == LevelFilter::TRACE { level } else { LevelFilter::ERROR };
     let targets = Targets::new().with_default(others).with_target("plimsoll", level);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_ansi(crate::terminal::Target::Stderr.has_colour())
-        .with_writer(std::io::stderr);
-    tracing_subscriber::registry().with(lines).with(targets).init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(targets);
+    match format {
+        LogFormat::Text => {
+            let has_colour = crate::terminal::Target::Stderr.has_colour();
+            registry.with(lines.with_ansi(has_colour)).init();
+        }
+        // What an event says beside the fields that every line has: a program looks for it there.
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+    }
 }
 
 pub(super) fn unstarted(error: &Error) -> CliError {
@@ -372,6 +456,8 @@ pub(super) fn unstarted(error: &Error) -> CliError {
         | Error::Name { .. }
         | Error::NoEngine
         | Error::RootWithoutEngine
+        | Error::OfCoordinator
+        | Error::OfCell
         | Error::Unfit(_)
         | Error::OtherEngine { .. } => true,
         // Whatever else it says is of etcd, and may pass.
@@ -413,6 +499,7 @@ impl Started<'_> {
         };
         line("data", &data_dir.display().to_string());
         match self.runtime {
+            _ if self.options.coordinator.is_some() => line("runs", "a coordinator, no containers"),
             Some(runtime) => {
                 line("runtime", &format!("{} {}", runtime.name, runtime.version));
                 for limit in &runtime.limits {
@@ -432,7 +519,11 @@ impl Started<'_> {
         if !self.is_default {
             let _ = writeln!(text, "\n  export PLIMSOLL_HOST={}", socket.display());
         }
-        text + "\nNext: plimsoll apply -f compose.yaml"
+        let next = match self.options.coordinator {
+            Some(_) => "plimsoll fleet token create NAME",
+            None => "plimsoll apply -f compose.yaml",
+        };
+        text + "\nNext: " + next
     }
 }
 

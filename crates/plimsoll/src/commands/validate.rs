@@ -1,13 +1,17 @@
 //! `plimsoll validate`: whether compose files are good, and what they ask for.
 
-use plimsoll_compose::{Diagnostic, Diagnostics, Loaded};
-use plimsoll_model::spec::{DeploymentSpec, Port, PortMode, Replay, RouteSpec, Tls};
+use plimsoll_api::view::DataPin;
+use plimsoll_compose::{Diagnostic, Diagnostics, Loaded, routes_from_labels};
+use plimsoll_model::spec::{
+    self, DeploymentSpec, Port, PortMode, ProxyProtocol, Replay, RouteSpec, Tls,
+};
 use plimsoll_model::{Bytes, Mode, Resources, ServiceSpec};
 use plimsoll_workbench::Error;
 use serde::Serialize;
 
 use crate::error::CliError;
 use crate::output::{Format, count, note, print};
+use crate::pins_table;
 use crate::project;
 use crate::table::Table;
 
@@ -16,7 +20,8 @@ Examples:
   plimsoll validate                                 compose.yaml here, with its override
   plimsoll validate -f compose.yaml -f prod.yaml    the second laid over the first
   plimsoll validate -f - < compose.yaml             from stdin
-  plimsoll validate -f compose.yaml -o json         for a program";
+  plimsoll validate -f compose.yaml -o json         for a program
+  plimsoll validate --routes-from-labels            the routes that labels say to Traefik, for this file";
 
 /// Check compose files and show what they ask for.
 #[derive(Debug, clap::Args)]
@@ -24,6 +29,9 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     project: project::Files,
+    /// Print the `x-plimsoll.routes` that Traefik's labels mean, instead of the summary
+    #[arg(long)]
+    routes_from_labels: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -33,7 +41,10 @@ pub(crate) fn run(args: &Args) -> Result<(), CliError> {
     match args.project.project()?.load() {
         Ok(loaded) => {
             for warning in &loaded.warnings {
-                note(&warning.render(true));
+                note(warning.render(true).trim_end());
+            }
+            if args.routes_from_labels {
+                return print(args.output, &FoundRoutes::of(&loaded), FoundRoutes::text);
             }
             print(args.output, &Summary::of(&loaded), table)
         }
@@ -55,6 +66,8 @@ struct Summary {
     deployment: String,
     services: Vec<CheckedService>,
     routes: Vec<String>,
+    /// What data keeps on a node.
+    pinned: Vec<DataPin>,
     warnings: Vec<Remark>,
 }
 
@@ -93,6 +106,36 @@ struct ErrorReport {
     errors: Vec<Remark>,
     /// Errors found beyond those listed.
     more: usize,
+    warnings: Vec<Remark>,
+}
+
+/// What labels say to Traefik, as routes.
+#[derive(Debug, Serialize)]
+struct FoundRoutes {
+    routes: Vec<RouteSpec>,
+    /// What could not be read, a sentence each.
+    unread: Vec<String>,
+    #[serde(skip)]
+    yaml: String,
+}
+
+impl FoundRoutes {
+    fn of(loaded: &Loaded) -> Self {
+        let found = routes_from_labels(&loaded.deployment);
+        let yaml = found.yaml();
+        Self { routes: found.routes, unread: found.unread, yaml }
+    }
+
+    /// What can be pasted into the file, and as comments what is left to do.
+    fn text(&self) -> String {
+        let unread: Vec<String> = self.unread.iter().map(|line| format!("# {line}\n")).collect();
+        let unread = unread.concat();
+        match (self.routes.is_empty(), unread.is_empty()) {
+            (true, true) => "# no label of the file says a route to Traefik\n".to_owned(),
+            (true, false) => unread,
+            (false, _) => format!("{}{unread}", self.yaml),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -102,6 +145,14 @@ struct Remark {
     column: usize,
     message: String,
     hint: Option<String>,
+    /// Further places of which the same is said.
+    #[serde(skip_serializing_if = "is_none")]
+    others: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none(others: &usize) -> bool {
+    *others == 0
 }
 
 impl Remark {
@@ -112,6 +163,7 @@ impl Remark {
             column: diagnostic.column,
             message: diagnostic.message.clone(),
             hint: diagnostic.hint.clone(),
+            others: diagnostic.others,
         }
     }
 }
@@ -119,13 +171,15 @@ impl Remark {
 impl ErrorReport {
     fn of(wrong: &Diagnostics) -> Self {
         let errors = wrong.list.iter().map(Remark::of).collect();
-        Self { valid: false, errors, more: wrong.more }
+        let warnings = wrong.warnings.iter().map(Remark::of).collect();
+        Self { valid: false, errors, more: wrong.more, warnings }
     }
 }
 
 impl Summary {
     fn of(loaded: &Loaded) -> Self {
         let DeploymentSpec { name, services, routes } = &loaded.deployment;
+        let pins = spec::DataPin::all(name, services.iter());
         let services =
             services.iter().map(|(name, spec)| CheckedService::of(name.as_str(), spec)).collect();
         Self {
@@ -133,6 +187,7 @@ impl Summary {
             deployment: name.to_string(),
             services,
             routes: routes.iter().map(route).collect(),
+            pinned: pins.iter().map(DataPin::from).collect(),
             warnings: loaded.warnings.iter().map(Remark::of).collect(),
         }
     }
@@ -142,7 +197,9 @@ impl CheckedService {
     fn of(name: &str, spec: &ServiceSpec) -> Self {
         let hosts = match &spec.placement.mode {
             Mode::Hosts { hosts, .. } => hosts.iter().map(ToString::to_string).collect(),
-            Mode::Spread { .. } | Mode::Pack { .. } | Mode::Global => Vec::new(),
+            Mode::Spread { .. } | Mode::Pack { .. } | Mode::Binpack { .. } | Mode::Global => {
+                Vec::new()
+            }
         };
         let Resources { cpu, memory, gpus, all_gpus } = spec.request();
         Self {
@@ -176,7 +233,11 @@ fn ports(service: &CheckedService) -> String {
 fn port(port: &Port) -> String {
     let published = port.published.map_or_else(|| "*".to_owned(), |number| number.to_string());
     let host = if port.mode == PortMode::Host { "host " } else { "" };
-    format!("{host}{published}:{}/{}", port.target, port.protocol)
+    let proxied = match port.proxy_protocol {
+        Some(ProxyProtocol::V2) => " (proxy_protocol v2)",
+        None => "",
+    };
+    format!("{host}{published}:{}/{}{proxied}", port.target, port.protocol)
 }
 
 fn route(route: &RouteSpec) -> String {
@@ -207,6 +268,9 @@ fn table(summary: &Summary) -> String {
         ]);
     }
     text.push_str(&table.render());
+    if !summary.pinned.is_empty() {
+        text.extend(["\n", &pins_table::table(&summary.pinned)]);
+    }
     if !summary.routes.is_empty() {
         let mut routes = Table::new(["ROUTES"]);
         for route in &summary.routes {

@@ -1,4 +1,5 @@
-//! `plimsoll volume`: where named volumes are and who uses them; removes a copy, or moves one to another node.
+//! `plimsoll volume`: where named volumes are and who uses them; removes a copy, moves one to another node, copies one to a file
+//! and back.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,10 @@ use crate::output::{Format, count, note, print};
 use crate::table::Table;
 use crate::wait::now;
 
+mod backup;
+mod hold;
+mod restore;
+
 /// How often a volume is looked at while something is done with it.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -26,10 +31,12 @@ Examples:
   plimsoll volume inspect shop_db
   plimsoll volume move shop_db birch          copies it to birch, with all that uses it
   plimsoll volume rm shop_db --node ash       removes the copy that ash keeps
+  plimsoll volume backup shop_db -o db.volume
+  plimsoll volume restore shop_db -i db.volume
 
 A volume goes by the name that the container engine has: DEPLOYMENT_VOLUME, unless the compose file names it otherwise.";
 
-/// List, inspect, move and remove named volumes.
+/// List, inspect, move, back up, restore and remove named volumes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -48,6 +55,10 @@ pub(crate) enum VolumeCommand {
     Move(MoveArgs),
     /// Remove a copy of a volume that nothing uses
     Rm(RemoveArgs),
+    /// Copy what is in a volume to a file; what uses it is stopped meanwhile
+    Backup(backup::BackupArgs),
+    /// Replace what is in a volume by a backup; what uses it is stopped meanwhile
+    Restore(restore::RestoreArgs),
 }
 
 impl VolumeCommand {
@@ -57,6 +68,8 @@ impl VolumeCommand {
             Self::Inspect(args) => &mut args.host,
             Self::Move(args) => &mut args.host,
             Self::Rm(args) => &mut args.host,
+            Self::Backup(args) => &mut args.host,
+            Self::Restore(args) => &mut args.host,
         }
     }
 }
@@ -142,6 +155,14 @@ pub(crate) fn run(what: &VolumeCommand) -> Result<(), CliError> {
         VolumeCommand::Rm(args) => {
             let client = args.host.client()?;
             live::block_on(remove(&client, args))
+        }
+        VolumeCommand::Backup(args) => {
+            let client = args.host.client()?;
+            live::block_on(backup::run(&client, args))
+        }
+        VolumeCommand::Restore(args) => {
+            let client = args.host.client()?;
+            live::block_on(restore::run(&client, args))
         }
     }
 }
@@ -288,6 +309,9 @@ fn state(volume: &Volume) -> String {
     if let Some(moving) = &volume.moving {
         return format!("moving to {}", moving.to);
     }
+    if let Some(held) = &volume.held {
+        return hold::noun(held.purpose).to_owned();
+    }
     match (volume.is_split, volume.is_external) {
         (true, _) => "split".to_owned(),
         (_, true) => "external".to_owned(),
@@ -299,7 +323,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "-".to_owned() } else { names.join(", ") }
 }
 
-fn size(size: Option<VolumeSize>) -> String {
+pub(super) fn size(size: Option<VolumeSize>) -> String {
     match size {
         Some(VolumeSize { files, bytes }) => {
             format!(
@@ -337,6 +361,10 @@ fn page(volume: &Volume, now: Timestamp) -> String {
         let since = age(moving.since, now);
         say(format!("moving {} → {}, {} since {since}", moving.from, moving.to, moving.phase));
     }
+    if let Some(held) = &volume.held {
+        let since = age(held.since, now);
+        say(format!("{} under way, {} since {since}", hold::noun(held.purpose), held.phase));
+    }
     if let Some(why) = &volume.move_failed {
         say(format!("the last move failed: {why}"));
     }
@@ -369,6 +397,7 @@ mod tests {
             is_split: false,
             moving: None,
             move_failed: None,
+            held: None,
             reasons: Vec::new(),
         }
     }

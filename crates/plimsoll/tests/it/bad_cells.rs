@@ -219,17 +219,17 @@ nodes: []
 deployments:
   - name: shop
     services:
-      web: {constraints: [node.role == manager]}
+      web: {constraints: [node.rank == manager]}
 ";
     expect![[r#"
         exit 1
         --- stderr
-        error: service web: nodes have no roles: servers and agents both run replicas
+        error: service web: a node has no "node.rank"
          --> <stdin>:5:12
           |
-        5 |       web: {constraints: [node.role == manager]}
+        5 |       web: {constraints: [node.rank == manager]}
           |            ^
-        hint: label the nodes that are meant and write node.labels.<label> == <value>
+        hint: a constraint looks at node.labels.*, node.role, node.hostname, node.id, node.zone, node.platform.os or node.platform.arch
 
         refused: 1 error in <stdin>
     "#]]

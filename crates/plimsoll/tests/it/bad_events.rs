@@ -66,7 +66,7 @@ fn an_event_that_is_none_or_two() {
           |
         4 | events: [{at: 5m, explode: ash}]
           |                   ^^^^^^^
-        hint: the keys here are at, crash, cut, wipe, return, join, change_node, cordon, uncordon, drain, remove, recover, kill, unhealthy, stop_engine, lose_engine, start_engine, fail, poison, cure, new_leader, clock, deploy, undeploy, move_volume, remove_volume, scale, rollback, restart, pause, resume, abort, break, mend, withdraw, restore, exhaust_subnets, free_subnets, join_token, revoke_join_token, add_operator, revoke_operator, exec, backup, rotate_authority, rotate_without_down, abort_rotation, rotate_backup_key, raise, rescheduling, create_secret, rotate_secret, remove_secret, certify, login_registry, logout_registry
+        hint: the keys here are at, crash, cut, wipe, return, join, change_node, cordon, uncordon, drain, remove, recover, kill, unhealthy, stop_engine, lose_engine, start_engine, fail, poison, cure, new_leader, clock, deploy, undeploy, move_volume, remove_volume, back_up_volume, restore_volume, scale, rollback, restart, pause, resume, abort, break, mend, withdraw, restore, exhaust_subnets, free_subnets, join_token, revoke_join_token, add_operator, revoke_operator, exec, backup, rotate_authority, rotate_without_down, abort_rotation, rotate_backup_key, raise, join_fleet, leave_fleet, mistake_for_coordinator, rescheduling, optimize, machines, create_secret, rotate_secret, remove_secret, certify, login_registry, logout_registry
 
         refused: 1 error in <stdin>
     "#]].assert_eq(&with("events: [{at: 5m, explode: ash}]"));

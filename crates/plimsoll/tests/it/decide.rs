@@ -179,7 +179,7 @@ deployments: [{compose: files/shop.yaml, name: till, profiles: [debug]}]
 ";
     let shop = "\
 services:
-  web: {image: 'nginx:${TAG}', restart: always}
+  web: {image: 'nginx:${TAG}', attach: true}
   debug: {image: busybox, profiles: [debug]}
 ";
     let files =
@@ -192,12 +192,7 @@ services:
         till-debug-1  ash   10000  zone 7545, node 1845, headroom 410, preferred 200
         till-web-1    ash   10000  zone 7545, node 1845, headroom 410, preferred 200
         --- stderr
-        warning: `restart` is ignored: plimsoll restarts replicas itself; see healthcheck
-         --> cases/files/shop.yaml:2:32
-          |
-        2 |   web: {image: 'nginx:${TAG}', restart: always}
-          |                                ^^^^^^^
-
+        warning: `attach` is ignored: it applies to `docker compose up`; follow any service with `plimsoll logs` (cases/files/shop.yaml:2:32)
         2 placed, 0 moved, 0 stay, 0 unplaced
     "#]]
     .assert_eq(&here.run("decide place --input cases/a.yaml").text());

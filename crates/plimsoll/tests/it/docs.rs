@@ -6,10 +6,12 @@ use std::process::Command;
 
 use expect_test::expect_file;
 use plimsoll_kernel::Policy;
+use plimsoll_kernel::reschedule::StayReason;
 use plimsoll_model::access::MAX_PATTERNS;
 use plimsoll_model::ceilings;
 use plimsoll_model::privilege::Field;
 use plimsoll_model::state::{MAX_REPLICAS, MAX_SERVICES};
+use plimsoll_model::{Millis, review};
 use plimsoll_sim::chaos::alphabet::{Draw, WEIGHTS};
 use plimsoll_sim::scenario::Dwell;
 
@@ -151,6 +153,39 @@ fn the_page_on_roles_lists_what_the_code_allows() {
 }
 
 #[test]
+fn the_page_on_the_rescheduler_has_every_reason_why_a_replica_stays() {
+    let text = fs::read_to_string(root().join("docs/reference/rescheduler.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let told: Vec<&str> = rows.skip_while(|word| *word != "never").collect();
+    assert_eq!(told, StayReason::WORDS);
+}
+
+#[test]
+fn the_page_on_reviews_quotes_the_numbers_the_code_has() {
+    let text = fs::read_to_string(root().join("docs/reference/reviews.md")).unwrap();
+    let policy = Policy::default();
+    let (after, patience) = (policy.review.after, policy.review.patience);
+    let most = 1 << review::MAX_DOUBLINGS;
+    let longest = Millis(policy.sample_interval.0 * most);
+    for quote in [
+        format!("is looked at again {after} after it\nbegan"),
+        format!("is still not done {patience} later"),
+        format!("no measurements, for {patience}"),
+        format!("the latest {} moves that were judged", review::REVIEW_WINDOW),
+        format!("More than half of {} have failed", review::REVIEW_WINDOW),
+        format!("doubles, up to {most} times"),
+        format!("Nothing to judge for {}:", review::PACE_MEMORY),
+        format!("{}, 1m, 2m, 4m, {longest}.", policy.sample_interval),
+        format!("At most {} moves wait", review::MAX_PENDING_REVIEWS),
+    ] {
+        assert!(text.contains(&quote), "{quote}");
+    }
+    for why in review::UnjudgedReason::ALL {
+        assert!(text.contains(&format!("| `{}` |", why.word())), "{}", why.word());
+    }
+}
+
+#[test]
 fn the_case_format_quotes_the_grace_the_code_has() {
     let text = fs::read_to_string(root().join("docs/reference/case-format.md")).unwrap();
     let quote = format!("within the grace of {},", Policy::default().loss_grace);
@@ -176,6 +211,9 @@ fn chaos_does_every_operation_of_the_api() {
         ("DELETE /v1/configs/{name}", Draw::RemoveSecret),
         ("DELETE /v1/deployments/{name}", Draw::Delete),
         ("DELETE /v1/deployments/{name}/volumes/{volume}", Draw::RemoveVolume),
+        ("DELETE /v1/deployments/{name}/volumes/{volume}/hold", Draw::BackUpVolume),
+        ("DELETE /v1/fleet/membership", Draw::JoinFleet),
+        ("DELETE /v1/fleet/shards/{name}", Draw::MistakeForCoordinator),
         ("DELETE /v1/nodes/{name}", Draw::Remove),
         ("DELETE /v1/operators/{name}", Draw::RevokeOperator),
         ("DELETE /v1/registries/{host}", Draw::LogoutRegistry),
@@ -190,17 +228,26 @@ fn chaos_does_every_operation_of_the_api() {
         ("POST /v1/deployments/{name}/rollback", Draw::Rollback),
         ("POST /v1/deployments/{name}/rollout", Draw::AbortRollout),
         ("POST /v1/deployments/{name}/scale", Draw::Scale),
+        ("POST /v1/deployments/{name}/volumes/{volume}/hold", Draw::BackUpVolume),
         ("POST /v1/deployments/{name}/volumes/{volume}/move", Draw::MoveVolume),
+        ("POST /v1/fleet", Draw::MistakeForCoordinator),
+        ("POST /v1/fleet/membership", Draw::JoinFleet),
+        ("POST /v1/fleet/quota", Draw::MistakeForCoordinator),
+        ("POST /v1/fleet/tokens", Draw::MistakeForCoordinator),
         ("POST /v1/nodes/{name}/cordon", Draw::Cordon),
         ("POST /v1/nodes/{name}/drain", Draw::Drain),
         ("POST /v1/nodes/{name}/uncordon", Draw::Cordon),
         ("POST /v1/operators", Draw::AddOperator),
+        ("POST /v1/optimize/apply", Draw::Optimize),
         ("POST /v1/registries", Draw::LoginRegistry),
         ("POST /v1/replicas/{id}/exec", Draw::Exec),
+        ("POST /v1/reschedule", Draw::Reschedule),
         ("POST /v1/secrets", Draw::CreateSecret),
         ("POST /v1/secrets/{name}/rotate", Draw::RotateSecret),
         ("POST /v1/tokens/join", Draw::CreateJoinToken),
         ("PUT /v1/deployments/{name}", Draw::Apply),
+        ("PUT /v1/deployments/{name}/volumes/{volume}/content", Draw::RestoreVolume),
+        ("PUT /v1/deployments/{name}/volumes/{volume}/hold", Draw::RestoreVolume),
     ];
     // The table of the document is that of the API's own description, which another test sees to.
     let text = fs::read_to_string(root().join("docs/reference/api.md")).unwrap();
@@ -211,7 +258,10 @@ fn chaos_does_every_operation_of_the_api() {
         let (method, path) = (cells.next()?, cells.next()?.trim_matches('`'));
         path.starts_with('/').then(|| format!("{method} {path}"))
     });
-    let mut writes: Vec<String> = rows.filter(|row| !row.starts_with("GET ")).collect();
+    // These take a question in their bodies, and change nothing.
+    let asks = ["POST /v1/what-if", "POST /v1/optimize"];
+    let reads = |row: &String| row.starts_with("GET ") || asks.contains(&row.as_str());
+    let mut writes: Vec<String> = rows.filter(|row| !reads(row)).collect();
     writes.sort();
     let expected: Vec<&str> = drawn.iter().map(|(operation, _)| *operation).collect();
     assert_eq!(writes, expected);

@@ -69,6 +69,8 @@ pub(crate) struct NodeSetup {
     pub(crate) address: Option<String>,
     /// The socket of an engine on which it runs containers; none: it runs processes.
     pub(crate) engine: Option<PathBuf>,
+    /// It is a coordinator's, and runs nothing.
+    pub(crate) is_coordinator: bool,
 }
 
 pub(crate) struct Cell {
@@ -122,6 +124,12 @@ impl Cell {
     /// Whose votes count, as this node tells it.
     pub(crate) fn voters(&self, at: usize) -> Vec<String> {
         voters(&self.json(at, "cell status -o json"))
+    }
+
+    /// The same of a node that may not have learnt yet that it is no server any more: until then it asks as one, and is refused.
+    pub(crate) fn voters_if_told(&self, at: usize) -> Option<Vec<String>> {
+        let told = self.run(at, "cell status -o json").stdout();
+        serde_json::from_str(&told).ok().as_ref().map(voters)
     }
 
     /// The hosts and their wires.
@@ -247,7 +255,9 @@ impl Cell {
     }
 
     fn command(&self, at: usize, join: Option<&str>) -> Command {
-        let NodeSetup { under, environment, build, engine, args: more, .. } = &self.setups[at];
+        let NodeSetup { under, environment, build, engine, args: more, is_coordinator, .. } =
+            &self.setups[at];
+        let runs_processes = engine.is_none() && !is_coordinator;
         let daemon = || build.as_ref().map_or_else(binary, Command::new);
         let mut command = match under.split_first() {
             None => daemon(),
@@ -258,8 +268,9 @@ impl Cell {
             }
         };
         command
+            .args(is_coordinator.then_some("coordinator"))
             .args(["up", "--log-level", "info"])
-            .args(engine.is_none().then_some(["--runtime", "process"]).into_iter().flatten())
+            .args(runs_processes.then_some(["--runtime", "process"]).into_iter().flatten())
             .args(engine.iter().flat_map(|socket| ["--docker-socket".as_ref(), socket.as_os_str()]))
             .args(["--name", NAMES[at], "--address", &self.address(at), "--data-dir"])
             .arg(self.path(at))

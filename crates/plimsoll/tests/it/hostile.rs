@@ -21,9 +21,11 @@ use crate::run::{Ran, run_in};
 
 mod api;
 mod backups;
+mod certificates;
 mod contexts;
 mod deploy;
 mod files;
+mod fleet;
 mod join;
 mod operators;
 mod panics;
@@ -31,6 +33,7 @@ mod peer;
 mod raft;
 mod rotation;
 pub(crate) mod secrets;
+mod unlock;
 
 /// The eighth node of a cell: the first that holds no log.
 const AGENT: usize = 7;

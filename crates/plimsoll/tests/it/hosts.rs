@@ -13,19 +13,21 @@ mod misdated;
 mod names;
 mod partitions;
 mod pauses;
+mod refill;
 mod relief;
-mod routed;
+pub(crate) mod routed;
 mod severed;
 mod strain;
 mod unled;
 mod verdict;
+mod volumes;
 
 use plimsoll_lab::{Lab, missing};
 
 use crate::harness::{Cell, Site};
 
 /// What wires lose is drawn from this.
-const SEED: u64 = 4;
+pub(crate) const SEED: u64 = 4;
 
 /// Three nodes that vote, on a host each; none where there can be no hosts.
 fn cell_of_three() -> Option<Cell> {
@@ -38,7 +40,7 @@ fn site(count: usize) -> Option<Site> {
 }
 
 /// Whether there can be hosts here; says why not.
-fn can_be() -> bool {
+pub(crate) fn can_be() -> bool {
     let missing = missing();
     if let Some(missing) = &missing {
         println!("not tested: {missing}");

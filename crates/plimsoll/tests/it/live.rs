@@ -31,6 +31,8 @@ fn no_daemon_is_a_failure_with_a_next_step() {
         "node list --host ./nobody.sock",
         "audit --host ./nobody.sock",
         "explain shop-web-1 --host ./nobody.sock",
+        "what-if drain ash --host ./nobody.sock",
+        "--host ./nobody.sock what-if rebalance",
     ] {
         assert_eq!(here.run(args).text(), same, "{args}");
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use plimsoll_lab::NAMES;
 use serde_json::Value;
 
 use crate::harness::{Cell, SHOP, Site};
@@ -287,4 +288,39 @@ fn a_restored_cell_waits_for_no_node_of_the_old_one_and_hears_none() {
             && cell.run(0, "scale shop web=7 -d").code() == 0
     });
     assert_eq!(cell.run(2, "delete shop --timeout 60s").code(), 0);
+}
+
+#[test]
+fn a_restored_cell_begins_no_empty_volume_while_a_node_it_gave_up_has_the_data() {
+    let stack = SHOP.replace("deploy: {replicas: 6}", "volumes: ['data:/data']");
+    let stack = stack + "volumes: {data: {}}\n";
+    let mut cell = Cell::of_three(Site::Loopback);
+    cell.apply(&stack);
+    let home = cell.running_on(2).remove(0);
+    let heir = (0..3).find(|at| NAMES[*at] != home).unwrap();
+    assert_eq!(cell.run(2, "backup cell.backup").code(), 0);
+    fs::write(cell.dir.path().join("backup.key"), cell.backup_key(2).to_string()).unwrap();
+    (0..3).for_each(|at| cell.kill(at));
+    fs::rename(cell.path(heir), cell.dir.path().join("lost")).unwrap();
+    let name = NAMES[heir];
+    let restored = cell.offline(&format!(
+        "restore cell.backup --key-file backup.key --data-dir {name} --name {name}"
+    ));
+    assert_eq!(restored.code(), 0, "{}", restored.text());
+    cell.up(heir, None);
+    cell.until("what ran waits for its data", |cell| {
+        cell.run(heir, "status shop").text().contains("its data lives on its node")
+    });
+    assert_eq!(cell.run(heir, "delete shop --timeout 60s").code(), 0);
+    assert_eq!(cell.run(heir, "apply -f compose.yaml -d").code(), 0);
+    cell.until("so does what is new", |cell| {
+        cell.run(heir, "status shop").text().contains("volume_elsewhere")
+    });
+
+    let refused = cell.run(heir, &format!("volume rm shop_data --node {home}"));
+    assert_ne!(refused.code(), 0, "{}", refused.text());
+    assert!(refused.stderr().contains(&format!("node {home} is down")), "{}", refused.text());
+    let forgotten = cell.run(heir, &format!("volume rm shop_data --node {home} --force"));
+    assert_eq!(forgotten.code(), 0, "{}", forgotten.text());
+    cell.until("it begins anew", |cell| cell.running_on(heir) == [name]);
 }

@@ -25,7 +25,7 @@ fn a_file_that_is_not_there() {
     expect![[r#"
         exit 1
         --- stderr
-        error: there is no compose.yaml, compose.yml, docker-compose.yml or docker-compose.yaml in this directory
+        error: there is no compose.yaml, compose.yml, docker-compose.yml or docker-compose.yaml in this directory or above it
         hint: name the file with `-f`
     "#]].assert_eq(&empty.run("validate").text());
 }

@@ -20,7 +20,7 @@ fn scenario(name: &str) -> String {
 }
 
 /// Every element that is opened is closed, in order.
-fn check_nesting(page: &str) {
+pub(crate) fn check_nesting(page: &str) {
     const EMPTY: [&str; 2] = ["meta", "!doctype"];
     let mut open: Vec<&str> = Vec::new();
     let style = page.find("</style>").unwrap();

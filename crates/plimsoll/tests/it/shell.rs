@@ -29,53 +29,65 @@ fn help_groups_every_command() {
         Usage: plimsoll [OPTIONS] <COMMAND>
 
         Running a node:
-          up          Run a node on this machine
-          node        Manage nodes
-          token       Manage join tokens and API tokens
-          cell        Show the servers of the cell, recover it after losing the quorum, manage its authority and its keys
-          backup      Back up the state of the cell to a file
-          restore     Create a data directory from a backup
-          migrate     Migrate a stopped cell to another storage engine
+          up              Run a node on this machine
+          node            Manage nodes
+          reschedule      Show, pause or resume the background rescheduler
+          token           Manage join tokens and API tokens
+          cell            Show the servers of the cell, recover it after losing the quorum, manage its authority and its keys
+          backup          Back up the state of the cell to a file
+          restore         Create a data directory from a backup
+          migrate         Migrate a stopped cell to another storage engine
+
+        Running a fleet of cells:
+          coordinator     Run a node of a coordinator of cells (experimental)
+          fleet           Show and manage a fleet of cells (experimental)
 
         Connecting:
-          login       Log in to a cell with the string printed by `plimsoll token create`
-          context     Manage the cells you are logged in to
+          login           Log in to a cell with the string printed by `plimsoll token create`
+          context         Manage the cells you are logged in to
 
         Deployments:
-          apply       Deploy compose files and wait until they run
-          scale       Scale services up or down
-          restart     Restart replicas
-          rollout     Show, pause, resume or abort rollouts
-          rollback    Roll a deployment back to an earlier revision
-          delete      Delete a deployment
-          secret      Manage the secrets of the cell
-          config      Manage the configs of the cell
-          registry    Manage the cell's credentials for private registries
-          volume      List, inspect, move and remove named volumes
+          apply           Deploy compose files and wait until they run
+          scale           Scale services up or down
+          restart         Restart replicas
+          rollout         Show, pause, resume or abort rollouts
+          rollback        Roll a deployment back to an earlier revision
+          delete          Delete a deployment
+          secret          Manage the secrets of the cell
+          config          Manage the configs of the cell
+          registry        Manage the cell's credentials for private registries
+          volume          List, inspect, move, back up, restore and remove named volumes
 
         Inspecting:
-          status      Show deployments, replicas and problems
-          get         List deployments, services, replicas, nodes, routes or certificates, or show some in full
-          logs        Show the logs of replicas
-          exec        Run a command in a replica
-          history     List a deployment's revisions and what each changed
-          audit       Show the audit log
-          explain     Explain where replicas are placed, with the filter or score of every node, or where a request is routed
-          snapshot    Export the running cell as a case
+          status          Show deployments, replicas and problems
+          top             Watch nodes, replicas, moves and events full-screen
+          dashboard       Open the dashboard of a cell in a browser on this machine
+          get             List deployments, services, replicas, nodes, routes or certificates, or show some in full
+          logs            Show the logs of replicas
+          exec            Run a command in a replica
+          history         List a deployment's revisions and what each changed, and the last runs of its services on a schedule
+          audit           Show the audit log
+          explain         Explain where replicas are placed, with the filter or score of every node, or where a request is routed
+          what-if         Show what would come of a drain, a loss, new nodes, a file or a scale, without doing it
+          optimize        Search for a better layout of what runs, and carry it out on request
+          snapshot        Export the running cell as a case
+          doctor          Check engine, ports, disk, clocks, peers and certificates of this node
+          support-bundle  Collect logs, state, metrics and versions into one file
 
         Without a daemon:
-          validate    Check compose files and show what they ask for
-          decide      Show what plimsoll would decide on a described cell
-          sim         Simulate a cell: the shipped scheduler, a virtual clock, faults, and promises checked at every step
-          demo        Watch a node heal, update and restart real processes, in under a minute
-          reasons     List every reason and problem code, with its meaning and what to do about it
-          completion  Print the completion script of a shell
+          validate        Check compose files and show what they ask for
+          decide          Show what plimsoll would decide on a described cell
+          sim             Simulate a cell: the shipped scheduler, a virtual clock, faults, and promises checked at every step
+          demo            Watch a node heal, update and restart real processes, in under a minute
+          reasons         List every reason and problem code, with its meaning and what to do about it
+          completion      Print the completion script of a shell
 
         Options:
               --host <HOST>             The daemon's socket, or https://address:port [env: PLIMSOLL_HOST]
               --context <NAME>          Context made by `plimsoll login` [env: PLIMSOLL_CONTEXT]
               --token <TOKEN>           API token or login string [env: PLIMSOLL_TOKEN]
               --authority <PRINT|FILE>  Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]
+              --certificate <FILE>      Your certificate and its key [env: PLIMSOLL_CERTIFICATE]
           -h, --help                    Print help
           -V, --version                 Print version
 
@@ -145,6 +157,7 @@ fn help_has_examples() {
               --context <NAME>          Context made by `plimsoll login` [env: PLIMSOLL_CONTEXT]
               --token <TOKEN>           API token or login string [env: PLIMSOLL_TOKEN]
               --authority <PRINT|FILE>  Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]
+              --certificate <FILE>      Your certificate and its key [env: PLIMSOLL_CERTIFICATE]
 
         Examples:
           plimsoll apply                                 compose.yaml here, with its override
@@ -177,6 +190,7 @@ fn help_has_examples() {
               --context <NAME>          Context made by `plimsoll login` [env: PLIMSOLL_CONTEXT]
               --token <TOKEN>           API token or login string [env: PLIMSOLL_TOKEN]
               --authority <PRINT|FILE>  Fingerprint or CA file of the cell [env: PLIMSOLL_AUTHORITY]
+              --certificate <FILE>      Your certificate and its key [env: PLIMSOLL_CERTIFICATE]
 
         Examples:
           plimsoll explain                                          every replica of the running cell
@@ -204,7 +218,7 @@ fn shells_learn_the_commands() {
 
 #[test]
 fn colour_only_adds() {
-    let file = "services:\n  web:\n    image: nginx\n    restart: always\n";
+    let file = "services:\n  web:\n    image: nginx\n    blkio_config: {weight: 10}\n";
     let here = directory("shell_colour", [("compose.yaml", file)]);
     let (plain, forced) =
         (here.run("validate"), here.run_with("validate", &[("CLICOLOR_FORCE", "1")]));

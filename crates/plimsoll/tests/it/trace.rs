@@ -188,3 +188,93 @@ fn what_cannot_be_read_is_named_with_its_line() {
     "#]]
     .assert_eq(&text);
 }
+
+/// Three machines in two neighborhoods, three processes; the cost to begin with is worked out beside the reader.
+const MODEL: &str = "2\n0 10\n1 5\n3\n0 0 20 20 10 15 0 1 2\n0 1 20 20 10 15 1 0 2\n1 2 30 30 25 25 2 2 0\n2\n2 0\n0 1 0\n\
+                     3\n0 8 4 3\n0 6 5 2\n1 7 9 4\n1\n0 1 2\n4\n1 10 100\n";
+
+#[test]
+fn a_reassignment_is_searched_without_a_limit_and_with_each_that_is_named() {
+    let files = [
+        ("model_small.txt", MODEL),
+        ("assignment_small.txt", "0 1 0\n"),
+        ("reference.csv", "instance,machines,s41_300s\nsmall,3,200\n"),
+    ];
+    let here = directory("trace_roadef", files);
+    let ran = here.run("sim trace roadef . --time 50ms --moved 0,50 --layouts . -o json");
+    assert_eq!(ran.code(), 0, "{}", ran.text());
+    let facts: serde_json::Value = serde_json::from_str(&ran.stdout()).unwrap();
+    let searches = facts["searches"].as_array().unwrap();
+    let limits: Vec<Option<u64>> = searches.iter().map(|it| it["moved_percent"].as_u64()).collect();
+    assert_eq!(limits, [None, Some(0), Some(50)]);
+    for search in searches {
+        assert_eq!((search["start"].as_i64(), search["violations"].as_u64()), (Some(234), Some(0)));
+        assert!(search["cost"].as_i64() <= Some(234), "{search}");
+    }
+    assert_eq!(searches[1]["moved"], 0);
+    assert_eq!(here.read("new_small_0.txt"), "0 1 0\n", "nothing may move");
+    let table = here.run("sim trace roadef . --time 10ms --moved 50");
+    assert!(table.stdout().contains("MAY MOVE"), "{}", table.text());
+}
+
+#[test]
+fn instances_that_cannot_be_searched_are_refused() {
+    let here = directory("trace_roadef_bad", [("model_x.txt", MODEL)]);
+    for (args, said) in [
+        (".", "has no assignment_x.txt beside its model"),
+        (". --instances y", "has no instance y"),
+        (". --time 0s", "--time is from 1ms to 24h"),
+        (". --seed one", "`one` is no seed here"),
+        (". --layouts nowhere", "there is no directory nowhere for the layouts"),
+        ("nowhere", "nowhere"),
+    ] {
+        let ran = here.run(&format!("sim trace roadef {args}"));
+        assert_eq!((ran.code(), ran.stdout()), (1, String::new()), "{args}");
+        assert!(ran.stderr().contains(said) && ran.stderr().contains("hint:"), "{}", ran.text());
+    }
+}
+
+#[test]
+fn requests_that_come_and_go_are_packed_alone_and_with_a_few_moves() {
+    let mut sample = String::from("vmId,tenantId,cores,ram,vmTypeId,starttime,endtime\n");
+    for nth in 0..3 {
+        let rows = [(2 * nth, "7680.0,10.0,0,-1.0,0.02"), (2 * nth + 1, "1920.0,10.0,1,-1.0,inf")];
+        sample.extend(rows.map(|(id, row)| format!("{id},7,{row}\n")));
+    }
+    let here = directory("trace_azure", [("small.csv", sample.as_str())]);
+    let ran = here.run("sim trace azure . -o json");
+    assert_eq!(ran.code(), 0, "{}", ran.text());
+    let facts: serde_json::Value = serde_json::from_str(&ran.stdout()).unwrap();
+    let rows = facts["rows"].as_array().unwrap();
+    let [alone, moved] = &rows[..] else { panic!("{facts}") };
+    for row in rows {
+        assert_eq!((row["peak"].as_u64(), row["peak_bound"].as_u64()), (Some(3), Some(3)));
+    }
+    assert_eq!((alone["moves"].as_u64(), moved["moves"].as_u64()), (Some(0), Some(2)));
+    assert_eq!((alone["mean"].as_f64(), alone["hourly_moves"].as_u64()), (Some(3.0), Some(0)));
+    assert!(moved["mean"].as_f64() < Some(1.02), "{moved}");
+    let table = here.run("sim trace azure . --hourly-moves 1");
+    assert!(table.stdout().contains("MOVES AN HOUR"), "{}", table.text());
+}
+
+#[test]
+fn requests_that_cannot_be_packed_are_refused() {
+    let head = "vmId,tenantId,cores,ram,vmTypeId,starttime,endtime\n";
+    for (line, said) in [
+        ("1,7,100,1,0,0.0", "6 fields, of 7"),
+        ("one,7,100,1,0,0.0,1.0", "\"one\" is not a number"),
+        ("1,7,9601,1,0,0.0,1.0", "\"9601\" is not an amount that a machine has"),
+        ("1,7,100,1,0,soon,1.0", "\"soon\" is not a number"),
+    ] {
+        let here = directory("trace_azure_bad", [("bad.csv", format!("{head}{line}\n").as_str())]);
+        let ran = here.run("sim trace azure .");
+        assert_eq!((ran.code(), ran.stdout()), (1, String::new()), "{line}");
+        assert!(
+            ran.stderr().contains("bad.csv:2") && ran.stderr().contains(said),
+            "{}",
+            ran.text()
+        );
+    }
+    let empty = directory("trace_azure_empty", []);
+    assert!(empty.run("sim trace azure .").stderr().contains("holds no sample of requests"));
+}

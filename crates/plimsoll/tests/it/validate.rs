@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::run::{directory, plimsoll, plimsoll_reading};
+use crate::run::{directory, plimsoll, plimsoll_reading, run_in};
 
 const SHOP: &str = "\
 name: shop
@@ -38,6 +38,9 @@ fn a_good_file_is_summed_up() {
         agent    agent:1      global           -                 host 9100:9100/tcp  stateless  fa8c468c89d8
         db       postgres:16  hosts ×1 on ash  -                 -                   stateful   64672ef1c004
         web      nginx:1.27   spread ×3        0.5 cpu, 256 MiB  8080:80/tcp         stateless  28494504638e
+
+        PINNED BY DATA  DATA
+        db              volume shop_data
     "#]].assert_eq(&here.run("validate").text());
 }
 
@@ -74,6 +77,7 @@ fn the_same_facts_come_as_json_and_yaml() {
             }
           ],
           "routes": [],
+          "pinned": [],
           "warnings": []
         }
     "#]]
@@ -102,6 +106,7 @@ fn the_same_facts_come_as_json_and_yaml() {
           priority: 0
           spec_hash: f44e08a791b54e157a803bcc8b6696ef83ba620f20f9b97afa5fe721c9d007ff
         routes: []
+        pinned: []
         warnings: []
     "#]]
     .assert_eq(&yaml.text());
@@ -109,7 +114,7 @@ fn the_same_facts_come_as_json_and_yaml() {
 
 #[test]
 fn what_is_ignored_is_said_on_stderr() {
-    let file = "services:\n  web:\n    image: nginx\n    restart: always\n";
+    let file = "services:\n  web:\n    image: nginx\n    attach: true\n";
     expect![[r#"
         exit 0
         --- stdout
@@ -118,12 +123,7 @@ fn what_is_ignored_is_said_on_stderr() {
         SERVICE  IMAGE  PLACEMENT  RESERVES  PORTS  DATA       SPEC
         web      nginx  spread ×1  -         -      stateless  9ad75a323188
         --- stderr
-        warning: `restart` is ignored: plimsoll restarts replicas itself; see healthcheck
-         --> <stdin>:4:5
-          |
-        4 |     restart: always
-          |     ^^^^^^^
-
+        warning: `attach` is ignored: it applies to `docker compose up`; follow any service with `plimsoll logs` (<stdin>:4:5)
     "#]]
     .assert_eq(&plimsoll_reading("validate -f - -p try", file).text());
 }
@@ -150,7 +150,7 @@ services:
         4 |     deploy: {replicas: -1}
           |                        ^^
 
-        error: `placement` must be spread, pack, hosts or global, found "sprad"
+        error: `placement` must be spread, pack, binpack, hosts or global, found "sprad"
          --> compose.yaml:5:29
           |
         5 |     x-plimsoll: {placement: sprad}
@@ -179,7 +179,7 @@ services:
               "file": "compose.yaml",
               "line": 5,
               "column": 29,
-              "message": "`placement` must be spread, pack, hosts or global, found \"sprad\"",
+              "message": "`placement` must be spread, pack, binpack, hosts or global, found \"sprad\"",
               "hint": null
             },
             {
@@ -190,7 +190,8 @@ services:
               "hint": null
             }
           ],
-          "more": 0
+          "more": 0,
+          "warnings": []
         }
     "#]].assert_eq(&here.run("validate -o json").stdout());
 }
@@ -253,4 +254,77 @@ fn every_example_is_valid() {
         let ran = plimsoll(&format!("validate -f examples/{name}.yaml"));
         assert_eq!((ran.code(), ran.stderr()), (0, String::new()), "{name}");
     }
+}
+
+#[test]
+fn labels_for_traefik_are_printed_as_routes() {
+    let file = "\
+services:
+  web:
+    image: nginx
+    labels:
+      traefik.http.routers.web.rule: Host(`shop.example`)
+      traefik.http.routers.web.tls.certresolver: le
+      traefik.http.services.web.loadbalancer.server.port: 80
+      traefik.http.routers.odd.rule: HostRegexp(`.+`)
+";
+    expect![[r#"
+        exit 0
+        --- stdout
+        x-plimsoll:
+          routes:
+            - host: shop.example
+              service: web
+              port: 80
+              tls: auto
+        # web: router odd: HostRegexp has no equal in a route, in HostRegexp(`.+`)
+        --- stderr
+        warning: the labels of web say routes to Traefik, and nothing to plimsoll (<stdin>:2:3); `plimsoll validate --routes-from-labels` prints the routes they mean
+    "#]]
+    .assert_eq(&plimsoll_reading("validate -f - -p try --routes-from-labels", file).text());
+    let none = plimsoll_reading(
+        "validate -f - -p try --routes-from-labels",
+        "services: {web: {image: x}}\n",
+    );
+    assert!(
+        none.text().contains("# no label of the file says a route to Traefik"),
+        "{}",
+        none.text()
+    );
+}
+
+#[test]
+fn files_are_found_as_compose_finds_them() {
+    let web = "services: {web: {image: nginx}}\n";
+    let here = directory(
+        "validate_found",
+        [
+            (
+                "shop/compose.yaml",
+                "include: [db/compose.yaml]\nservices: {web: {image: nginx, volumes: ['./data:/data']}}\n",
+            ),
+            ("shop/db/compose.yaml", "services: {db: {image: 'db:${TAG}'}}\n"),
+            ("shop/db/.env", "TAG=1\n"),
+            ("shop/deploy/notes.txt", ""),
+            ("named/.env", "COMPOSE_FILE=a.yaml:b.yaml\n"),
+            ("named/a.yaml", web),
+            ("named/b.yaml", "services: {web: {user: nobody}}\n"),
+        ],
+    );
+    let first_lines = |at: &str, command: &str| {
+        let said = run_in(&here.path().join(at), command, "", &[]).text();
+        let table: Vec<String> =
+            said.lines().map(str::to_owned).filter(|line| !line.contains("warning")).collect();
+        table.join("\n")
+    };
+    let named = first_lines("shop", "validate");
+    assert!(named.contains("shop: 2 services"), "{named}");
+    assert_eq!(first_lines("shop/deploy", "validate"), named, "a directory below");
+    assert_eq!(first_lines("shop/deploy", "validate -f ../compose.yaml"), named, "named with ..");
+    assert_eq!(
+        first_lines("shop/db", "validate -f ../../shop/compose.yaml"),
+        named,
+        "around a corner"
+    );
+    assert!(first_lines("named", "validate").contains("named: 1 service"), "COMPOSE_FILE of .env");
 }

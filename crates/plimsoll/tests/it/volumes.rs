@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::harness::{Cell, Site};
 
+mod backups;
+
 const NAMES: [&str; 3] = ["ash", "birch", "cedar"];
 
 /// Writes a row ten times a second.

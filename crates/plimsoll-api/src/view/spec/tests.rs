@@ -9,15 +9,17 @@ use super::*;
 fn full() -> Value {
     let mut service = serde_json::to_value(spread(3)).unwrap();
     let constraint = json!({"on": {"label": "disk"}, "equal": true, "value": "ssd"});
+    let role = json!({"on": "role", "equal": true, "value": "manager"});
     service["placement"] = json!({
         "mode": {"hosts": {"replicas": 2, "hosts": ["ash", "birch"]}},
-        "constraints": [{"on": "zone", "equal": false, "value": "north"}, constraint],
+        "constraints": [{"on": "zone", "equal": false, "value": "north"}, constraint, role],
         "preferences": [{"constraint": constraint, "weight": 3}],
         "max_per_node": 2,
     });
     service["depends_on"] = json!({"db": "healthy"});
     service["reschedule"] = json!({"above": 500});
     service["replay"] = json!("off");
+    service["labels"] = json!({"team": "web"});
     service["unpinned"] = json!("unreachable");
     service["declared"] = json!({"paths": ["/data"], "is_told": true});
     let container = service["container"].as_object_mut().unwrap();
@@ -58,7 +60,7 @@ fn full() -> Value {
         ("extra_hosts", json!({"a": ["10.0.0.1"]})),
         (
             "ports",
-            json!([{"target": 80, "published": 8080, "host_ip": "::", "protocol": "tcp", "mode": "routed"}]),
+            json!([{"target": 80, "published": 8080, "host_ip": "::", "protocol": "tcp", "mode": "routed", "proxy_protocol": "v2"}]),
         ),
         (
             "mounts",
@@ -74,7 +76,8 @@ fn full() -> Value {
         ),
         (
             "volumes",
-            json!({"v": {"name": "v", "external": true, "driver": "local", "driver_opts": {"a": "b"}, "labels": {"a": "b"}}}),
+            json!({"v": {"name": "v", "external": true, "driver": "local", "driver_opts": {"a": "b"}, "labels": {"a": "b"},
+            "scope": "global"}}),
         ),
         ("configs", json!([file])),
         ("secrets", json!([kept])),

@@ -191,6 +191,7 @@ fn from_a_leader(cell: &NodeContext) -> Vec<Vec<u8>> {
         node: node_id("ash"),
         state,
         ports: [80].into(),
+        proxied: [80].into(),
     };
     let draining = EndpointState::Draining { grace: Millis(1_000) };
     let web = ServiceEndpoints {

@@ -87,6 +87,7 @@ impl Bench {
             node: node_id("elm"),
             state,
             ports: [self.container.port()].into(),
+            proxied: [].into(),
         };
         let place = ListenAddress { address: self.at, protocol: Protocol::Tcp };
         let published = [(place, self.container.port())].into();

@@ -1,6 +1,9 @@
 //! The API's description of itself.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+use serde_json::Value;
 
 use super::support::daemon;
 
@@ -41,8 +44,15 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/deployments/{name}/rollout post
         /v1/deployments/{name}/scale post
         /v1/deployments/{name}/volumes/{volume} delete get
+        /v1/deployments/{name}/volumes/{volume}/content get put
+        /v1/deployments/{name}/volumes/{volume}/hold delete get post put
         /v1/deployments/{name}/volumes/{volume}/move post
         /v1/explain/{replica} get
+        /v1/fleet get post
+        /v1/fleet/membership delete post
+        /v1/fleet/quota post
+        /v1/fleet/shards/{name} delete
+        /v1/fleet/tokens post
         /v1/nodes get
         /v1/nodes/{name} delete
         /v1/nodes/{name}/cordon post
@@ -51,12 +61,16 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/nodes/{node}/explain get
         /v1/operators get post
         /v1/operators/{name} delete
+        /v1/optimize post
+        /v1/optimize/apply post
+        /v1/pressure get
         /v1/registries get post
         /v1/registries/{host} delete
         /v1/replicas get
         /v1/replicas/{id} get
         /v1/replicas/{id}/exec post
         /v1/replicas/{id}/logs get
+        /v1/reschedule get post
         /v1/routes get
         /v1/routes/explain get
         /v1/secrets get post
@@ -68,6 +82,7 @@ async fn the_description_has_every_path_and_every_word() {
         /v1/tokens/join/{name} delete
         /v1/volumes get
         /v1/watch get
+        /v1/what-if post
         /v1/whoami get
     "#]]
     .assert_eq(&paths);
@@ -78,6 +93,48 @@ async fn the_description_has_every_path_and_every_word() {
         assert!(!document["components"]["schemas"][name].is_null(), "{name}");
     }
     assert_eq!(document["components"]["schemas"]["Time"]["format"], "date-time");
+}
+
+/// What validators of `OpenAPI` ask for beyond the form of each part.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_description_keeps_the_rules_of_openapi() {
+    let daemon = daemon().await;
+    let document = daemon.client.openapi().await.unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut ids = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let id = text(&operation["operationId"]);
+            assert!(!id.is_empty(), "{method} {path} has no id");
+            assert!(ids.insert(id.clone()), "{method} {path}: {id} is another operation's too");
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let named: Vec<(String, String)> =
+                parameters.map(|it| (text(&it["in"]), text(&it["name"]))).collect();
+            let distinct: BTreeSet<_> = named.iter().collect();
+            assert_eq!(distinct.len(), named.len(), "{method} {path} has a parameter twice");
+            let in_path: BTreeSet<&str> = named
+                .iter()
+                .filter(|(at, _)| at == "path")
+                .map(|(_, name)| name.as_str())
+                .collect();
+            let templated: BTreeSet<&str> = path
+                .split('/')
+                .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+                .collect();
+            assert_eq!(in_path, templated, "{method} {path}");
+            let responses = operation["responses"].as_object().unwrap();
+            assert!(!responses.is_empty(), "{method} {path} answers nothing");
+            for (status, response) in responses {
+                assert_ne!(text(&response["description"]), "", "{method} {path} {status}");
+            }
+            for scheme in operation["security"].as_array().into_iter().flatten() {
+                for name in scheme.as_object().unwrap().keys() {
+                    let known = &document["components"]["securitySchemes"][name];
+                    assert!(!known.is_null(), "{method} {path}: there is no scheme {name}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ fn timeless(mut status: serde_json::Value) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one answer, shown whole")]
 async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
     let daemon = daemon().await;
     daemon.apply("shop", [("web", spread(1).reserve(500, 64).host_port(80))]).await;
@@ -98,6 +99,14 @@ async fn a_status_shows_the_cell_its_nodes_and_its_deployments() {
                 "memory_bytes": 17179869184
               },
               "drain": null,
+              "fill": {
+                "fair_share": 1,
+                "has": 1,
+                "losses": 0,
+                "next_at": null,
+                "stage": "filled",
+                "text": "ash has 1 replica, its fair share is 1: not filled any further"
+              },
               "labels": {},
               "last_heard": null,
               "name": "ash",

@@ -3,6 +3,7 @@
 use owo_colors::OwoColorize;
 use plimsoll_api::view::{Applied, FieldChange, ServiceChange};
 
+use crate::pins_table;
 use crate::plan_table::{Scores, counts, summary, tables};
 use crate::replica_line::plain;
 
@@ -89,6 +90,9 @@ pub(super) fn text(applied: &Applied) -> String {
     for route in &applied.routes {
         text.extend(["    ", &route_line(route), "\n"]);
     }
+    if !applied.pinned.is_empty() {
+        text.extend(["\n", &pins_table::table(&applied.pinned)]);
+    }
     if let Some(plan) = applied.plan.as_ref().filter(|plan| !plan.is_empty()) {
         let (tables, summary) = (tables(plan, Scores::Hidden), summary(plan));
         text.extend(["\n", &tables, "\n", &summary, "\n", &counts(plan)]);
@@ -121,7 +125,7 @@ pub(crate) fn field(change: &FieldChange) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use plimsoll_api::view::{Plan, PlannedMove, ReasonCode};
+    use plimsoll_api::view::{DataPin, Plan, PlannedMove, ReasonCode};
 
     use super::*;
 
@@ -147,6 +151,7 @@ mod tests {
             changes,
             routes: Vec::new(),
             plan: Some(plan),
+            pinned: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -185,7 +190,16 @@ mod tests {
             parts: None,
         };
         let moved = vec![step("shop-web-2", 1), step("shop-web-1", 2)];
-        let applied = applied(changes, Plan { moved, ..Plan::default() });
+        let mut applied = applied(changes, Plan { moved, ..Plan::default() });
+        let pin = |services: &[&str], data: &str, nodes: &[&str]| {
+            let [services, nodes] =
+                [services, nodes].map(|all| all.iter().map(|it| (*it).to_owned()).collect());
+            DataPin { services, data: vec![data.to_owned()], nodes }
+        };
+        applied.pinned = vec![
+            pin(&["db", "worker"], "volume shop_data", &["ash"]),
+            pin(&["web"], "bind /srv/www", &[]),
+        ];
         expect![[r#"
             shop would become revision 4
             + cache
@@ -198,6 +212,10 @@ mod tests {
                 - ports: 8080:80/tcp
             ~ worker  (its containers go on running)
                 ~ replicas: 2 → 3
+
+            PINNED BY DATA  NODE  DATA
+            db, worker      ash   volume shop_data
+            web             -     bind /srv/www
 
             MOVED       ROUND  FROM  TO   CAUSE     HOW
             shop-web-2      1  ash   ash  outdated  start-first

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use plimsoll_api::client::Client;
 use plimsoll_api::view::{
-    Explanation, Gate, Move, NodeAccount, NodeVerdict, Reason, Replica, WeighedMove,
+    Explanation, Gate, Move, MoveReview, NodeAccount, NodeVerdict, PreemptionVerdict, Reason,
+    Replica, WeighedMove,
 };
 use plimsoll_model::Pressure;
 
@@ -12,6 +13,7 @@ use crate::age::until;
 use crate::error::CliError;
 use crate::output::{Format, print};
 use crate::replica_line::{ReplicaLine, plain};
+use crate::schedule_lines;
 use crate::subject;
 use crate::table::Table;
 use crate::wait::now;
@@ -30,9 +32,11 @@ pub(super) async fn run(
         return print(format, &account, of_node);
     }
     let found = subject.map(|text| subject::find(&status, text)).transpose()?;
-    if let Some(subject::Subject::Replica(_, _, replica)) = found {
+    if let Some(subject::Subject::Replica(_, service, replica)) = found {
         let explanation = client.explain(&replica.id).await?;
-        let standing = standing(replica);
+        let schedule = service.schedule.as_ref().map(|it| schedule_lines::summary(it, now()));
+        let schedule = schedule.map(|it| format!("schedule: {it}\n")).unwrap_or_default();
+        let standing = standing(replica) + &schedule;
         return print(format, &explanation, |it| text(it, &standing));
     }
     let replicas = if let Some(found) = found {
@@ -50,7 +54,14 @@ pub(super) async fn run(
             Err(error) => return Err(error.into()),
         }
     }
-    print(format, &all, |all| short(all))
+    let schedules = match found {
+        Some(subject::Subject::Service(_, service)) => {
+            let schedule = service.schedule.as_ref();
+            schedule.map(|it| format!("schedule: {}\n", schedule_lines::summary(it, now())))
+        }
+        _ => None,
+    };
+    print(format, &all, |all| schedules.unwrap_or_default() + &short(all))
 }
 
 fn short(all: &[Explanation]) -> String {
@@ -67,7 +78,7 @@ fn standing(replica: &Replica) -> String {
     if has_reason { format!("{}\n", ReplicaLine::of(replica).sentence()) } else { String::new() }
 }
 
-fn text(explanation: &Explanation, standing: &str) -> String {
+pub(crate) fn text(explanation: &Explanation, standing: &str) -> String {
     let Explanation { replica, service, node, why, nodes, .. } = explanation;
     let is = node.as_ref().map_or_else(|| "is nowhere".to_owned(), |node| format!("is on {node}"));
     let mut table = Table::list(3);
@@ -76,14 +87,45 @@ fn text(explanation: &Explanation, standing: &str) -> String {
         table.row([verdict.node.clone(), word, detail]);
     }
     let moving = explanation.moving.as_ref().map(moving).unwrap_or_default();
+    let rescheduling = explanation.rescheduling.as_ref();
+    let rescheduling =
+        rescheduling.map(|it| format!("rescheduler: {}\n", plain(&it.text))).unwrap_or_default();
+    let reviewed = |it: &MoveReview| format!("reviewed: {}\n", plain(&it.text));
+    let reviews: String = explanation.reviews.iter().take(SHOWN).map(reviewed).collect();
     let note = |note: &Reason| format!("note: {}\n", plain(&note.text));
     let notes: String = explanation.notes.iter().map(note).collect();
-    format!("{replica} {is}: {}\n{standing}{moving}{notes}{}", plain(why), table.render())
+    let table = table.render();
+    let why = plain(why);
+    let preemption = preemption(&explanation.preemption);
+    format!(
+        "{replica} {is}: {why}\n{standing}{moving}{rescheduling}{reviews}{notes}{table}{preemption}"
+    )
+}
+
+/// Whom it could preempt, node by node.
+fn preemption(verdicts: &[PreemptionVerdict]) -> String {
+    if verdicts.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::list(3);
+    for it in verdicts {
+        let word = match &it.reason {
+            Some(reason) => reason.clone(),
+            None if it.is_best => "preempts".to_owned(),
+            None => "could preempt".to_owned(),
+        };
+        let detail = it.detail.as_deref().map_or_else(|| it.victims.join(", "), plain);
+        table.row([it.node.clone(), word, detail]);
+    }
+    format!("preemption:\n{}", table.render())
 }
 
 /// What the rebalancer has to say of a node.
-fn of_node(account: &NodeAccount) -> String {
+pub(crate) fn of_node(account: &NodeAccount) -> String {
     let mut text = format!("{}\n", plain(&account.why));
+    if let Some(fill) = &account.fill {
+        let _ = writeln!(text, "{}", plain(&fill.text));
+    }
     text.push_str(&gates(&account.gates));
     for WeighedMove { replica, dst, relief, gates: of_move } in account.moves.iter().take(SHOWN) {
         let relief = Pressure::from_millionths(*relief);
@@ -156,7 +198,7 @@ mod tests {
 
     use super::*;
     use crate::sample::reason;
-    use plimsoll_api::view::ReasonCode;
+    use plimsoll_api::view::{FillStatus, ReasonCode, RescheduleVerdict};
 
     #[test]
     fn every_gate_of_a_node_is_told_with_its_number_and_its_limit() {
@@ -169,6 +211,14 @@ mod tests {
         let account = NodeAccount {
             node: "birch".into(),
             why: "nothing moves off birch: dst_cap is 0.80, and must be < 0.75".into(),
+            fill: Some(FillStatus {
+                has: 9,
+                fair_share: 8,
+                losses: 0,
+                stage: "filled".into(),
+                next_at: None,
+                text: "birch has 9 replicas, its fair share is 8: not filled any further".into(),
+            }),
             gates: vec![gate("trigger", "0.9125", "0.85", true)],
             moves: vec![WeighedMove {
                 replica: "shop-web-2".into(),
@@ -179,6 +229,7 @@ mod tests {
         };
         expect![[r#"
             nothing moves off birch: dst_cap is 0.80, and must be < 0.75
+            birch has 9 replicas, its fair share is 8: not filled any further
               trigger  passes  0.9125  limit 0.85
             shop-web-2 to ash would relieve 0.24
               dst_cap  blocks  0.80  limit 0.75
@@ -219,20 +270,62 @@ mod tests {
                 deadline: None,
                 reason: None,
             }),
+            rescheduling: Some(RescheduleVerdict {
+                stays: Some("not_better".into()),
+                best: Some("birch".into()),
+                score_best: Some(10_000),
+                score_current: Some(10_000),
+                threshold: Some(610),
+                text: "stays: the difference of 0 is not above the threshold of 610".into(),
+            }),
+            reviews: vec![MoveReview {
+                replica: "shop-web-2".into(),
+                src: "cedar".into(),
+                dst: "ash".into(),
+                by: "rebalancer".into(),
+                began: crate::sample::ago(700),
+                reviewed: crate::sample::ago(90),
+                predicted: 240_000,
+                realised: Some(200_000),
+                not_judged: None,
+                text: "shop-web-2 cedar → ash by the rebalancer: predicted 0.24, realised 0.20"
+                    .into(),
+            }],
             notes: vec![reason(
                 "shop/web",
                 ReasonCode::ImageNotPinned,
                 "web:1 is used by its tag: the registry did not answer",
             )],
+            preemption: vec![
+                PreemptionVerdict {
+                    node: "ash".into(),
+                    is_best: true,
+                    victims: vec!["low-batch-1".into()],
+                    reason: None,
+                    detail: None,
+                },
+                PreemptionVerdict {
+                    node: "birch".into(),
+                    is_best: false,
+                    victims: Vec::new(),
+                    reason: Some("still_no_room".into()),
+                    detail: Some("0 may make way, and then: asks for 3 cpu, 1 free".into()),
+                },
+            ],
             nodes: vec![verdict("ash", true), birch, cedar],
         };
         expect![[r#"
             shop-web-2 is on ash: existing placements on eligible nodes stay
             moves cedar → ash (misplaced): start
+            rescheduler: stays: the difference of 0 is not above the threshold of 610
+            reviewed: shop-web-2 cedar → ash by the rebalancer: predicted 0.24, realised 0.20
             note: web:1 is used by its tag: the registry did not answer
               ash    10000      zone 7545, node 1845, headroom 410, preferred 200; here
               birch  10000      zone 7545, node 1845, headroom 410, preferred 200; has 1 of shop/web
               cedar  not_ready  the node is down
+            preemption:
+              ash    preempts       low-batch-1
+              birch  still_no_room  0 may make way, and then: asks for 3 cpu, 1 free
         "#]]
         .assert_eq(&text(&explanation, ""));
         let short = short(std::slice::from_ref(&explanation));

@@ -35,6 +35,7 @@ fn words(node: &NodeExplanation, service: &str) -> (String, String) {
     if node.filter.is_none() && node.replicas > 0 {
         detail.push(format!("has {} of {service}", node.replicas));
     }
+    detail.extend(node.preemption.clone());
     detail.extend(node.place.map(str::to_owned));
     let word = match (&node.filter, node.score) {
         (Some(filter), _) => filter.word.clone(),

@@ -8,7 +8,7 @@ use crate::age::{age, until};
 use crate::replica_line::{coloured, said};
 use crate::table::Table;
 
-pub(super) fn text(
+pub(crate) fn text(
     deployment: &Deployment,
     service: &Service,
     replica: &Replica,

@@ -5,7 +5,7 @@ use plimsoll_workbench::input::Input;
 use plimsoll_workbench::scenario;
 
 use super::quoted;
-use super::report_file::ReportFile;
+use crate::commands::report_file::ReportFile;
 use crate::error::CliError;
 use crate::output::{count, data, note};
 

@@ -12,6 +12,7 @@ use crate::age::age;
 use crate::consistency::stale;
 use crate::output::count;
 use crate::replica_line::{ReplicaLine, availability, coloured, progress_word, said, silence};
+use crate::schedule_lines;
 use crate::table::Table;
 
 /// As wide as the longest state, so that the page keeps still while replicas change theirs.
@@ -150,7 +151,7 @@ fn rows(table: &mut Table, deployment: &Deployment, now: Timestamp, fold: Fold) 
             none(),
             none(),
             none(),
-            of_service(service),
+            of_service(service, now),
         ]);
         if fold >= Fold::Replicas && is_calm(service) {
             continue;
@@ -172,6 +173,10 @@ fn rows(table: &mut Table, deployment: &Deployment, now: Timestamp, fold: Fold) 
 
 /// `3/3`
 fn share(service: &Service) -> String {
+    if let Some(schedule) = &service.schedule {
+        let is_open = schedule.runs.last().is_some_and(|run| run.state == "open");
+        return if is_open { coloured("running") } else { "scheduled".to_owned() };
+    }
     let text = format!("{}/{}", service.running, service.wanted);
     if service.running < service.wanted { text.yellow().to_string() } else { text }
 }
@@ -181,8 +186,9 @@ fn failures(failures: u32) -> String {
     if failures > 0 { text.yellow().to_string() } else { text }
 }
 
-fn of_service(service: &Service) -> String {
+fn of_service(service: &Service, now: Timestamp) -> String {
     let mut parts = vec![service.image.clone()];
+    parts.extend(service.schedule.as_ref().map(|it| schedule_lines::summary(it, now)));
     parts.extend(Some(service.ports_line()).filter(|line| !line.is_empty()));
     if service.mode != "spread" {
         parts.push(service.mode.clone());
@@ -191,7 +197,7 @@ fn of_service(service: &Service) -> String {
     if let Some("paused" | "undoing") = phase {
         parts.extend(phase.map(str::to_owned));
     }
-    if service.current < service.running {
+    if service.current < service.running && service.schedule.is_none() {
         parts.push(format!("{} of {} renewed", service.current, service.wanted));
     }
     parts.extend(service.unplaced.as_ref().map(said));

@@ -22,9 +22,8 @@ use super::predecessor::Predecessor;
 use super::signals::{DaemonSignal, DaemonSignals};
 use super::successor::{CommandLine, Successor};
 use super::watchdog::Watchdog;
-use super::{Started, unstarted};
+use super::{Started, say, unstarted};
 use crate::error::CliError;
-use crate::output::note;
 
 /// How often a full disk is looked at.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
@@ -85,7 +84,7 @@ impl Life {
                 self.watchdog.rest();
                 match turn {
                     Turn::Stopped => {
-                        note("stopping; replicas keep running, the next `plimsoll up` adopts them");
+                        say("stopping; replicas keep running, the next `plimsoll up` adopts them");
                         notify::tell(SystemdState::Stopping);
                         node.stop().await;
                         self.say_bye().await;
@@ -93,7 +92,7 @@ impl Life {
                     }
                     Turn::HasRoom => {
                         node.stop().await;
-                        note("there is room again; starting over");
+                        say("there is room again; starting over");
                         break (Sockets::default(), Before::Nobody);
                     }
                     Turn::StartOver(why) => {
@@ -123,7 +122,7 @@ impl Life {
         why: &str,
         pause: &mut Duration,
     ) -> Option<(RunningNode, DataPlane)> {
-        note(&format!(
+        say(&format!(
             "{why}. This is a bug or a bad disk: please report what the log says. Replicas and their ports go on; the \
              control plane starts over."
         ));
@@ -148,10 +147,10 @@ impl Life {
                     self.say_started(&node);
                     return Some((node, plane));
                 }
-                Ok(Err(error)) => note(&format!("the control plane does not start: {error}")),
-                Err(error) => note(&format!("the control plane does not start: {error}")),
+                Ok(Err(error)) => say(&format!("the control plane does not start: {error}")),
+                Err(error) => say(&format!("the control plane does not start: {error}")),
             }
-            note(&format!("it is tried again in {} s; ports stay open", pause.as_secs()));
+            say(&format!("it is tried again in {} s; ports stay open", pause.as_secs()));
         }
         notify::tell(SystemdState::Stopping);
         self.say_bye().await;
@@ -185,7 +184,7 @@ impl Life {
             }
             // Started again it would end the same way, and whoever watches this process would try for ever.
             Err(error) if is_outdated(&error) && !matches!(before, Before::Predecessor) => {
-                note(&format!(
+                say(&format!(
                     "outdated: {error}. Replicas keep running; stop this and upgrade it."
                 ));
                 notify::tell(SystemdState::Ready);
@@ -203,7 +202,7 @@ impl Life {
             runtime: node.runtime(),
             is_default: self.is_default,
         };
-        note(&started.text());
+        say(&started.text());
     }
 
     /// Once the node routes, whoever did before need not any more.
@@ -243,7 +242,7 @@ impl Life {
             match started {
                 Ok(successor) => return Turn::HandOver(Box::new(successor)),
                 Err(why) => {
-                    note(&format!("not handed over: {why}. This daemon goes on as before."));
+                    say(&format!("not handed over: {why}. This daemon goes on as before."));
                     notify::tell(SystemdState::Ready);
                 }
             }
@@ -256,7 +255,7 @@ impl Life {
         node: RunningNode,
         mut successor: Box<Successor>,
     ) -> Option<(Sockets, Before)> {
-        note(&format!("handing over to process {}", successor.pid().unwrap_or_default()));
+        say(&format!("handing over to process {}", successor.pid().unwrap_or_default()));
         notify::tell(SystemdState::Reloading);
         let (plane, sockets) = node.hand_over().await;
         let taken = tokio::select! {
@@ -267,13 +266,13 @@ impl Life {
             }
         };
         if let Err(why) = taken {
-            note(&format!("the next process did not take over: {why}. This one takes it back."));
+            say(&format!("the next process did not take over: {why}. This one takes it back."));
             return Some((Sockets::inherited(sockets), Before::Own(plane)));
         }
         drop(sockets);
         self.watchdog.leave();
         let pid = successor.pid().unwrap_or_default();
-        note(&format!(
+        say(&format!(
             "handed over to process {pid}; this one ends with its last client, in {} min at the latest",
             LINGER.as_secs() / 60
         ));
@@ -299,13 +298,13 @@ async fn until_worth_another_start(node: &RunningNode, options: &NodeOptions) ->
     let broken = node.broken().await;
     if let plimsoll_store::Error::Outgrown { .. } = &broken {
         // Another start of the same build would end the same way. It goes on telling what it knows.
-        note(&format!("outdated: {broken}: {}. Replicas keep running.", remedy(None)));
+        say(&format!("outdated: {broken}: {}. Replicas keep running.", remedy(None)));
         return std::future::pending().await;
     }
     let plimsoll_store::Error::DiskFull { dir } = &broken else {
         return Turn::StartOver(broken.to_string());
     };
-    note(&format!(
+    say(&format!(
         "disk_full: {broken}; free {} MB where {} is, and it goes on by itself. Replicas keep running, and what is known is \
          still told.",
         ROOM >> 20,

@@ -115,3 +115,27 @@ fn the_first_words_say_all_there_is_to_know() {
         Next: plimsoll apply -f compose.yaml"#]]
     .assert_eq(&started.text());
 }
+
+#[test]
+fn the_unit_keeps_files_closed_starts_again_for_ever_and_takes_rights_away() {
+    let unit = include_str!("../../../../../packaging/plimsoll.service");
+    let (head, service) = unit.split_once("[Service]").unwrap();
+    assert!(head.lines().any(|line| line == "StartLimitIntervalSec=0"), "systemd reads it there");
+    for line in [
+        "UMask=0077",
+        "Restart=on-failure",
+        "KillMode=process",
+        "ProtectSystem=full",
+        "ProtectKernelLogs=yes",
+        "LockPersonality=yes",
+        "KeyringMode=private",
+    ] {
+        assert!(service.lines().any(|it| it == line), "{line}");
+    }
+    let watchdog = service.lines().find_map(|line| line.strip_prefix("WatchdogSec="));
+    assert!(watchdog.is_some_and(|seconds| seconds.parse::<u32>().is_ok_and(|it| it >= 30)));
+    let bounds = service.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=~"));
+    for capability in ["CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_BOOT", "CAP_SYSLOG"] {
+        assert!(bounds.unwrap().split(' ').any(|it| it == capability), "{capability}");
+    }
+}

@@ -183,7 +183,7 @@ fn a_prefix_and_a_data_directory_have_one_owner_each() {
     command.args(["up", "--runtime", "process", "--name", "oak", "--address", &loopback(AT)]);
     command.arg("--data-dir").arg(&own).arg("--socket").arg(home.path().join("s"));
     let daemon = plimsoll_lab::Process::new(command.spawn().unwrap());
-    cell.until("it has a log", |_| own.join("node.json").exists());
+    cell.until("it has a log", |_| own.join("store").join("identity").exists());
     daemon.kill();
     let said = says(&own, &["--cell", "home"]);
     assert!(said.contains("plimsoll migrate --from embedded --to etcd"), "{said}");

@@ -160,7 +160,7 @@ fn what_an_admin_asked_for_is_not_had_again_by_rolling_back_scaling_or_entering_
     if !is_root() {
         return;
     }
-    let (cell, _) = cell_with_root();
+    let (cell, root) = cell_with_root();
     let (ann, bob) = (token(&cell, "ann --role deploy"), token(&cell, "bob --role admin"));
     let put = "PUT /v1/deployments/shop";
     let strong = apply(&[("privileged", json!(true)), ("user", json!(null))]);
@@ -191,6 +191,15 @@ fn what_an_admin_asked_for_is_not_had_again_by_rolling_back_scaling_or_entering_
     let (status, text) =
         ask(&cell, 0, &bob, "POST /v1/deployments/shop/rollback", &json!({"to": 1}));
     assert_eq!(status, 200, "{text}");
+
+    // Where the symlinks of an admin's bind lead nobody looked, so that it is below a root by its name says nothing.
+    let bound = apply(&[("mounts", bind(&format!("{root}/shop/data")))]);
+    assert_eq!(ask(&cell, 0, &bob, "PUT /v1/deployments/bound", &bound).0, 200);
+    let (enter, command) = ("POST /v1/replicas/bound-web-1/exec", json!({"command": ["true"]}));
+    cell.until("it runs", |cell| ask(cell, 0, &bob, enter, &command).0 == 200);
+    let (status, text) = ask(&cell, 0, &ann, enter, &command);
+    assert_eq!(status, 403, "{text}");
+    assert!(text.contains("volumes: "), "{text}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn nothing_is_served_in_the_clear_and_a_nodes_certificate_grants_nothing() {
         cell.until("under TLS the token is good", |cell| {
             say_tcp(cell, at, "GET /v1/nodes", &headers, b"").is_some_and(|it| it.0 == 200)
         });
-        // A certificate of the cell is not asked for; who has one and no token is nobody.
+        // A certificate is worth what an admin enrolled its key for: a node's is worth nothing.
         let node = Identity::load(&cell.path(1)).unwrap().unwrap();
         let expected = NodeId::new(plimsoll_lab::NAMES[at]).unwrap();
         let mut tls = Credentials::new(&node).unwrap().client_config(&expected).unwrap();

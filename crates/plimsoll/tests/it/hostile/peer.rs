@@ -44,6 +44,22 @@ fn logs(cell: &Cell, at: usize) -> Vec<u8> {
     asked.to_string().into_bytes()
 }
 
+/// What a node serves to servers alone, with bodies that it would answer; and the content of a volume, which is for the node
+/// that its leader named, and nobody else.
+fn for_servers(cell: &Cell, to: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let volume = json!({"deployment": "shop", "name": "data"});
+    let content = json!({"volume": volume, "order": 1});
+    vec![
+        ("/peer/exec", exec(cell, to)),
+        ("/peer/logs", logs(cell, to)),
+        ("/peer/attach", Vec::new()),
+        ("/peer/challenge", b"shop.example token".to_vec()),
+        ("/peer/resolve", b"[]".to_vec()),
+        ("/peer/volume/size", volume.to_string().into_bytes()),
+        ("/peer/volume/content", content.to_string().into_bytes()),
+    ]
+}
+
 /// A certificate of the cell for this name and a key that nobody enrolled, as whoever had the authority's could make.
 fn forged(cell: &Cell, name: &str) -> Impostor {
     let file = cell.dir.path().join("stolen.backup");
@@ -103,10 +119,10 @@ fn a_worker_speaks_for_nobody(cell: &Cell, leader: usize, worker: &Impostor) {
     }
     assert_eq!(ask(leader, (Method::GET, "/v1/nodes"), &[], Vec::new()).0, 200, "it may read");
     for to in [leader, cell.others(leader)[1]] {
-        let ran = ask(to, (Method::POST, "/peer/exec"), &[], exec(cell, to));
-        assert_eq!(ran.0, 403, "{}", ran.1);
-        let read = ask(to, (Method::POST, "/peer/logs"), &[], logs(cell, to));
-        assert_eq!(read.0, 403, "{}", read.1);
+        for (path, body) in for_servers(cell, to) {
+            let answer = ask(to, (Method::POST, path), &[], body);
+            assert_eq!(answer.0, 403, "{path}: {}", answer.1);
+        }
     }
     assert_eq!(operators(cell), Vec::<String>::new());
 }
@@ -125,6 +141,10 @@ fn a_server_speaks_for_whom_it_has_checked(
     }
     let reader = [("plimsoll-identity", "token:ann"), ("plimsoll-role", "read")];
     assert_eq!(peer.ask(cell, leader, OPERATORS, &reader, mallory()).0, 403);
+    // A server that lags may have checked a token that is revoked by now.
+    let status = (Method::GET, "/v1/status");
+    let answer = peer.ask(cell, leader, status, &reader, Vec::new());
+    assert_eq!((answer.0, code(&answer).as_str()), (403, "forbidden"), "{}", answer.1);
     assert_eq!(operators(cell), Vec::<String>::new());
     let made = json!({"name": "made", "role": "read"}).to_string().into_bytes();
     let answer = peer.ask(cell, leader, OPERATORS, &ADMIN, made);
@@ -142,11 +162,8 @@ fn a_name_without_its_key_is_nobody(cell: &Cell, leader: usize, forged: &Imposto
         assert_eq!(forged.ask(cell, to, (Method::GET, "/v1/nodes"), &[], Vec::new()).0, 403);
     }
     for to in [leader, cell.others(leader)[1], AGENT] {
-        for (path, body) in [
-            ("/peer/exec", exec(cell, to)),
-            ("/peer/logs", logs(cell, to)),
-            ("/peer/tunnel", Vec::new()),
-        ] {
+        let tunnel = ("/peer/tunnel", Vec::new());
+        for (path, body) in for_servers(cell, to).into_iter().chain([tunnel]) {
             let answer = forged.ask(cell, to, (Method::POST, path), &[], body);
             assert_eq!(answer.0, 403, "{name} at {} {path}: {}", NAMES[to], answer.1);
         }
@@ -202,8 +219,9 @@ fn a_removed_node_is_refused_everywhere(mut cell: Cell, leader: usize, worker: &
             .all(|at| worker.ask(cell, *at, (Method::GET, "/v1/nodes"), &[], Vec::new()).0 == 403)
     });
     for to in [leader, other] {
-        for path in ["/peer/exec", "/peer/logs", "/peer/tunnel", "/peer/link", "/peer/renew"] {
-            let answer = worker.ask(&cell, to, (Method::POST, path), &[], Vec::new());
+        let others = ["/peer/tunnel", "/peer/link", "/peer/renew"].map(|path| (path, Vec::new()));
+        for (path, body) in for_servers(&cell, to).into_iter().chain(others) {
+            let answer = worker.ask(&cell, to, (Method::POST, path), &[], body);
             assert_eq!((answer.0, code(&answer).as_str()), (403, "removed"), "{path}");
         }
         let answer = worker.ask(&cell, to, OPERATORS, &ADMIN, mallory());

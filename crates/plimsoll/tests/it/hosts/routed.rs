@@ -32,7 +32,29 @@ const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An engine on each host. They go all at once, and after the cell that uses them.
-pub(super) struct Engines(pub(super) Vec<LabEngine>);
+pub(crate) struct Engines(pub(crate) Vec<LabEngine>);
+
+impl Engines {
+    /// Each is told this besides.
+    pub(crate) fn start(hosts: &plimsoll_lab::Lab, args: &[&str]) -> Self {
+        let engine = |host: &plimsoll_lab::Host| {
+            LabEngine::new(unique(), Some(host.network())).with_args(args.iter().copied())
+        };
+        let engines = Self(hosts.hosts().iter().map(engine).collect());
+        engines.each(|engine| engine.start().unwrap());
+        engines
+    }
+
+    /// Does this with all of them at once.
+    pub(crate) fn each(&self, act: impl Fn(&LabEngine) + Sync) {
+        thread::scope(|scope| {
+            for engine in &self.0 {
+                let act = &act;
+                scope.spawn(move || act(engine));
+            }
+        });
+    }
+}
 
 impl Drop for Engines {
     fn drop(&mut self) {
@@ -65,20 +87,23 @@ pub(super) fn three_at(
     habit: impl Fn(usize, &LabEngine) -> NodeSetup,
 ) -> (Engines, Cell) {
     let Site::Hosts(hosts) = &site else { unreachable!("hosts were asked for") };
-    let network = |host: &plimsoll_lab::Host| host.namespaces().expect("it is on").join("net");
-    let engine = |host| LabEngine::new(unique(), Some(network(host)));
-    let engines = Engines(hosts.hosts().iter().map(engine).collect());
-    thread::scope(|scope| {
-        for engine in &engines.0 {
-            scope.spawn(|| engine.start().unwrap());
-        }
-    });
+    let engines = Engines::start(hosts, &[]);
+    let cell = cell_on(site, &engines, habit);
+    (engines, cell)
+}
+
+/// Nodes that vote on hosts that have these engines.
+pub(crate) fn cell_on(
+    site: Site,
+    engines: &Engines,
+    habit: impl Fn(usize, &LabEngine) -> NodeSetup,
+) -> Cell {
     let mut cell = Cell::idle(site);
     for (at, engine) in engines.0.iter().enumerate() {
         cell.setups[at] = NodeSetup { engine: Some(engine.socket()), ..habit(at, engine) };
     }
-    cell.form(NODES);
-    (engines, cell)
+    cell.form(engines.0.len());
+    cell
 }
 
 /// A web server that says its version, so many times. It ends in the middle of whatever it does.
@@ -104,7 +129,7 @@ pub(super) fn apply(cell: &Cell, at: usize, file: &str) {
 }
 
 /// Asks a node from that node, on the published port or for the route.
-pub(super) fn get(port: u16) -> Result<String, String> {
+pub(crate) fn get(port: u16) -> Result<String, String> {
     let get = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -143,6 +168,17 @@ impl Tally {
 
 /// Steady requests at every node while something is done, and until enough were answered or one was not.
 pub(super) fn asked_while(cell: &Cell, ports: &[u16], enough: usize, act: impl FnOnce()) -> Tally {
+    asked_at(cell, &[0, 1, 2], ports, enough, act)
+}
+
+/// The same at some of them.
+pub(super) fn asked_at(
+    cell: &Cell,
+    nodes: &[usize],
+    ports: &[u16],
+    enough: usize,
+    act: impl FnOnce(),
+) -> Tally {
     let (is_over, tally) = (AtomicBool::new(false), Tally::default());
     let has_enough = || tally.answered() >= enough || !tally.failed.lock().unwrap().is_empty();
     let steady = |at: usize| {
@@ -154,7 +190,7 @@ pub(super) fn asked_while(cell: &Cell, ports: &[u16], enough: usize, act: impl F
         }
     };
     thread::scope(|scope| {
-        for at in (0..NODES).cycle().take(NODES * CLIENTS) {
+        for at in nodes.iter().copied().cycle().take(nodes.len() * CLIENTS) {
             let steady = &steady;
             scope.spawn(move || cell.lab().host(at).within(|| steady(at)).unwrap());
         }
@@ -185,7 +221,7 @@ pub(super) fn until_all_answer(cell: &Cell, version: &str) {
 }
 
 #[track_caller]
-pub(super) fn must_do(cell: &Cell, at: usize, command: &str) {
+pub(crate) fn must_do(cell: &Cell, at: usize, command: &str) {
     let ran = cell.run(at, command);
     assert_eq!(ran.code(), 0, "{command}: {}\n{}", ran.text(), cell.diagnosis());
 }

@@ -107,7 +107,8 @@ fn a_stop_that_takes_long_delays_nothing_else() {
     let lingering = of("1");
     assert_eq!(lingering.len(), 2, "both are still on their way: {}", lab.diagnosis());
     for one in &lingering {
-        lab.engine(&["exec", &one.id, "touch", "/tmp/go"]).done();
+        // The container may end before the command in it has: what counts is that it goes.
+        let _ = lab.engine(&["exec", &one.id, "touch", "/tmp/go"]);
     }
     lab.steady("slow");
     assert!(lab.runs(2).iter().all(|one| one.version == "2"), "{}", lab.diagnosis());

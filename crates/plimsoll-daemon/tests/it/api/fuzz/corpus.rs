@@ -28,6 +28,12 @@ pub(super) const CORPUS: &[(&str, &str, &str)] = &[
         "/v1/operators",
         r#"{"name":"x","role":"admin","seconds":18446744073709551615}"#,
     ),
+    (
+        "POST /v1/fleet/quota",
+        "/v1/fleet/quota",
+        r#"{"machine_type":"","zone":"\u0000","shard":"..","slice":4294967295}"#,
+    ),
+    ("POST /v1/fleet/membership", "/v1/fleet/membership", r#"{"join":"plf_@@[::1]:99999"}"#),
     ("GET /v1/audit", "/v1/audit?limit=18446744073709551615&offset=18446744073709551615", ""),
     (
         "GET /v1/deployments",

@@ -147,6 +147,23 @@ fn a_service_without_a_place_says_why() {
 }
 
 #[test]
+fn a_node_that_has_given_everything_away_is_drained_and_no_longer_draining() {
+    let mut status = status(vec![]);
+    status.nodes = vec![node("ash"), node("birch"), node("cedar")];
+    for (at, replicas) in [(1, 2), (2, 0)] {
+        (status.nodes[at].availability, status.nodes[at].replicas) = ("draining".into(), replicas);
+    }
+    expect![[r#"
+        cell demo: ash leads, 3 nodes ready
+        birch is draining
+        cedar is drained
+
+        Nothing is deployed. Begin with: plimsoll apply -f compose.yaml
+    "#]]
+    .assert_eq(&shown(&status, None));
+}
+
+#[test]
 fn a_page_that_does_not_fit_leaves_out_what_needs_no_attention() {
     let folded = |height| {
         let lines = lines(&busy(), NOW, 120, height);
@@ -220,6 +237,6 @@ fn a_rollout_that_pauses_or_goes_back_says_so() {
     };
     for (phase, says) in [("rolling", false), ("paused", true), ("undoing", true)] {
         shop.services[0].rollout = Some(rollout(phase));
-        assert_eq!(of_service(&shop.services[0]).contains(phase), says, "{phase}");
+        assert_eq!(of_service(&shop.services[0], NOW).contains(phase), says, "{phase}");
     }
 }

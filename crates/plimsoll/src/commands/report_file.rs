@@ -7,10 +7,10 @@ use crate::error::CliError;
 
 /// Where the page goes, looked at before anything runs: a long run is not to end in a spelling mistake.
 #[derive(Debug)]
-pub(super) struct ReportFile<'a>(&'a Path);
+pub(crate) struct ReportFile<'a>(&'a Path);
 
 impl<'a> ReportFile<'a> {
-    pub(super) fn check(argument: &'a str) -> Result<Self, CliError> {
+    pub(crate) fn check(argument: &'a str) -> Result<Self, CliError> {
         let path = Path::new(argument);
         if path.is_dir() {
             let inside = path.join("report.html");
@@ -26,12 +26,12 @@ impl<'a> ReportFile<'a> {
         Ok(Self(path))
     }
 
-    pub(super) fn write(&self, page: &str) -> Result<(), CliError> {
+    pub(crate) fn write(&self, page: &str) -> Result<(), CliError> {
         fs::write(self.0, page)
             .map_err(|error| CliError::failed(format!("cannot write {}: {error}", self.shown())))
     }
 
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         self.0.display().to_string()
     }
 }
