@@ -172,6 +172,7 @@ async fn no_broken_request_of_any_operation_breaks_the_api_or_the_cell() {
         assert_eq!(vigil.panics(), 0, "request {count} of seed {}: {request}", seed());
         if count.is_multiple_of(ROUND) {
             serves(&daemon).await;
+            daemon.end().await;
             daemon = prepared().await;
         }
     }

@@ -252,6 +252,12 @@ impl Daemon {
         within(self.running.take().unwrap()).await.unwrap();
     }
 
+    /// Ends all of it, its log too, so that nothing of it stays in memory.
+    pub(super) async fn end(mut self) {
+        self.stop().await;
+        within(self.cell.engine.shutdown()).await.unwrap();
+    }
+
     /// What comes back for exactly these bytes: the status, and the body.
     pub(super) async fn raw(&self, request: impl AsRef<[u8]>) -> (u16, String) {
         let mut stream = UnixStream::connect(&self.listen.socket).await.unwrap();

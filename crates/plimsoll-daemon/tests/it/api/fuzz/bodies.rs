@@ -6,6 +6,9 @@ use serde_json::{Map, Number, Value, json};
 /// Deeper than any body that makes sense.
 const DEPTH: usize = 12;
 
+/// What one change may add to a body as text, in bytes: its value takes a hundred times as much here, which is none of the cell's memory.
+const ADDED: usize = 1 << 20;
+
 /// Names that are in the cell, so that a request is about something.
 const NAMES: &[&str] =
     &["shop", "web", "db", "ash", "birch", "ci", "elm", "blog", "shop-web-1", "shop-db-2", "used"];
@@ -256,13 +259,14 @@ impl<'d> Bodies<'d> {
             (7, Value::Object(fields)) => {
                 // The same under many names.
                 if let Some(first) = fields.values().next().cloned() {
-                    let count = self.dice.below(300);
+                    let count = self.times(&first);
                     fields.extend((0..count).map(|nth| (format!("n{nth}"), first.clone())));
                 }
             }
             (5..8, Value::Array(items)) => {
                 if let Some(first) = items.first().cloned() {
-                    items.extend(std::iter::repeat_n(first, self.dice.below(300)));
+                    let count = self.times(&first);
+                    items.extend(std::iter::repeat_n(first, count));
                 }
             }
             (8, _) => {
@@ -273,6 +277,11 @@ impl<'d> Bodies<'d> {
             (1, _) | (_, Value::Number(_)) => *value = self.number(),
             (_, _) => *value = Value::String(self.text()),
         }
+    }
+
+    /// How often a value is repeated.
+    fn times(&mut self, value: &Value) -> usize {
+        self.dice.below(300).min(ADDED / value.to_string().len())
     }
 
     /// Some field twice, which parsers differ about.
